@@ -1,0 +1,237 @@
+"""What the records say: plain values that the report, the plan and the summary are written from.
+
+Nothing here computes; each part is made by the module of its name (memory, throughput, loss_surface). Every sentence a
+reader meets is built from these numbers, and every number that is an estimate carries its n and its interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from batchlab.batch import BatchLayout
+from batchlab.experiment import Experiment
+from batchlab.record import CheckItem, Environment, InspectResult, MetricRow, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with a two-sided 95 % interval; `n` independent repetitions stand behind it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """y = intercept + slope·x, fitted by least squares to n points."""
+
+    intercept: float
+    slope: float
+    r_squared: float
+    n: int
+    largest_residual: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    micro_batch_size: int
+    fits: bool
+    peak_bytes: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFinding:
+    """The largest micro-batch. `verified`: it ran; `proved`: and one more failed; `none`: nothing fitted."""
+
+    points: tuple[MemoryPoint, ...]
+    max_micro_batch_size: int | None
+    status: Literal["verified", "proved", "none"]
+    searched_up_to: int  # no larger size was tried: the sweep did not need it
+    smallest_failed: int | None
+    line: Line | None  # bytes against micro-batch size, over the points that fitted
+    limit_bytes: int | None
+    headroom_bytes: int | None
+    limit_is: str = ""  # what the limit bounds, e.g. "VmData above a warmed-up baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPoint:
+    layout: BatchLayout
+    tokens_per_second: Interval  # median, lowest and highest block
+    step_seconds: float
+    warmup_seconds: float
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputFinding:
+    points: tuple[ThroughputPoint, ...]
+    fastest: int | None  # global batch size
+    knee: int | None  # smallest global batch size within 10 % of the fastest
+    falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: spill or a missing fast path
+
+    def at(self, global_batch_size: int) -> ThroughputPoint | None:
+        return next((p for p in self.points if p.layout.global_batch_size == global_batch_size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run as the analysis sees it."""
+
+    run_id: str
+    layout: BatchLayout
+    learning_rate: float
+    seed: int
+    outcome: Outcome
+    reason: str
+    steps: int
+    tokens: int
+    starved: bool
+    val_loss: float | None
+    train_loss: float | None
+    clipped_fraction: float | None
+    epochs: float
+    seconds: float
+    tokens_per_second: float | None
+    peak_bytes: int | None
+    pairing: str
+    resumed: int = 0
+    rows: tuple[MetricRow, ...] = ()
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.layout.global_batch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """All seeds at one (global batch size, learning rate)."""
+
+    global_batch_size: int
+    learning_rate: float
+    runs: tuple[Run, ...]
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return tuple(r.val_loss for r in self.runs if r.outcome is Outcome.COMPLETED and r.val_loss is not None)
+
+    @property
+    def mean_loss(self) -> float | None:
+        return sum(self.losses) / len(self.losses) if self.losses else None
+
+
+@dataclass(frozen=True, slots=True)
+class LrFit:
+    """Local quadratic in log2 LR through the cells around the best one of a batch size."""
+
+    valid: bool
+    why_not: str
+    best_learning_rate: float | None = None
+    best_loss: float | None = None
+    curvature: float | None = None  # nats per octave²
+    learning_rates: tuple[float, ...] = ()  # the cells used
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One global batch size, judged at its own best learning rate."""
+
+    global_batch_size: int
+    layout: BatchLayout
+    cells: tuple[Cell, ...]
+    best: Cell | None
+    loss: Interval | None
+    fit: LrFit
+    edge: Literal["", "low", "high"]
+    starved: bool
+    as_good: bool
+    tokens_per_second: float | None
+    hours: float | None  # budget ÷ measured tokens/s
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceFinding:
+    """Loss over batch × learning rate."""
+
+    rows: tuple[BatchRow, ...]
+    best: BatchRow | None
+    noise_sd: float | None  # pooled over seeds, nats
+    noise_df: int
+    noise_seeds: int
+    correlation: float | None  # between paired runs of different batch sizes, over seeds
+    pairing: Literal["verified", "declared", "none"]
+    resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
+    cannot_tell: str = ""  # why there is no best, in a sentence
+
+    @property
+    def as_good(self) -> tuple[BatchRow, ...]:
+        return tuple(row for row in self.rows if row.as_good)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    goal: Literal["quality", "fastest", "largest"]
+    layout: BatchLayout
+    learning_rate: float
+    warmup_tokens: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustItem:
+    """One entry of the trust strip. ok None: not known."""
+
+    label: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One question of the first screen."""
+
+    question: str
+    answer: str
+    doubt: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that went wrong in a run, with the remedy that fits what was seen."""
+
+    what: str
+    where: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything the documents are written from."""
+
+    experiment: Experiment
+    subject: InspectResult
+    environment: Environment | None
+    environments_differ: tuple[str, ...]
+    checks: tuple[CheckItem, ...]
+    separable: bool
+    token_budget: int | None
+    memory: MemoryFinding | None
+    throughput: ThroughputFinding | None
+    surface: SurfaceFinding | None
+    runs: tuple[Run, ...]
+    recommended: Recommendation | None
+    recommendations: tuple[Recommendation, ...]
+    trust: tuple[TrustItem, ...]
+    answers: tuple[Answer, ...]
+    not_answered: tuple[str, ...]
+    failures: tuple[Failure, ...]
+    conclusions: tuple[str, ...]  # the findings section, one computed sentence each
+    planned_runs: int | None = None
+    partial: bool = False
+    accepted_edits: tuple[str, ...] = field(default=())

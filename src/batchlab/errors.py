@@ -1,0 +1,72 @@
+"""What can go wrong, said to the person who can mend it.
+
+An error's text is one or two sentences: what was given, what is possible, what to do. The command line prints exactly
+that text, without a traceback, and exits with the error's `exit_code`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+class BatchlabError(Exception):
+    """Something the person can mend. `str(error)` is the sentence they read."""
+
+    exit_code = 1
+
+
+class InputError(BatchlabError):
+    """A wrong value, file or combination was given; nothing has been written."""
+
+    exit_code = 2
+
+
+class StudyChanged(InputError):
+    """The study on disk answers another question than the one asked now, or the person's code was edited."""
+
+
+class StudyInterrupted(BatchlabError):
+    """Ctrl-C or SIGTERM: finished runs are kept, the text says how to continue."""
+
+    exit_code = 130
+
+
+class StorageFailed(BatchlabError):
+    """The disk is full or not writable: finished runs are kept, the text says what to do."""
+
+
+def did_you_mean(given: str, possible: Iterable[str]) -> str:
+    """`" Did you mean 'adamw'?"`, or an empty string when nothing possible is close to what was given."""
+    close = difflib.get_close_matches(given, list(possible), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def sentence_from_validation(error: ValidationError, fields: Iterable[str] = ()) -> str:
+    """The first problems pydantic found, as sentences that name the dotted field, the value given and what is possible.
+
+    `fields` are the dotted names that exist; a misspelt one is answered with the closest.
+    """
+    known = list(fields)
+    sentences = []
+    for problem in error.errors()[:3]:
+        location = [str(part) for part in problem["loc"]]
+        name = ".".join(location) or "value"
+        if problem["type"] == "extra_forbidden":
+            sentences.append(f"There is no setting {name!r}.{did_you_mean(name, known) or _siblings(name, known)}")
+        elif problem["type"] == "missing":
+            sentences.append(f"{name} is missing.")
+        else:
+            message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            sentences.append(f"{name} is {problem['input']!r}: {message.rstrip('.')}.")
+    return " ".join(sentences)
+
+
+def _siblings(name: str, known: list[str]) -> str:
+    parent = name.rpartition(".")[0]
+    siblings = sorted(field for field in known if field.rpartition(".")[0] == parent)
+    return f" Possible: {', '.join(siblings)}." if siblings else ""

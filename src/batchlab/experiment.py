@@ -1,0 +1,214 @@
+"""The frozen question a study answers: what is trained, which sizes and learning rates, for how long, on what.
+
+Every field has a dotted name (`optimizer.beta2`) that `--set`, study.toml and error messages share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from batchlab.batch import Frozen, Unit, parse_bytes
+from batchlab.errors import InputError, sentence_from_validation
+
+SCHEMA_VERSION = 1
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
+
+
+class TaskReference(Frozen):
+    """Where the thing to train comes from; a worker process loads it by this alone."""
+
+    kind: Literal["recipe", "file", "module"]
+    target: str = Field(description="recipe name, absolute path of a Python file, or module name")
+    attribute: str = Field(default="task", description="name of the task inside a file or module")
+
+    def __str__(self) -> str:
+        return self.target if self.kind == "recipe" else f"{self.target}:{self.attribute}"
+
+
+class DataConfig(Frozen):
+    """What is trained on. Tasks from a person's own file bring their own data and leave all of this unset."""
+
+    path: str | None = Field(default=None, description="text file, folder of text, .npy or .bin of token ids")
+    valid_path: str | None = Field(default=None, description="held-out data; default: the last part of `path`")
+    valid_fraction: OpenFraction = Field(default=0.1, description="share held out where there is no valid_path")
+    bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = "uint16"
+
+
+class BatchConfig(Frozen):
+    """The batch axis of the sweep."""
+
+    global_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (4, 8, 16, 32, 64)
+    micro_batching: Literal["auto", "off"] = Field(
+        default="auto", description="auto: split sizes that do not fit into micro-batches; off: they are out of memory"
+    )
+    micro_batch_size: PositiveInt | None = Field(default=None, description="never more than this in one pass")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if list(self.global_batch_sizes) != sorted(set(self.global_batch_sizes)):
+            object.__setattr__(self, "global_batch_sizes", tuple(sorted(set(self.global_batch_sizes))))
+        return self
+
+
+class AcrossBatch(StrEnum):
+    """How the optimizer's time constants follow the batch size (scaling.py has the formulas)."""
+
+    HALF_LIFE = "half_life"
+    HALF_LIFE_AND_DECAY = "half_life_and_decay"
+    FIXED = "fixed"
+
+
+class OptimizerConfig(Frozen):
+    """The optimizer as it is at `reference_batch_size`; `across_batch` says what changes at other sizes."""
+
+    name: Literal["adamw", "sgd", "task"] = Field(default="adamw", description="task: the person's own optimizer")
+    beta1: Beta = 0.9
+    beta2: Beta = 0.95
+    epsilon: PositiveFloat = 1e-8
+    momentum: Beta = 0.9
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    grad_clip: PositiveFloat | None = Field(
+        default=1.0, description="global gradient norm; null: measured, not clipped"
+    )
+    across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
+    reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
+
+
+class ScheduleConfig(Frozen):
+    """The learning rate over the run, in tokens, so that it is the same curve for every batch size."""
+
+    kind: Literal["cosine", "constant", "wsd"] = "cosine"
+    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run spent decaying to the end")
+    final_fraction: Fraction = Field(default=0.1, description="last learning rate ÷ peak")
+
+
+class BudgetConfig(Frozen):
+    """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
+
+    token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
+    time_budget_seconds: PositiveFloat | None = None
+    max_runs: PositiveInt | None = Field(default=None, description="training runs the whole sweep may use")
+
+
+DEFAULT_TIME_BUDGET = 15 * 60.0
+
+
+class SweepConfig(Frozen):
+    """The learning-rate axis and how noise is measured."""
+
+    learning_rates: tuple[PositiveFloat, ...] | None = Field(default=None, description="default: by optimizer family")
+    max_extensions: NonNegativeInt = Field(default=3, description="times the grid grows where a best is at its edge")
+    seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
+    first_seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.learning_rates is not None:
+            object.__setattr__(self, "learning_rates", tuple(sorted(set(self.learning_rates))))
+        return self
+
+
+class EvaluationConfig(Frozen):
+    """The fixed held-out set, evaluated at token counts that every batch size meets."""
+
+    points: PositiveInt = Field(default=8, description="evaluations per run, the last one at its end")
+    samples: PositiveInt = Field(default=256, description="held-out samples, the same for every run")
+
+
+class DeviceConfig(Frozen):
+    """Where and how numbers are computed."""
+
+    name: Annotated[str, Field(pattern=r"^(auto|cpu|mps|simulated|cuda(:\d+)?)$")] = "auto"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    compile: bool = False
+    memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
+    workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
+    threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")
+
+
+class Experiment(Frozen):
+    """The question. Written once to experiment.json; a study never changes it."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    task: TaskReference
+    unit: Unit = Unit.TOKENS
+    sequence_length: PositiveInt = 1
+    model: dict[str, int | float | str | bool] = Field(default_factory=dict, description="the recipe's model settings")
+    data: DataConfig = DataConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    budget: BudgetConfig = BudgetConfig()
+    sweep: SweepConfig = SweepConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    device: DeviceConfig = DeviceConfig()
+
+    @property
+    def reference_batch_size(self) -> int:
+        """The size at which the optimizer's settings are meant as written: given, or the (lower) middle of the axis."""
+        sizes = self.batch.global_batch_sizes
+        return self.optimizer.reference_batch_size or sizes[(len(sizes) - 1) // 2]
+
+
+def field_names(model: type[Frozen] = Experiment, prefix: str = "") -> list[str]:
+    """Every dotted setting name, for messages and completion."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Frozen):
+            names += field_names(inner, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names
+
+
+def build_experiment(values: Mapping[str, Any]) -> Experiment:
+    """An Experiment from nested values; InputError with readable sentences when something does not validate."""
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise InputError(sentence_from_validation(error, field_names())) from None
+
+
+def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
+    """Write `value` at `a.b.c` into nested dictionaries; InputError when a part of the name is not a section."""
+    *parents, leaf = dotted.split(".")
+    node: Any = values
+    for part in parents:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise InputError(f"--set {dotted}=…: {part!r} is a single value, not a section.")
+    node[leaf] = value
+
+
+def differing_fields(one: Experiment, other: Experiment) -> list[str]:
+    """Sentences `name: stored → asked` for every dotted field in which two experiments differ."""
+    return _differences(one.model_dump(mode="json"), other.model_dump(mode="json"), "")
+
+
+def _differences(one: Any, other: Any, name: str) -> list[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [
+            sentence
+            for key in sorted({*one, *other})
+            for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
+        ]
+    return [] if one == other else [f"{name}: {one!r} there, {other!r} asked now"]

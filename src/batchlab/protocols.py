@@ -1,0 +1,220 @@
+"""The seams. Each is a Protocol small enough to implement in an afternoon, and each has a contract test in
+`batchlab.testing` that an implementation, a person's own too, can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.record import Environment, MetricRow, Outcome, Record, Result
+from batchlab.spec import DeviceSettings, OptimizerSettings, Spec
+from batchlab.task import Task
+
+Batch = tuple[npt.NDArray[Any], ...]
+"""Arrays whose first axis is the sample; usually (inputs, targets)."""
+
+
+class StepStats(NamedTuple):
+    """What one optimizer step tells. Values may live on the device: `float()` of one may wait for it."""
+
+    loss: SupportsFloat  # mean over the global batch's targets, before the update
+    grad_norm: SupportsFloat  # global L2 norm before clipping
+    clipped: SupportsFloat  # 1.0 where the norm was above the limit, else 0.0
+
+
+class MemoryReading(NamedTuple):
+    """Bytes on the device now and at most since `init`; None where the device cannot tell."""
+
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class OutOfMemory(Exception):
+    """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome."""
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """The one seam to a framework: a model, its optimizer and a device.
+
+    One optimizer step is: `accumulate` each micro-batch with weight 1 / (sum of the global batch's counts), then
+    `apply`. Nothing in between may wait for the device.
+    """
+
+    separable: bool  # False where samples of one batch influence each other: the batch may not be split
+
+    def init(self, seed: int) -> None:
+        """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
+
+    def count(self, batch: Batch) -> float:
+        """Targets in the batch that the loss averages over, known before the forward pass."""
+
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """Add the gradient of weight · Σ losses over the batch."""
+
+    def apply(self, learning_rate: float) -> StepStats:
+        """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""
+
+    def evaluate(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
+
+    def state(self) -> bytes:
+        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+
+    def load(self, state: bytes) -> None:
+        """Continue from `state()`. Never executes what the bytes say (no pickled code)."""
+
+    def memory(self) -> MemoryReading:
+        """Bytes now and at the peak."""
+
+    def synchronize(self) -> float:
+        """Wait until the device is idle and return the time on its clock, in seconds."""
+
+
+@runtime_checkable
+class Inspectable(Trainable, Protocol):
+    """A Trainable that lets `batchlab check` look inside. All values are host copies."""
+
+    def parameter_count(self) -> int:
+        """Trainable parameters."""
+
+    def optimizer_family(self) -> str:
+        """'adam', 'sgd' or 'other', by which settings its parameter groups have."""
+
+    def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → value of every trainable parameter."""
+
+    def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → gradient accumulated since the last `apply`; absent where there is none."""
+
+    def raw_loss(self, batch: Batch) -> float:
+        """What the person's loss function returned on this batch in evaluation mode, before any weighting."""
+
+    def loss_count(self, batch: Batch) -> float | None:
+        """The count a loss that returns (sum, count) gave on this batch; None for a plain mean."""
+
+    def without_randomness(self) -> None:
+        """Switch dropout off until the next `init`, so that two passes can be compared."""
+
+    def mixing_layer(self, batch: Batch, half: int) -> str | None:
+        """First layer whose output for sample 0 … half−1 depends on the other samples; None when no layer does."""
+
+
+class Dataset(Protocol):
+    """Samples by index. Everything about order lives in `data.stream`, nothing here."""
+
+    digest: str
+
+    def __len__(self) -> int: ...
+
+    def gather(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """The samples at these indices, stacked."""
+
+
+class Search(Protocol):
+    """What to run next. Does no I/O, knows no device, is told outcomes in the order it asked.
+
+    `ask` proposes one round (empty: done); its size never depends on which run finished first.
+    """
+
+    def ask(self) -> Sequence[Any]: ...
+
+    def tell(self, proposals: Sequence[Any], outcomes: Sequence[Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A worker's sign of life."""
+
+    run_id: str
+    step: int
+    steps: int
+    tokens: int
+    loss: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run ended, now or in an earlier session; its record is on disk."""
+
+    spec: Spec
+    record: Record
+
+
+Event = Progress | Finished
+
+
+class Engine(Protocol):
+    """Where specs execute. Knows nothing of losses or plots."""
+
+    def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
+        """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
+
+    def wait(self, timeout: float) -> list[Event]:
+        """What happened since the last call; blocks up to `timeout` seconds for the first event."""
+
+    def close(self) -> None:
+        """Stop what runs (it keeps a checkpoint) and free everything. May be called twice."""
+
+
+class Framework(Protocol):
+    """One package (`torch_`, `simulated`) seen from outside: makes Trainables and knows its devices."""
+
+    def resolve_device(self, name: str) -> str:
+        """'auto' → the best device here; InputError naming what exists when `name` does not."""
+
+    def start(self, device: DeviceSettings, seed: int) -> None:
+        """Before each run in a worker: threads, precision flags, deterministic random state, compiler caches."""
+
+    def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
+        """A Trainable for this task; nothing is allocated before its `init`."""
+
+    def bound_memory(self, device: DeviceSettings) -> int | None:
+        """Call once per process, after a warm-up step whose Trainable was dropped: applies `device.memory_limit` above
+        what the process holds now, restarts peak counting, returns that baseline in bytes."""
+
+    def environment(self, device: DeviceSettings) -> Environment:
+        """Versions, device and thread count, for the record."""
+
+
+class RunContext(Protocol):
+    """What a run may do to the world outside: write rows, save itself, show progress, learn that it should stop."""
+
+    cache_dir: Path
+    repaired_lines: int
+
+    def row(self, row: MetricRow) -> None:
+        """Append to metrics.jsonl."""
+
+    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
+        """Show a sign of life; cheap to call often."""
+
+    def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
+        """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
+
+    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
+        """The last whole checkpoint, metrics rewound to its step; None (and no metrics left) to start afresh."""
+
+    def stop_requested(self) -> bool:
+        """True once after SIGTERM or Ctrl-C: save and raise `Interrupted`."""
+
+
+class Interrupted(Exception):
+    """A run was asked to stop and has saved its checkpoint; it has no record and goes on when asked again."""
+
+
+class Ended(NamedTuple):
+    """How a run came out, before it is wrapped into a Record."""
+
+    outcome: Outcome
+    reason: str
+    result: Result | None

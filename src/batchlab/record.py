@@ -1,0 +1,159 @@
+"""What came of a spec: outcome, numbers, environment. Bytes, seconds and nats throughout.
+
+Running out of memory, diverging, crashing or being killed are outcomes here, never exceptions that end a study.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from batchlab.batch import Frozen, Unit
+
+
+class Outcome(StrEnum):
+    """How a run ended. `reason` in the record says it in a sentence."""
+
+    COMPLETED = "completed"
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"  # the task raised an error, or its process died for a reason that is not memory
+
+    @property
+    def word(self) -> str:
+        return self.value.replace("_", " ")
+
+
+class Environment(Frozen):
+    """What the numbers were made with; records from different environments are a finding, not silently compared."""
+
+    batchlab: str
+    python: str
+    numpy: str
+    framework: str = Field(default="", description="e.g. 'torch 2.13.0+cpu'")
+    platform: str
+    processor: str = ""
+    instruction_set: str = Field(default="", description="the CPU capability the framework dispatched to")
+    device: str = Field(default="cpu", description="device name as its driver says it")
+    device_memory_bytes: int | None = None
+    cores: int = 1
+    threads: int = 1
+
+
+class CheckItem(Frozen):
+    """One line of `batchlab check`: a tick, or what is wrong and the remedy."""
+
+    name: str
+    status: Literal["ok", "note", "fail"]
+    text: str
+
+
+class InspectResult(Frozen):
+    kind: Literal["inspect"] = "inspect"
+    unit: Unit
+    sequence_length: int
+    train_samples: int
+    valid_samples: int
+    vocabulary: int | None = None
+    parameter_count: int
+    optimizer_family: Literal["adam", "sgd", "other"]
+    own_optimizer: bool = False
+    data_source: str = Field(description="what the data is, in words")
+    data_digest: str
+    code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
+    device: str = Field(description="the resolved device name")
+
+
+class CheckResult(Frozen):
+    kind: Literal["check"] = "check"
+    items: tuple[CheckItem, ...]
+    separable: bool = True
+    mixing_layer: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return all(item.status != "fail" for item in self.items)
+
+
+class CapacityResult(Frozen):
+    kind: Literal["capacity"] = "capacity"
+    micro_batch_size: int
+    fits: bool
+    steps: int = 0
+    baseline_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    seconds_per_sample: float | None = None
+
+
+class ThroughputResult(Frozen):
+    kind: Literal["throughput"] = "throughput"
+    tokens_per_second: float = Field(description="median over the timed blocks")
+    tokens_per_second_blocks: tuple[float, ...]
+    step_seconds: float
+    warmup_seconds: float = Field(description="time before the first timed block, compilation included")
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+
+class TrainResult(Frozen):
+    kind: Literal["train"] = "train"
+    steps: int = Field(description="optimizer steps done")
+    tokens: int
+    final_train_loss: float | None = Field(default=None, description="mean over the last tenth of the run")
+    final_val_loss: float | None = None
+    best_val_loss: float | None = None
+    val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
+    clipped_fraction: float | None = None
+    epochs: float = Field(default=0.0, description="passes over the training samples; above 1 data is repeated")
+    starved: bool = False
+    seconds: float = 0.0
+    tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    resumed: int = Field(default=0, description="times this run went on from a checkpoint")
+    repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
+
+
+Result = Annotated[
+    InspectResult | CheckResult | CapacityResult | ThroughputResult | TrainResult, Field(discriminator="kind")
+]
+
+
+class Record(Frozen):
+    """The last file a run writes. Its presence means the run is finished, whatever its outcome."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    outcome: Outcome
+    reason: str = Field(default="", description="one sentence for a person; empty when completed")
+    result: Result | None = None
+    environment: Environment | None = None
+    pairing: Literal["verified", "declared", "none"] = "none"
+    attempts: int = 1
+
+
+RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+class MetricRow(Frozen):
+    """One row of metrics.jsonl: training means since the previous row, or an evaluation (`val_loss`)."""
+
+    step: int
+    tokens: int
+    train_loss: float | None = None
+    val_loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    clipped_fraction: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+
+
+def row_values(row: MetricRow) -> dict[str, Any]:
+    """The row without its empty columns, ready for one JSON line."""
+    return row.model_dump(exclude_none=True)
