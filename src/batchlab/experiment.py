@@ -5,6 +5,7 @@ Every field has a dotted name (`optimizer.beta2`) that `--set`, study.toml and e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +23,7 @@ from pydantic import (
 from batchlab.batch import Frozen, Unit, parse_bytes
 from batchlab.errors import InputError, sentence_from_validation
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -212,3 +213,19 @@ def _differences(one: Any, other: Any, name: str) -> list[str]:
             for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
         ]
     return [] if one == other else [f"{name}: {one!r} there, {other!r} asked now"]
+
+
+def describe_settings() -> list[str]:
+    """One line per setting: dotted name, default, meaning where the name does not say it all."""
+    lines = []
+    for name in field_names():
+        model: type[Frozen] = Experiment
+        *parents, leaf = name.split(".")
+        for part in parents:
+            inner = model.model_fields[part].annotation
+            assert isinstance(inner, type)
+            model = inner
+        field = model.model_fields[leaf]
+        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=str)
+        lines.append(f"{name:34} {default:24} {field.description or ''}".rstrip())
+    return lines

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ class Inspectable(Trainable, Protocol):
     def parameter_count(self) -> int:
         """Trainable parameters."""
 
-    def optimizer_family(self) -> str:
+    def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """'adam', 'sgd' or 'other', by which settings its parameter groups have."""
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
@@ -111,7 +111,9 @@ class Inspectable(Trainable, Protocol):
 class Dataset(Protocol):
     """Samples by index. Everything about order lives in `data.stream`, nothing here."""
 
-    digest: str
+    @property
+    def digest(self) -> str:
+        """Hexadecimal hash of the content, the same in every process; an attribute or a property."""
 
     def __len__(self) -> int: ...
 

@@ -62,6 +62,7 @@ class InspectResult(Frozen):
     own_optimizer: bool = False
     data_source: str = Field(description="what the data is, in words")
     data_digest: str
+    data_files: dict[str, str] = Field(default_factory=dict, description="path → size and modification time")
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
 

@@ -116,7 +116,7 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the person's file raises is theirs to read
+    except Exception as error:
         raise InputError(_import_failure(str(path), error)) from error
     return module
 
@@ -127,7 +127,7 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the person's module raises is theirs to read
+    except Exception as error:
         raise InputError(_import_failure(name, error)) from error
 
 
@@ -165,6 +165,12 @@ def hash_files(paths: Iterable[Path]) -> dict[str, str]:
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in map(Path, paths)
     }
+
+
+def file_states(paths: Iterable[str | Path]) -> dict[str, str]:
+    """Path → size and modification time of data files: enough to notice later that one was replaced."""
+    found = [Path(path).resolve() for path in paths]
+    return {str(p): f"{p.stat().st_size} bytes, {p.stat().st_mtime_ns}" if p.exists() else "" for p in found}
 
 
 def digest_of(code: dict[str, str]) -> str:

@@ -1,0 +1,106 @@
+"""Records in, findings out: every part of the analysis in the order in which one needs the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from batchlab.analysis.conclusions import conclusions
+from batchlab.analysis.failures import failures
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.loss_surface import surface_finding
+from batchlab.analysis.memory import memory_finding
+from batchlab.analysis.recommendation import recommend
+from batchlab.analysis.runs import runs_from
+from batchlab.analysis.throughput import throughput_finding
+from batchlab.analysis.trust import answers, not_answered, trust_items
+from batchlab.experiment import Experiment
+from batchlab.record import CheckResult, Environment, InspectResult, MetricRow, Record
+from batchlab.spec import Spec, TrainSpec
+
+COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
+"""What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""
+
+
+def assemble(
+    experiment: Experiment,
+    subject: InspectResult,
+    records: Sequence[tuple[Spec, Record]],
+    rows: Callable[[str], list[MetricRow]] | None = None,
+    decisions: Mapping[str, Any] | None = None,
+    checks: CheckResult | None = None,
+    planned_runs: int | None = None,
+    partial: bool = False,
+) -> Findings:
+    """Everything the documents are written from.
+
+    `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics;
+    `decisions` is decisions.json; `checks` what `check` found (default: the check among the records).
+    """
+    decided = decisions or {}
+    checked = checks or next((r.result for _, r in records if isinstance(r.result, CheckResult)), None)
+    budget = _token_budget(experiment, records, decided)
+    micro = decided.get("micro_batch") or {}
+    sizes = experiment.batch.global_batch_sizes
+    throughput = throughput_finding(records)
+    runs = runs_from(records, rows)
+    surface = surface_finding(runs, sizes, throughput=throughput, token_budget=budget)
+    recommended, recommendations = recommend(surface, experiment, budget)
+    environments = [record.environment for _, record in records if record.environment is not None]
+    found = Findings(
+        experiment=experiment,
+        subject=subject,
+        environment=environments[0] if environments else None,
+        environments_differ=differing_environments(environments),
+        checks=checked.items if checked else (),
+        separable=checked.separable if checked else True,
+        token_budget=budget,
+        memory=memory_finding(
+            records,
+            micro.get("searched_up_to") or sizes[-1],
+            micro.get("limit_bytes"),
+            micro.get("limit_is") or "",
+        ),
+        throughput=throughput,
+        surface=surface,
+        runs=runs,
+        recommended=recommended,
+        recommendations=recommendations,
+        trust=(),
+        answers=(),
+        not_answered=(),
+        failures=(),
+        conclusions=(),
+        planned_runs=planned_runs,
+        partial=partial,
+        accepted_edits=tuple(decided.get("accepted_edits") or ()),
+    )
+    found = replace(found, trust=trust_items(found))
+    return replace(
+        found,
+        answers=answers(found),
+        not_answered=not_answered(found),
+        failures=failures(found, records),
+        conclusions=conclusions(found),
+    )
+
+
+def _token_budget(
+    experiment: Experiment, records: Sequence[tuple[Spec, Record]], decided: Mapping[str, Any]
+) -> int | None:
+    """What was decided for every run; without that what the runs were given, then what was asked for."""
+    planned: int | None = (decided.get("budget") or {}).get("token_budget")
+    if planned is None:
+        planned = max((spec.token_budget for spec, _ in records if isinstance(spec, TrainSpec)), default=None)
+    return planned if planned is not None else experiment.budget.token_budget
+
+
+def differing_environments(environments: Sequence[Environment]) -> tuple[str, ...]:
+    """One phrase per property in which the records' environments differ."""
+    phrases = []
+    for name in COMPARED:
+        values = sorted({str(getattr(environment, name)) or "unknown" for environment in environments})
+        if len(values) > 1:
+            phrases.append(f"{name.replace('_', ' ')}: {', '.join(values)}")
+    return tuple(phrases)

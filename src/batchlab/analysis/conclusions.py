@@ -1,0 +1,271 @@
+"""The findings section: sentences computed from the numbers, each with its n. No winner is claimed within noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from batchlab.analysis.findings import BatchRow, Findings, Interval, SurfaceFinding
+from batchlab.analysis.memory import fit_line
+from batchlab.analysis.noise import CONFIDENCE, t_quantile
+from batchlab.analysis.wording import (
+    say_count,
+    say_interval,
+    say_list,
+    say_loss,
+    say_rate,
+    say_span,
+    say_speed,
+)
+from batchlab.batch import format_bytes, format_count
+from batchlab.record import Outcome
+
+
+def conclusions(found: Findings) -> tuple[str, ...]:
+    """Sentences in reading order: quality, learning rate, noise, speed, memory, dynamics."""
+    sentences: list[str] = []
+    surface = found.surface
+    if surface is not None:
+        if surface.best is None:
+            sentences.append(surface.cannot_tell)
+        else:
+            sentences += [_best(found, surface, surface.best), _as_good(surface, surface.best)]
+            sentences += _away(surface, surface.best)
+            sentences += _learning_rates(found, surface)
+        sentences += _noise(surface)
+        sentences += _starved(surface)
+    sentences += _speed(found) + _memory(found) + _dynamics(found)
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _unit(found: Findings) -> str:
+    return found.experiment.unit.value
+
+
+def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
+    if best.best is None or best.loss is None:
+        return ""
+    budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
+    where = f"batch {best.global_batch_size:,} at learning rate {say_rate(best.best.learning_rate)}"
+    if surface.noise_sd is None:
+        return (
+            f"{budget} {where} had the lowest validation loss, {say_loss(best.loss.value)} (n = 1: whether that is more "
+            "than noise is not known)."
+        )
+    return (
+        f"{budget} {where} had the lowest mean validation loss, {say_interval(best.loss)} "
+        f"(n = {say_count(best.loss.n, 'seed')}; 95 % interval from a pooled standard deviation with "
+        f"{surface.noise_df} degrees of freedom)."
+    )
+
+
+def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
+    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
+    others = [row for row in surface.as_good if row is not best]
+    if surface.noise_sd is None:
+        return f"With n = 1 nothing separates the {len(judged)} batch sizes from noise." if len(judged) > 1 else ""
+    if len(judged) == 1:
+        return ""
+    if not others:
+        return f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes (one-sided t-test, 95 %)."
+    each = say_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
+    return f"Noise cannot separate batch {each} from it (one-sided t-test, 95 %)."
+
+
+def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
+    """How the loss changes towards the smallest and the largest judged batch."""
+    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
+    sentences = []
+    for row, side in ((judged[0], "Smaller"), (judged[-1], "Larger")):
+        if row is best or row.loss is None or best.loss is None:
+            continue
+        difference = row.loss.value - best.loss.value
+        octaves = abs(math.log2(row.global_batch_size / best.global_batch_size))
+        verdict = ", within noise" if row.as_good and surface.noise_sd is not None else ""
+        if surface.noise_sd is None:
+            verdict = ", noise not measured"
+        sentences.append(
+            f"{side} batches: batch {row.global_batch_size:,} ({octaves:.2g} doublings away, at its own best learning "
+            f"rate) ended {say_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
+            f"{verdict} (n = {row.loss.n} against {best.loss.n})."
+        )
+    return sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Exponent:
+    """Best learning rate ∝ batch^value over n batch sizes; the interval is the regression's own."""
+
+    value: Interval
+    interpolated: int  # of the n, those whose best learning rate is a fitted vertex, not a grid value
+
+
+def learning_rate_exponent(surface: SurfaceFinding) -> Exponent | None:
+    """Slope of log2(best learning rate) over log2(batch), from judged sizes whose best is inside their grid.
+
+    Fitted vertex where it is valid, else the grid's value. None below three sizes. A single power law is a summary:
+    public sweeps rise as batch^0.2–0.9 and flatten at large batches, and the interval assumes independent errors.
+    """
+    rows = [row for row in surface.rows if row.best and not row.starved and not row.edge and len(row.cells) > 1]
+    points, interpolated = [], 0
+    for row in rows:
+        rate = row.fit.best_learning_rate if row.fit.valid else row.best.learning_rate if row.best else None
+        interpolated += row.fit.valid
+        if rate is not None:
+            points.append((math.log2(row.global_batch_size), math.log2(rate)))
+    line = fit_line(points)
+    if line is None:
+        return None
+    mean_x = sum(x for x, _ in points) / line.n
+    residual = sum((y - line.intercept - line.slope * x) ** 2 for x, y in points)
+    error = math.sqrt(residual / (line.n - 2) / sum((x - mean_x) ** 2 for x, _ in points))
+    half = t_quantile(0.5 + CONFIDENCE / 2, line.n - 2) * error
+    return Exponent(Interval(line.slope, line.slope - half, line.slope + half, line.n), interpolated)
+
+
+def _learning_rates(found: Findings, surface: SurfaceFinding) -> list[str]:
+    sentences = []
+    exponent = learning_rate_exponent(surface)
+    if exponent is not None:
+        slope = exponent.value
+        low, high = slope.low or 0.0, slope.high or 0.0
+        sentence = (
+            f"Across batch sizes the best learning rate went like batch^{slope.value:.2f} "
+            f"(95 % interval {low:.2f} to {high:.2f}, n = {slope.n} sizes, {exponent.interpolated} of them interpolated)"
+        )
+        if low <= 0 <= high:
+            sentence += "; no dependence is compatible with that"
+        elif low > 0.5:
+            sentence += "; steeper than the square-root rule"
+        elif high < 0.5:
+            sentence += "; flatter than the square-root rule"
+        sentences.append(sentence + ".")
+    edges = [row for row in surface.rows if row.edge and not row.starved]
+    if edges:
+        sentences.append(
+            f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of what "
+            "trained there: these losses are upper bounds of what a wider grid would find."
+        )
+    return sentences
+
+
+def _noise(surface: SurfaceFinding) -> list[str]:
+    if surface.noise_sd is None:
+        return ["Seeds were not repeated: n = 1 everywhere, and no difference here can be called larger than noise."]
+    text = (
+        f"Runs that differ only in their seed differ by a standard deviation of {say_loss(surface.noise_sd)} "
+        f"(n = {surface.noise_seeds} runs, {surface.noise_df} degrees of freedom)"
+    )
+    if surface.correlation is not None:
+        text += f"; with equal seeds, two neighbouring batch sizes correlated by {surface.correlation:.2f}"
+    return [text + "."]
+
+
+def _starved(surface: SurfaceFinding) -> list[str]:
+    rows = [row for row in surface.rows if row.starved]
+    if not rows:
+        return []
+    return [
+        f"Batch {say_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at this "
+        f"budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
+    ]
+
+
+def _speed(found: Findings) -> list[str]:
+    speed, unit = found.throughput, found.experiment.unit
+    if speed is None or speed.fastest is None:
+        return []
+    top = speed.at(speed.fastest)
+    if top is None:
+        return []
+    text = (
+        f"The fastest batch was {speed.fastest:,} with {say_speed(top.tokens_per_second.value, unit)} "
+        f"(median of n = {top.tokens_per_second.n} blocks, {say_speed(top.tokens_per_second.low or 0.0, unit)} to "
+        f"{say_speed(top.tokens_per_second.high or 0.0, unit)})"
+    )
+    if speed.knee is not None and speed.knee != speed.fastest:
+        text += f"; from {speed.knee:,} upwards speed is within 10 % of that"
+    sentences = [text + "."]
+    if speed.falls_off:
+        sentences.append(
+            f"Batch {say_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic costs, "
+            "but spilled memory or a missed fast path."
+        )
+    return sentences
+
+
+def _memory(found: Findings) -> list[str]:
+    memory = found.memory
+    if memory is None or memory.line is None:
+        return []
+    line = memory.line
+    return [
+        f"Peak memory follows {format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample of the micro-batch "
+        f"(R² = {line.r_squared:.4f}, n = {line.n} sizes, largest residual {format_bytes(line.largest_residual)})."
+    ]
+
+
+def _dynamics(found: Findings) -> list[str]:
+    if found.surface is None:
+        return []
+    rows = [row for row in found.surface.rows if row.best is not None]
+    sentences = [_clipped(rows), _gap(found, rows)]
+    epochs = max((run.epochs for run in found.runs if run.outcome is Outcome.COMPLETED), default=0.0)
+    if epochs > 1:
+        sentences.append(
+            f"Training passed over its data {epochs:.3g} times: the losses are those of repeated data, and rank batch sizes "
+            "for that case only."
+        )
+    return sentences
+
+
+def _clipped(rows: list[BatchRow]) -> str:
+    shares = {
+        row.global_batch_size: sum(values) / len(values)
+        for row in rows
+        if row.best and (values := [run.clipped_fraction for run in row.best.runs if run.clipped_fraction is not None])
+    }
+    if not shares or max(shares.values()) == 0:
+        return ""
+    low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])
+    if shares[high] - shares[low] < 0.005:
+        return f"Gradients were clipped in {shares[high]:.0%} of the steps at every batch size's best learning rate (n = {len(shares)} sizes)."
+    return (
+        f"At each size's best learning rate gradients were clipped in {shares[low]:.0%} (batch {low:,}) to "
+        f"{shares[high]:.0%} (batch {high:,}) of the steps (n = {len(shares)} sizes): part of a size's effective learning "
+        "rate is its clipping."
+    )
+
+
+def _gap(found: Findings, rows: list[BatchRow]) -> str:
+    gaps = {
+        row.global_batch_size: sum(values) / len(values)
+        for row in rows
+        if row.best
+        and (
+            values := [
+                run.val_loss - run.train_loss
+                for run in row.best.runs
+                if run.val_loss is not None and run.train_loss is not None
+            ]
+        )
+    }
+    if not gaps:
+        return ""
+    values = list(gaps.values())
+    text = (
+        f"Validation minus training loss lay between {min(values):+.3f} and {max(values):+.3f} over the {len(gaps)} "
+        "sizes at their best learning rate"
+    ).replace("-", "−")
+    sd = found.surface.noise_sd if found.surface else None
+    if sd is None:
+        return text + " (n = 1 each; noise not measured, so no trend is claimed)."
+    if max(values) - min(values) <= 2 * math.sqrt(2) * sd:
+        return text + "; a spread this small is within seed noise."
+    return text + "."
+
+
+def say_good_set(surface: SurfaceFinding) -> str:
+    """`8–32`: the sizes noise cannot separate from the best."""
+    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
+    return say_span(surface.as_good, judged)

@@ -1,0 +1,72 @@
+"""Numbers as they stand in sentences: one spelling each, so that the report, the plan and the terminal agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from batchlab.analysis.findings import BatchRow, Interval
+from batchlab.batch import BatchLayout, Unit, format_count
+
+
+def say_rate(learning_rate: float) -> str:
+    """`1.0e-3`, `7.07e-4`: at most three digits."""
+    mantissa, _, exponent = f"{learning_rate:.2e}".partition("e")
+    return f"{mantissa.removesuffix('0')}e{int(exponent)}"
+
+
+def say_loss(loss: float) -> str:
+    """Three decimals; small losses keep three digits."""
+    return f"{loss:.3f}" if abs(loss) >= 0.1 or loss == 0 else f"{loss:.3g}"
+
+
+def say_interval(estimate: Interval) -> str:
+    """`1.482 [1.474, 1.490]`, or only the value where no spread was measured."""
+    if estimate.low is None or estimate.high is None:
+        return say_loss(estimate.value)
+    return f"{say_loss(estimate.value)} [{say_loss(estimate.low)}, {say_loss(estimate.high)}]"
+
+
+def say_list(values: Sequence[object]) -> str:
+    """`8, 16 and 32`."""
+    texts = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
+
+
+def say_count(count: int, noun: str, many: str = "") -> str:
+    """`1 run`, `3 runs`."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def say_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
+    """`8–32` where the sizes are neighbours on the axis, else `8 and 32`."""
+    sizes = sorted(row.global_batch_size for row in rows)
+    axis = sorted(row.global_batch_size for row in all_rows)
+    start = axis.index(sizes[0])
+    if len(sizes) > 1 and axis[start : start + len(sizes)] == sizes:
+        return f"{sizes[0]:,}–{sizes[-1]:,}"
+    return say_list(sizes)
+
+
+def say_speed(tokens_per_second: float, unit: Unit) -> str:
+    """`60.2k tok/s`."""
+    text = f"{tokens_per_second / 1000:.3g}k" if tokens_per_second >= 1000 else f"{tokens_per_second:.3g}"
+    if tokens_per_second >= 1_000_000:
+        text = format_count(tokens_per_second)
+    return f"{text} {'tok/s' if unit is Unit.TOKENS else 'samples/s'}"
+
+
+def items_of(unit: Unit, sequence_length: int) -> str:
+    """What a batch is made of: `sequences` where one holds several tokens, else `samples`."""
+    return "sequences" if unit is Unit.TOKENS and sequence_length > 1 else "samples"
+
+
+def say_layout(layout: BatchLayout, unit: Unit) -> str:
+    """`micro-batch 32 × accum 1 × 1 device = 32 sequences (8,192 tokens/step)`."""
+    items = items_of(unit, layout.sequence_length)
+    per_step = f" ({layout.tokens_per_step:,} tokens/step)" if items == "sequences" else ""
+    product = layout.micro_batch_size * layout.grad_accum_steps * layout.data_parallel_size
+    equals = "=" if product == layout.global_batch_size else "→"
+    return (
+        f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × "
+        f"{say_count(layout.data_parallel_size, 'device')} {equals} {layout.global_batch_size:,} {items}{per_step}"
+    )

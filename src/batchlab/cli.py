@@ -1,0 +1,421 @@
+"""The command line: parse, call, print. Heavy imports wait inside the commands, so that `--help` is quick.
+
+Exit codes: 0 done; 1 finished, but an answer that was asked for is missing; 2 wrong usage or input; 130 stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+
+from batchlab import __version__
+from batchlab.errors import BatchlabError, InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from batchlab.opening import EngineFactory
+    from batchlab.study import Stage, StudyResult
+
+app = App(
+    name="batchlab",
+    help="What batch size, and what learning rate, should I train this model with on this hardware?",
+    version=__version__,
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Settings every command over a WHAT shares.
+
+    Parameters
+    ----------
+    out
+        Folder of the study; default ./studies/NAME.
+    set_
+        Any setting by its dotted name, e.g. --set data.path=corpus.txt (see `batchlab settings`).
+    batch_sizes
+        Global batch sizes: 8,16,32 or 4:64 (doubling).
+    learning_rates
+        1e-4,3e-4,1e-3 or 1e-4:3e-3 or 1e-4:3e-3:5.
+    seeds
+        Runs at the best cell and at its best neighbour.
+    token_budget
+        Tokens (or samples) of every run.
+    time_budget
+        Time for the whole sweep, e.g. 3h, 45m, 1h30m; measured throughput turns it into tokens and grid.
+    max_runs
+        Training runs the sweep may use.
+    memory_limit
+        Memory a worker may use above its warmed-up baseline, e.g. 16GiB.
+    device
+        auto, cpu, cuda, cuda:1 or mps.
+    precision
+        fp32, tf32 or bf16.
+    workers
+        Training runs at the same time.
+    accept_edits
+        Go on although the task's source was edited since the study began; the report says so.
+    retry_failed
+        Run again what failed in an earlier session.
+    json
+        Print the result as JSON and nothing else.
+    """
+
+    out: Path | None = None
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = ()
+    batch_sizes: str | None = None
+    learning_rates: str | None = None
+    seeds: int | None = None
+    token_budget: str | None = None
+    time_budget: str | None = None
+    max_runs: int | None = None
+    memory_limit: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    workers: int | None = None
+    accept_edits: Annotated[bool, Parameter(negative=())] = False
+    retry_failed: Annotated[bool, Parameter(negative=())] = False
+    json: Annotated[bool, Parameter(negative=())] = False
+
+
+DEFAULTS = Options()
+
+
+@app.command
+def study(
+    what: What, /, options: Options = DEFAULTS, *, dry_run: Annotated[bool, Parameter(negative=())] = False
+) -> int:
+    """All of it, resumable: check, capacity, throughput, sweep, report, plan.
+
+    Parameters
+    ----------
+    dry_run
+        Say what would run, write nothing.
+    """
+    if dry_run:
+        return _dry_run(what, options)
+    return _run(what, options, "sweep")
+
+
+@app.command
+def check(what: What, /, options: Options = DEFAULTS) -> int:
+    """Is this task sound: mean or sum, splits, seeds, learning rate, evaluation, leaks? At most 30 s."""
+    return _run(what, options, "check")
+
+
+@app.command
+def capacity(what: What, /, options: Options = DEFAULTS) -> int:
+    """The largest micro-batch that fits, also beyond what the sweep needs."""
+    return _run(what, options, "capacity")
+
+
+@app.command
+def throughput(what: What, /, options: Options = DEFAULTS) -> int:
+    """Tokens per second at each batch size, measured alone on the device."""
+    return _run(what, options, "throughput")
+
+
+@app.command
+def sweep(what: What, /, options: Options = DEFAULTS) -> int:
+    """Batch × learning rate at a constant token budget; the same as `study`."""
+    return _run(what, options, "sweep")
+
+
+@app.command
+def report(folder: Path, /) -> int:
+    """Write a study's report.html, report.md, tables and plan again from its records."""
+    from batchlab.store import Store
+    from batchlab.study import write_documents
+
+    findings = write_documents(Store.open(folder), partial=Store.open(folder).unfinished())
+    print(folder / "report.html")
+    return 0 if findings.recommended else 1
+
+
+@app.command
+def plan(
+    folder: Path,
+    /,
+    *,
+    devices: int = 1,
+    batch_size: int | None = None,
+    format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
+) -> int:
+    """The training plan of a study, for a number of devices, in the spelling of a trainer.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    devices
+        Data-parallel devices; the global batch stays as it is, its layout is solved anew.
+    batch_size
+        Another global batch size of the study than the recommended one.
+    format
+        Whose names to print.
+    """
+    from batchlab.plan import format_plan, make_plan
+    from batchlab.store import Store
+    from batchlab.study import read_findings
+
+    findings = read_findings(Store.open(folder), partial=False)
+    print(format_plan(make_plan(findings, devices=devices, global_batch_size=batch_size), format))
+    return 0
+
+
+@app.command
+def status(folder: Path, /) -> int:
+    """How far a study is: finished, failed and unfinished runs."""
+    from batchlab.progress import status_lines
+    from batchlab.store import Store
+
+    store = Store.open(folder)
+    for line in status_lines(store.experiment, store.records(), store.unfinished_runs(), store.decisions()):
+        print(line)
+    return 0
+
+
+@app.command
+def recipes(name: str | None = None, /, *, toml: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """The studies that ship, or one of them in full.
+
+    Parameters
+    ----------
+    name
+        A recipe's name.
+    toml
+        Print it as a study.toml to edit.
+    """
+    import tomli_w
+
+    from batchlab.experiment import build_experiment
+    from batchlab.recipes import RECIPES, recipe
+    from batchlab.what import resolve_what
+
+    if name is None:
+        for known in RECIPES:
+            print(f"{known:12} {recipe(known).summary}")
+        return 0
+    found = recipe(name)
+    if toml:
+        print(tomli_w.dumps({"task": name, **found.experiment}), end="")
+        return 0
+    print(found.summary)
+    print(tomli_w.dumps(build_experiment(resolve_what(name)).model_dump(mode="json", exclude_none=True)), end="")
+    return 0
+
+
+@app.command
+def settings() -> int:
+    """Every setting --set knows, with its default."""
+    from batchlab.experiment import describe_settings
+
+    for line in describe_settings():
+        print(line)
+    return 0
+
+
+@app.command
+def doctor() -> int:
+    """What batchlab sees on this machine: devices, cores, memory, optional packages."""
+    from batchlab.doctor import doctor_lines
+
+    for line in doctor_lines():
+        print(line)
+    return 0
+
+
+@app.command(show=False)
+def worker(*, study: Path) -> int:
+    """Execute specs from standard input (used by engines)."""
+    from batchlab.engines.worker import main as work
+
+    return work(study)
+
+
+def _run(what: str, options: Options, until: Stage) -> int:
+    from batchlab.progress import open_view
+    from batchlab.study import run_study
+
+    values = _values(what, options)
+    folder = options.out or Path("studies") / str(values["name"])
+    view = open_view(options.json)
+    view.say(f"study {folder}")
+    _stop_on_sigterm()
+    try:
+        result = run_study(
+            values,
+            folder,
+            engine_factory(values),
+            view,
+            until=until,
+            accept_edits=options.accept_edits,
+            retry_failed=options.retry_failed,
+        )
+    finally:
+        view.close()
+    if options.json:
+        print(json.dumps(_as_json(result), indent=2))
+    elif until == "sweep":
+        print()
+        print("\n".join(result.summary))
+    return 0 if result.answered_at(until) else 1
+
+
+def _as_json(result: StudyResult) -> dict[str, Any]:
+    from batchlab.study import plan_or_none
+
+    plan = plan_or_none(result.findings)
+    return {
+        "folder": str(result.folder),
+        "answered": result.answered,
+        "summary": list(result.summary),
+        "plan": plan.model_dump(mode="json") if plan else None,
+    }
+
+
+def engine_factory(values: dict[str, Any]) -> EngineFactory:
+    """The simulated device needs no process of its own; everything else runs in worker processes."""
+    from batchlab.engines.inline import InlineEngine
+    from batchlab.engines.local import LocalEngine
+
+    if values.get("device", {}).get("name") == "simulated":
+        return lambda folder, workers: InlineEngine(folder)
+    return lambda folder, workers: LocalEngine(folder, workers)
+
+
+def _dry_run(what: str, options: Options) -> int:
+    from batchlab.experiment import build_experiment
+    from batchlab.opening import complete, inspect, require_sound
+    from batchlab.study import describe_plan
+
+    values = _values(what, options)
+    asked = build_experiment(values)
+    subject = inspect(asked, engine_factory(values))
+    experiment = complete(asked, subject)
+    require_sound(experiment, subject)
+    for line in describe_plan(experiment, subject):
+        print(line)
+    return 0
+
+
+def _values(what: str, options: Options) -> dict[str, Any]:
+    """Experiment values from WHAT, then --set, then the named flags."""
+    from batchlab.experiment import set_dotted
+    from batchlab.search.grid import parse_learning_rates, parse_sizes
+    from batchlab.what import resolve_what
+
+    values = resolve_what(what)
+    for assignment in options.set_:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"--set {assignment}: write it as --set name=value, e.g. --set optimizer.beta2=0.99.")
+        set_dotted(values, name.strip(), _toml_value(text))
+    flags: dict[str, Any] = {
+        "batch.global_batch_sizes": parse_sizes(options.batch_sizes) if options.batch_sizes else None,
+        "sweep.learning_rates": parse_learning_rates(options.learning_rates) if options.learning_rates else None,
+        "sweep.seeds": options.seeds,
+        "budget.token_budget": _count(options.token_budget) if options.token_budget else None,
+        "budget.time_budget_seconds": parse_duration(options.time_budget) if options.time_budget else None,
+        "budget.max_runs": options.max_runs,
+        "device.memory_limit": options.memory_limit,
+        "device.name": options.device,
+        "device.precision": options.precision,
+        "device.workers": options.workers,
+    }
+    if options.time_budget and not options.token_budget:
+        values.get("budget", {}).pop("token_budget", None)
+    for name, value in flags.items():
+        if value is not None:
+            set_dotted(values, name, value)
+    return values
+
+
+def _toml_value(text: str) -> object:
+    """A value as TOML reads it (numbers, true, lists); anything else is the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _count(text: str) -> int:
+    """A number of tokens: 262144, 262_144, 50M, 1.5B, 4e6."""
+    match = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)\s*([kmb]?)", text.strip().lower())
+    factor = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+    try:
+        value = float(match[1].replace("_", "")) * factor[match[2]] if match else 0
+    except ValueError:
+        value = 0
+    if value < 1 or value != int(value):
+        raise InputError(f"--token-budget {text} is not a whole number of tokens; write it like 262144, 50M or 1.5B.")
+    return int(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `3h`, `45m`, `90s`, `1h30m`; InputError for anything else."""
+    match = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower()
+    )
+    seconds = (
+        sum(float(part) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True) if part)
+        if match
+        else 0
+    )
+    if seconds <= 0:
+        raise InputError(f"--time-budget {text} is not a length of time; write it like 3h, 45m or 1h30m.")
+    return seconds
+
+
+def _stop_on_sigterm() -> None:
+    """SIGTERM ends a study as Ctrl-C does: workers save, the report is written."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Entry point of the `batchlab` command."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print(f"batchlab: {_usage_sentence(error, arguments)}", file=sys.stderr)
+        return 2
+    except BatchlabError as error:
+        print(f"batchlab: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("batchlab: stopped.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code if isinstance(code, int) else 0
+
+
+def _usage_sentence(error: CycloptsError, arguments: list[str]) -> str:
+    commands = [name for name in app if not name.startswith("-")]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        close = did_you_mean(arguments[0], commands)
+        return f"There is no command {arguments[0]!r}.{close} Possible: {', '.join(sorted(commands))}."
+    return f"{str(error).strip()} Try: batchlab {arguments[0] if arguments else ''} --help"

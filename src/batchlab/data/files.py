@@ -1,0 +1,147 @@
+"""Files and folders as one-dimensional arrays of token ids, memory-mapped, and checked before anything is trained."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.errors import InputError, StorageFailed
+
+TEXT_SUFFIXES = frozenset(
+    {".txt", ".text", ".md", ".rst", ".tokens", ".raw", ".tex", ".html", ".xml", ".csv", ".tsv", ".json", ".jsonl"}
+    | {".py", ".c", ".h", ".cpp", ".js", ".ts", ".rs", ".go", ".java"}
+)
+BYTE_VOCABULARY = 256
+_CHUNK = 16 * 2**20
+_Array = npt.NDArray[Any]
+
+
+def require_path(given: str | Path, what: str) -> Path:
+    """The path with ~ expanded; InputError when there is nothing, or nothing readable, at it."""
+    path = Path(given).expanduser()
+    if not path.exists():
+        raise InputError(f"There is no file or folder {str(given)!r} for the {what}; check the path.")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"The {what} {str(given)!r} may not be read; check its permissions.")
+    return path
+
+
+def holds_ids(path: Path) -> bool:
+    """Whether a path holds token ids (.npy, .bin) rather than text."""
+    return path.suffix in {".npy", ".bin"}
+
+
+def read_ids(path: Path, what: str, bin_dtype: str = "uint16") -> _Array:
+    """The memory-mapped content of a .npy or .bin file of token ids, unchecked beyond its form."""
+    if path.stat().st_size == 0:
+        raise InputError(f"The {what} {path.name} is empty; give a file with token ids.")
+    if path.suffix == ".npy":
+        try:
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except ValueError as error:
+            raise InputError(
+                f"The {what} {path.name} is not a whole .npy file of numbers ({error}); write it with "
+                "numpy.save(file, array_of_token_ids)."
+            ) from None
+    dtype = np.dtype(bin_dtype).newbyteorder("<")
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        raise InputError(
+            f"The {what} {path.name} has {size:,} bytes, which is not a multiple of the {dtype.itemsize} bytes of "
+            f"{bin_dtype}; set data.bin_dtype to the type it was written with, or write a .npy file."
+        )
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+
+
+def read_text_file(path: Path, what: str) -> _Array:
+    """The bytes of a UTF-8 file as token ids 0 … 255, memory-mapped. InputError naming the first byte that is not."""
+    if path.stat().st_size == 0:
+        raise InputError(f"The {what} {path.name} is empty; give a text file with content.")
+    content: _Array = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+    _require_utf8(content, path.name, what)
+    return content
+
+
+def text_files(folder: Path, what: str) -> list[Path]:
+    """The text files below a folder, hidden ones left out, in the order of their relative names."""
+    found = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in TEXT_SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.stat().st_size
+    ]
+    if not found:
+        raise InputError(
+            f"The {what} folder {folder.name} holds no text; put non-empty files there that end in .txt, .md, .jsonl "
+            "or another text suffix, or name one file."
+        )
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def concatenate_folder(folder: Path, cache_dir: Path, what: str) -> Path:
+    """One file in `cache_dir` with all text of a folder; made again when a file's name, size or time changed."""
+    files = text_files(folder, what)
+    listing = hashlib.sha256(str(folder.resolve()).encode())
+    for path in files:
+        stat = path.stat()
+        listing.update(f"\n{path.relative_to(folder).as_posix()} {stat.st_size} {stat.st_mtime_ns}".encode())
+
+    def reader(path: Path) -> Callable[[], bytes]:
+        def read() -> bytes:
+            return read_text_file(path, what).tobytes()
+
+        return read
+
+    return concatenated(cache_dir, f"text-{listing.hexdigest()[:16]}", (reader(path) for path in files))
+
+
+def concatenated(cache_dir: Path, name: str, readers: Iterable[Callable[[], bytes]]) -> Path:
+    """`cache_dir/name.txt` with all parts, each ended by a newline; written once, and whole or not at all.
+
+    Two processes may do this at once: each writes a file of its own, and the last rename wins with equal content.
+    """
+    target = cache_dir / f"{name}.txt"
+    if target.is_file():
+        return target
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=cache_dir, prefix=f".{name}-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for read in readers:
+                    content = read()
+                    file.write(content if content.endswith(b"\n") else content + b"\n")
+            os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageFailed(
+            f"{cache_dir} takes no files ({error.strerror}); free space there or make it writable, then run again."
+        ) from error
+    return target
+
+
+def _require_utf8(content: _Array, name: str, what: str) -> None:
+    """A piece may end inside a character; the next begins with those bytes again."""
+    start = 0
+    while start < len(content):
+        stop = min(start + _CHUNK, len(content))
+        try:
+            _, consumed = codecs.utf_8_decode(content[start:stop].data, "strict", stop == len(content))
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"The {what} {name} is not UTF-8 text: byte {start + error.start:,} cannot be decoded. Convert it to "
+                "UTF-8, or unpack it if it is compressed."
+            ) from None
+        start += consumed

@@ -1,0 +1,97 @@
+"""The order of samples: one counter-based permutation per (seed, epoch), with random access and nothing to save.
+
+Position p of the stream is sample `permutation(seed, epoch = p // n)[p % n]`. Any position can be computed alone, so a
+resumed run, another micro-batch split or another number of devices sees exactly the same samples.
+
+The permutation is a Feistel network of 12 rounds over the digits (left, right) of the position in mixed radix a × b,
+with a·b the smallest such product ≥ n, and cycle walking for the few results ≥ n. Sources: Luby & Rackoff 1988 (Feistel
+networks are permutations, and pseudorandom for pseudorandom rounds); Black & Rogaway 2002, "Ciphers with arbitrary
+finite domains" (mixed radix and cycle walking); round function: the SplitMix64 finaliser of Steele, Lea & Flood 2014.
+
+Limits: good enough to shuffle with, not a cipher; of the n! orders only a part can occur, and for fewer than ten
+samples some orders are a few per cent likelier than others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+_ROUNDS = 12  # at 8, the 120 orders of 5 samples are visibly unequally likely
+_Words = npt.NDArray[np.uint64]
+
+
+class SampleOrder:
+    """Which of `samples` dataset indices stands at which position of an endless stream, given a seed.
+
+    ValueError where `samples` is not within 1 … 2⁶².
+    """
+
+    def __init__(self, samples: int, seed: int) -> None:
+        if not 1 <= samples <= 2**62:
+            raise ValueError(f"an order of {samples} samples was asked; possible are 1 to 2^62")
+        self.samples = samples
+        self.seed = seed
+        self._left_radix = math.isqrt(samples - 1) + 1
+        self._right_radix = -(-samples // self._left_radix)
+        self._keys: dict[int, _Words] = {}
+
+    def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Dataset indices at stream positions [start, stop); may straddle epochs. ValueError for a negative start."""
+        if start < 0 or stop < start:
+            raise ValueError(f"stream positions [{start}, {stop}) were asked; give 0 ≤ start ≤ stop")
+        pieces = []
+        while start < stop:
+            epoch, first = divmod(start, self.samples)
+            last = min(first + stop - start, self.samples)
+            pieces.append(self._permute(np.arange(first, last, dtype=np.uint64), self._epoch_keys(epoch)))
+            start += last - first
+        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+    def _permute(self, positions: _Words, keys: _Words) -> npt.NDArray[np.int64]:
+        """Cycle walking: what lands outside 0 … n−1 is permuted again until it lands inside."""
+        walked = self._network(positions, keys)
+        outside = np.flatnonzero(walked >= self.samples)
+        while outside.size:
+            walked[outside] = self._network(walked[outside], keys)
+            outside = outside[walked[outside] >= self.samples]
+        return walked.astype(np.int64)
+
+    def _network(self, positions: _Words, keys: _Words) -> _Words:
+        left_radix, right_radix = np.uint64(self._left_radix), np.uint64(self._right_radix)
+        right, left = np.divmod(positions, left_radix)
+        for round_, key in enumerate(keys):
+            if round_ % 2 == 0:
+                left = _add_modulo(left, _below(_mix(right + key), left_radix), left_radix)
+            else:
+                right = _add_modulo(right, _below(_mix(left + key), right_radix), right_radix)
+        return left + right * left_radix
+
+    def _epoch_keys(self, epoch: int) -> _Words:
+        if epoch not in self._keys:
+            name = f"batchlab order 1/{self.seed}/{epoch}".encode()
+            self._keys = {
+                epoch: np.frombuffer(hashlib.shake_128(name).digest(8 * _ROUNDS), dtype="<u8").astype(np.uint64)
+            }
+        return self._keys[epoch]
+
+
+def _mix(words: _Words) -> _Words:
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _below(words: _Words, radix: np.uint64) -> _Words:
+    """Words spread over 0 … radix−1 by multiplication (radix < 2³²), without the cost of a division."""
+    return ((words >> np.uint64(32)) * radix) >> np.uint64(32)
+
+
+def _add_modulo(digits: _Words, shifts: _Words, radix: np.uint64) -> _Words:
+    total = digits + shifts
+    total[total >= radix] -= radix
+    return total

@@ -1,0 +1,70 @@
+"""Whether held-out data also stands in the training data, in which case its loss proves nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.data.tokens import TokenDataset
+from batchlab.protocols import Dataset
+
+# Shorter passages recur in any text by themselves.
+_PASSAGE_TOKENS = 64
+_SEARCHED_BYTES = 128 * 2**20
+_SEARCHED_SAMPLES = 1 << 18
+_BLOCK_BYTES = 16 * 2**20
+
+
+def contained_share(valid: Dataset, train: Dataset, limit: int = 64) -> float:
+    """Share of up to `limit` evenly spaced held-out samples whose content occurs verbatim in the training data.
+
+    Token windows: a passage of at least 64 tokens from the window's start, at any position of the training tokens.
+    Samples: x, bit for bit. Of training data beyond 128 MiB (or 262,144 samples) evenly spaced parts are searched, so
+    there a small share means at least that much. Fully equal data gives 1.
+    """
+    chosen = np.unique(np.linspace(0, len(valid) - 1, min(limit, len(valid))).astype(np.int64))
+    if isinstance(valid, TokenDataset) and isinstance(train, TokenDataset):
+        return _contained_passages(valid, train, chosen)
+    wanted = [x.tobytes() for x in valid.gather(chosen)[0]]
+    found = _inputs_found(set(wanted), train)
+    return sum(content in found for content in wanted) / len(wanted)
+
+
+def _contained_passages(valid: TokenDataset, train: TokenDataset, chosen: npt.NDArray[np.int64]) -> float:
+    length = min(max(valid.sequence_length + 1, _PASSAGE_TOKENS), len(valid.tokens))
+    starts = np.minimum(chosen * valid.sequence_length, len(valid.tokens) - length)
+    dtype = train.tokens.dtype
+    missing: dict[int, bytes] = {}
+    for start in starts.tolist():
+        passage = valid.tokens[start : start + length]
+        if passage.max() <= np.iinfo(dtype).max:
+            missing[start] = passage.astype(dtype).tobytes()
+    searched = len(missing)
+    total = len(train.tokens)
+    piece = max(_BLOCK_BYTES // dtype.itemsize, 2 * length)
+    pieces = -(-total // piece)
+    allowed = max(_SEARCHED_BYTES // (piece * dtype.itemsize), 1)
+    for number in np.unique(np.linspace(0, pieces - 1, min(pieces, allowed)).astype(np.int64)).tolist():
+        # Pieces overlap by a passage, so that none is missed where they meet.
+        text = train.tokens[number * piece : (number + 1) * piece + length - 1].tobytes()
+        missing = {s: passage for s, passage in missing.items() if not _occurs(passage, text, dtype.itemsize)}
+    return (searched - len(missing)) / len(starts)
+
+
+def _occurs(passage: bytes, text: bytes, itemsize: int) -> bool:
+    """Whether the passage stands in the text at a token's boundary."""
+    at = text.find(passage)
+    while at % itemsize and at >= 0:
+        at = text.find(passage, at + 1)
+    return at >= 0
+
+
+def _inputs_found(wanted: set[bytes], train: Dataset) -> set[bytes]:
+    sample_bytes = max(train.gather(np.zeros(1, np.int64))[0].nbytes, 1)
+    examined = min(len(train), _SEARCHED_SAMPLES, max(_SEARCHED_BYTES // sample_bytes, 1))
+    indices = np.unique(np.linspace(0, len(train) - 1, examined).astype(np.int64))
+    block = max(_BLOCK_BYTES // sample_bytes, 1)
+    found: set[bytes] = set()
+    for start in range(0, len(indices), block):
+        found |= wanted.intersection(x.tobytes() for x in train.gather(indices[start : start + block])[0])
+    return found

@@ -1,0 +1,103 @@
+"""Real text that every machine has: the source of Python's own standard library, read where it is installed.
+
+Nothing is shipped or downloaded. The text differs between Python versions, so the version is part of its description,
+and the digest of the data tells two of them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from batchlab.data.files import concatenated
+from batchlab.errors import InputError
+
+LIMIT_BYTES = 10_000_000
+_LEAST_BYTES = 1_000_000
+# Tests, demonstrations, tables and other people's packages: not the prose of a library.
+_SKIPPED = {
+    "__phello__",
+    "__pycache__",
+    "dist-packages",
+    "encodings",
+    "ensurepip",
+    "idlelib",
+    "lib-dynload",
+    "pydoc_data",
+    "site-packages",
+    "test",
+    "tests",
+    "turtledemo",
+}
+
+Readers = dict[str, tuple[int, Callable[[], bytes]]]
+"""Relative name → (bytes, how to read it)."""
+
+
+def standard_library_text(cache_dir: Path, library: Path | None = None) -> tuple[Path, str]:
+    """(file, description) of about 10 MB of source text, concatenated once into `cache_dir`.
+
+    `library` is the folder or zip to read; default: this interpreter's. InputError where it holds no source text.
+    """
+    place = library or _library()
+    readers = _in_zip(place) if place.is_file() else _in_folder(place)
+    chosen: Readers = {}
+    total = 0
+    for name in sorted(readers):
+        size, _ = readers[name]
+        if total + size <= LIMIT_BYTES:
+            chosen[name] = readers[name]
+            total += size
+    if total < _LEAST_BYTES:
+        raise InputError(
+            "The default text, the source of Python's standard library, is missing from this Python (stripped or "
+            "compiled); give a text of your own: --set data.path=FILE."
+        )
+    listing = "\n".join(f"{name} {size}" for name, (size, _) in chosen.items())
+    identity = hashlib.sha256(listing.encode()).hexdigest()[:16]
+    file = concatenated(cache_dir, f"stdlib-{platform.python_version()}-{identity}", (r for _, r in chosen.values()))
+    return file, (
+        f"source text of Python {platform.python_version()}'s standard library "
+        f"({file.stat().st_size / 1e6:.1f} MB, {len(chosen)} files)"
+    )
+
+
+def _library() -> Path:
+    """The folder of the standard library, or the zip that an embedded Python imports it from."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    zips = (Path(entry) for entry in sys.path if Path(entry).name.startswith("python") and entry.endswith(".zip"))
+    return next((file for file in zips if file.is_file()), folder) if not (folder / "os.py").is_file() else folder
+
+
+def _in_folder(folder: Path) -> Readers:
+    found: Readers = {}
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if _is_library(name)]  # site-packages can be huge
+        for path in (Path(parent, name) for name in files if name.endswith(".py")):
+            if path.is_file():
+                found[path.relative_to(folder).as_posix()] = path.stat().st_size, path.read_bytes
+    return found
+
+
+def _in_zip(file: Path) -> Readers:
+    with zipfile.ZipFile(file) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist() if info.filename.endswith(".py")}
+
+    def reader(name: str) -> Callable[[], bytes]:
+        def read() -> bytes:
+            with zipfile.ZipFile(file) as archive:
+                return archive.read(name)
+
+        return read
+
+    return {name: (size, reader(name)) for name, size in sizes.items() if all(map(_is_library, name.split("/")[:-1]))}
+
+
+def _is_library(folder: str) -> bool:
+    return folder not in _SKIPPED and not folder.startswith(("config-", "."))

@@ -1,0 +1,39 @@
+"""A dataset in its order: the endless stream of samples that a training run reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.data.order import SampleOrder
+from batchlab.protocols import Batch, Dataset
+
+# Indices are computed this many at a time: one block costs about as much as ten batches' overhead.
+_BLOCK = 4096
+
+
+class SampleStream:
+    """Global batch B of step k is samples [k·B, (k+1)·B) of the stream, whatever micro-batches it is cut into."""
+
+    def __init__(self, dataset: Dataset, seed: int) -> None:
+        self.dataset = dataset
+        self.order = SampleOrder(len(dataset), seed)
+        self._block_start = 0
+        self._block: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Dataset indices at stream positions [start, stop)."""
+        offset = start - self._block_start
+        if offset < 0 or offset + stop - start > len(self._block):
+            self._block_start = start
+            self._block = self.order.indices(start, start + max(_BLOCK, stop - start))
+            offset = 0
+        return self._block[offset : offset + stop - start]
+
+    def batch(self, start: int, stop: int) -> Batch:
+        """The samples at stream positions [start, stop), stacked."""
+        return self.dataset.gather(self.indices(start, stop))
+
+    def epochs(self, stop: int) -> float:
+        """Passes over the dataset after `stop` samples; above 1 samples are repeated."""
+        return stop / len(self.dataset)

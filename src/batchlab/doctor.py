@@ -1,0 +1,32 @@
+"""What batchlab sees on this machine, one line each, with what to do where something useful is missing."""
+
+from __future__ import annotations
+
+import platform
+
+import psutil
+
+from batchlab import __version__
+from batchlab.batch import format_bytes
+from batchlab.errors import InputError
+from batchlab.resources import usable_cores
+from batchlab.spec import DeviceSettings
+from batchlab.workload import load_framework
+
+
+def doctor_lines() -> list[str]:
+    """Versions, cores, memory, and the device that would be used by default."""
+    memory = psutil.virtual_memory()
+    lines = [
+        f"batchlab {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        f"cores usable: {usable_cores()}; memory: {format_bytes(memory.total)}, free {format_bytes(memory.available)}",
+    ]
+    try:
+        framework = load_framework("torch")
+    except InputError:
+        return [*lines, "torch: not installed, so nothing can be trained; run: pip install 'batchlab[torch]'"]
+    device = framework.resolve_device("auto")
+    seen = framework.environment(DeviceSettings(name=device))
+    size = f", {format_bytes(seen.device_memory_bytes)}" if seen.device_memory_bytes else ""
+    level = f", {seen.instruction_set}" if seen.instruction_set else ""
+    return [*lines, seen.framework, f"device used by default: {device} ({seen.device}{size}{level})"]

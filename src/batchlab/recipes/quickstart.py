@@ -1,0 +1,87 @@
+"""The first study on a new machine: a small byte-level language model on real text, answered in minutes.
+
+Text: the Python standard library's own source code, read where Python is installed, or any other (`data.path`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from batchlab.data.source import open_text_pair
+from batchlab.errors import InputError, did_you_mean
+from batchlab.recipes import Recipe
+from batchlab.spec import Workload
+from batchlab.task import Task
+
+MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192, "dropout": 0.0}
+"""139,584 parameters at 256 byte values: ten 262,144-token runs fit into a minute on two cores."""
+
+
+def task(workload: Workload, cache_dir: Path) -> Task:
+    """The decoder of `workload.model` on the text of `workload.data`, cross-entropy per byte in nats."""
+    from batchlab.torch_.models import Decoder, next_token_loss
+
+    settings = model_settings(workload.model)
+    length = workload.sequence_length
+    text = open_text_pair(workload.data, cache_dir)
+
+    def model() -> Decoder:
+        return Decoder(
+            vocabulary=text.vocabulary,
+            sequence_length=length,
+            d_model=int(settings["d_model"]),
+            layers=int(settings["layers"]),
+            heads=int(settings["heads"]),
+            d_ff=int(settings["d_ff"]),
+            dropout=settings["dropout"],
+        )
+
+    return Task(
+        model=model,
+        loss=next_token_loss,
+        train=text.train,
+        valid=text.valid,
+        sequence_length=length,
+        source=text.description,
+    )
+
+
+def model_settings(given: dict[str, Any]) -> dict[str, float]:
+    """The defaults with what was given; InputError for a name or value that makes no model."""
+    for name, value in given.items():
+        if name not in MODEL:
+            raise InputError(f"There is no setting 'model.{name}'.{did_you_mean(name, MODEL)} Possible: {_possible()}.")
+        whole = name != "dropout"
+        if isinstance(value, bool | str) or (whole and (value != int(value) or value < 1)):
+            raise InputError(f"model.{name} is {value!r}: give a whole number of at least 1.")
+        if not whole and not 0 <= value < 1:
+            raise InputError(f"model.{name} is {value!r}: give a number from 0 up to, but not including, 1.")
+    settings = {**MODEL, **given}
+    width, heads = settings["d_model"], settings["heads"]
+    if width % (2 * heads):
+        raise InputError(
+            f"model.d_model {width} does not divide into model.heads {heads} of an even width; "
+            f"make it a multiple of {2 * heads}."
+        )
+    return settings
+
+
+def _possible() -> str:
+    return ", ".join(f"model.{name}" for name in MODEL)
+
+
+RECIPE = Recipe(
+    name="quickstart",
+    summary="0.14M-parameter byte-level decoder on the Python standard library's source text; 5 batch sizes × 4 LRs",
+    experiment={
+        "unit": "tokens",
+        "sequence_length": 64,
+        "model": MODEL,
+        "batch": {"global_batch_sizes": (4, 8, 16, 32, 64)},
+        "sweep": {"learning_rates": (1e-3, 2e-3, 4e-3, 8e-3)},
+        "budget": {"token_budget": 262_144},  # 64 steps of the largest batch
+        "evaluation": {"points": 8, "samples": 256},
+    },
+    task=task,
+)

@@ -1,0 +1,172 @@
+"""What a report says, in reading order and without a format: report.html and report.md are two spellings of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
+from batchlab.batch import BatchLayout
+from batchlab.report.dynamics import training_dynamics
+from batchlab.report.figure import Figure
+from batchlab.report.figures import build_figures
+from batchlab.report.method import Term, method, setup, time_constants
+from batchlab.report.tables import Table, cells_table, results_table, speed_table
+from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, task_name
+
+
+class PasteReady(Protocol):
+    """What the report needs of a training plan."""
+
+    @property
+    def paste_block(self) -> str:
+        """The settings, ready to paste."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One recommendation: what for, what, and why."""
+
+    goal: str
+    headline: str
+    detail: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All of a report's content as text; every field is plain text, escaped by whoever writes it out."""
+
+    title: str
+    facts: tuple[str, ...]
+    partial: str
+    train_with: Advice | None
+    why_none: str
+    paste_block: str
+    trust: tuple[TrustItem, ...]
+    answers: tuple[Answer, ...]
+    not_answered: tuple[str, ...]
+    setup: tuple[Term, ...]
+    results: Table
+    results_note: str
+    cells: Table
+    speeds: Table
+    conclusions: tuple[str, ...]
+    dynamics: tuple[str, ...]
+    recommendations: tuple[Advice, ...]
+    failures: tuple[Failure, ...]
+    method: tuple[Term, ...]
+    time_constants: Table
+    checks: tuple[tuple[str, str, str], ...]
+    notes: str
+    figures: Mapping[str, Figure]
+
+
+GOALS = {"quality": "Best quality", "fastest": "Fastest of the as-good", "largest": "Largest scale"}
+
+
+def build_document(findings: Findings, plan: PasteReady | None, notes: str | None) -> Document:
+    """Every sentence and table of the report, from the findings alone."""
+    words = Words.of(findings)
+    advice = tuple(
+        Advice(GOALS[r.goal], *_advice(r.layout, r.learning_rate, r.warmup_tokens, words), r.why)
+        for r in findings.recommendations
+    )
+    chosen = findings.recommended
+    return Document(
+        title=findings.experiment.name,
+        facts=_facts(findings),
+        partial=_partial(findings),
+        train_with=Advice(
+            GOALS[chosen.goal],
+            *_advice(chosen.layout, chosen.learning_rate, chosen.warmup_tokens, words),
+            chosen.why,
+        )
+        if chosen
+        else None,
+        why_none=_why_none(findings),
+        paste_block=plan.paste_block if plan else "",
+        trust=findings.trust,
+        answers=findings.answers,
+        not_answered=findings.not_answered,
+        setup=setup(findings),
+        results=results_table(findings),
+        results_note=_results_note(findings),
+        cells=cells_table(findings),
+        speeds=speed_table(findings),
+        conclusions=findings.conclusions,
+        dynamics=training_dynamics(findings),
+        recommendations=advice,
+        failures=findings.failures,
+        method=method(findings),
+        time_constants=time_constants(findings),
+        checks=tuple((item.name, item.status, item.text) for item in findings.checks),
+        notes=(notes or "").strip(),
+        figures=build_figures(findings),
+    )
+
+
+def _facts(findings: Findings) -> tuple[str, ...]:
+    """The line under the title: what was trained, on what, where."""
+    environment = findings.environment
+    device = findings.subject.device
+    if environment:
+        name = environment.device if environment.device not in ("", device) else environment.processor
+        if name:
+            device = f"{name} ({device})"
+    budget = findings.token_budget
+    return (
+        task_name(findings.experiment.task),
+        f"{findings.subject.parameter_count:,} parameters",
+        findings.subject.data_source,
+        f"{count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
+        f"{device}, {findings.experiment.device.precision}",
+    )
+
+
+def _partial(findings: Findings) -> str:
+    if not findings.partial:
+        return ""
+    done = len(findings.runs)
+    of = f" of {findings.planned_runs:,} planned" if findings.planned_runs else ""
+    finished = f"{done:,}{of} training {'run is' if done == 1 and not of else 'runs are'} done"
+    return f"Partial: {finished}. Everything below is computed from these and may change."
+
+
+def _why_none(findings: Findings) -> str:
+    if findings.surface and findings.surface.cannot_tell:
+        return findings.surface.cannot_tell
+    if not findings.runs:
+        return "No training run has finished yet, so there is nothing to recommend."
+    return f"{plural(len(findings.runs), 'training run')} finished, which is not enough to recommend a batch size."
+
+
+def _advice(layout: BatchLayout, rate: float, warmup: float, words: Words) -> tuple[str, str]:
+    devices = plural(layout.data_parallel_size, "device")
+    shape = f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices}"
+    return (
+        f"{layout.global_batch_size:,} {words.items} at LR {learning_rate(rate)}",
+        f"{shape} = {words.step_size(layout)}, warm-up {count(warmup)} {words.units}",
+    )
+
+
+def _results_note(findings: Findings) -> str:
+    surface, words = findings.surface, Words.of(findings)
+    if not surface or not surface.rows:
+        return ""
+    as_good = sorted(row.global_batch_size for row in surface.as_good)
+    parts = ["Every size is judged at its own best learning rate; steps are optimizer updates."]
+    if surface.resolved:
+        parts.append(f"Brackets are 95 % intervals from {plural(surface.noise_seeds, 'seed')} per compared cell.")
+    else:
+        parts.append("Noise was not measured (n = 1), so no interval is given and no winner is claimed within noise.")
+    if len(as_good) > 1:
+        parts.append(f"Marked sizes, {listing(as_good)}, cannot be told apart from the best.")
+    hours = [row.hours for row in surface.rows if row.hours is not None]
+    if hours:
+        parts.append(
+            f"Time is the budget divided by measured {words.units}/s: {duration(min(hours))} to {duration(max(hours))}."
+        )
+    return " ".join(parts)

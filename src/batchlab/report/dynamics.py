@@ -1,0 +1,77 @@
+"""Sentences about what happens during training: warm-up, the gap to the training loss, clipping, repeated data."""
+
+from __future__ import annotations
+
+from batchlab.analysis.findings import Findings
+from batchlab.record import Outcome
+from batchlab.report.curve_figures import first_runs
+from batchlab.report.words import Words, count, listing, plural, signed
+
+
+def training_dynamics(findings: Findings) -> tuple[str, ...]:
+    """One computed sentence each, with its n; empty before the first finished run."""
+    made = (_warmup(findings), _gap(findings), _clipping(findings), _repeats(findings), _resumed(findings))
+    return tuple(sentence for sentence in made if sentence)
+
+
+def _warmup(findings: Findings) -> str:
+    share, budget, words = findings.experiment.schedule.warmup_fraction, findings.token_budget, Words.of(findings)
+    pairs = first_runs(findings)
+    if not budget or not pairs:
+        return ""
+    if not share:
+        return "There is no warm-up: every run starts at its peak learning rate."
+    tokens = share * budget
+    small, large = pairs[0][0], pairs[-1][0]
+    text = f"Warm-up takes {count(tokens)} {words.units} ({share * 100:.3g} % of the budget) at every batch size"
+    if small.global_batch_size == large.global_batch_size:
+        return f"{text}: {tokens / small.layout.tokens_per_step:,.0f} steps at batch {small.global_batch_size:,}."
+    return (
+        f"{text}: {tokens / small.layout.tokens_per_step:,.0f} steps at batch {small.global_batch_size:,}, "
+        f"{tokens / large.layout.tokens_per_step:,.1f} at {large.global_batch_size:,}."
+    )
+
+
+def _gap(findings: Findings) -> str:
+    gaps = []
+    for row, _ in first_runs(findings):
+        runs = [r for r in (row.best.runs if row.best else ()) if r.train_loss is not None and r.val_loss is not None]
+        each = [(r.val_loss or 0.0) - (r.train_loss or 0.0) for r in runs if r.outcome is Outcome.COMPLETED]
+        if each:
+            gaps.append((row.global_batch_size, sum(each) / len(each), len(each)))
+    if not gaps:
+        return ""
+    total = plural(sum(n for _, _, n in gaps), "run")
+    caution = (
+        "Training loss is a mean over the last tenth of the run, under weights that were still moving, on other data "
+        "than the held-out set; the gap alone does not show over-fitting"
+    )
+    if len(gaps) == 1:
+        size, gap, _ = gaps[0]
+        return f"Validation minus training loss is {signed(gap)} at batch {size:,} (n = {total}). {caution}."
+    low, high = min(gaps, key=lambda g: g[1]), max(gaps, key=lambda g: g[1])
+    return (
+        f"Validation minus training loss lies between {signed(low[1])} (batch {low[0]:,}) and {signed(high[1])} "
+        f"(batch {high[0]:,}), each size at its best learning rate (n = {total}). {caution}."
+    )
+
+
+def _clipping(findings: Findings) -> str:
+    clip = findings.experiment.optimizer.grad_clip
+    pairs = [(row, run) for row, run in first_runs(findings) if run.clipped_fraction is not None]
+    if not clip or not pairs:
+        return ""
+    shares = [f"{(run.clipped_fraction or 0) * 100:.0f} % at {row.global_batch_size:,}" for row, run in pairs]
+    return f"Steps whose gradient was clipped to norm {clip:g}: {listing(shares)} (n = 1 run per size)."
+
+
+def _repeats(findings: Findings) -> str:
+    epochs = max((run.epochs for run in findings.runs), default=0.0)
+    if epochs <= 1.0:
+        return ""
+    return f"The longest run passes over the training data {epochs:.3g} times, so part of it is seen repeatedly."
+
+
+def _resumed(findings: Findings) -> str:
+    resumed = [run for run in findings.runs if run.resumed]
+    return f"{plural(len(resumed), 'run')} went on from a checkpoint after an interruption." if resumed else ""

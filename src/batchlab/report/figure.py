@@ -1,0 +1,163 @@
+"""A plot as plain data: what Plotly draws, the sentence under it, and why it is missing when there is nothing to draw.
+
+Text that reaches Plotly goes through `label`: Plotly reads a small HTML in its labels, and users' words are not HTML.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+MAX_POINTS = 160
+
+Trace = dict[str, Any]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`data` and `layout` are Plotly's; colours in them are names of palette.THEMES. `missing` stands in for a plot."""
+
+    key: str
+    title: str
+    caption: str
+    data: tuple[Trace, ...] = ()
+    layout: Mapping[str, Any] | None = None
+    height: int = 340
+    min_width: int = 0
+    missing: str = ""
+
+    @property
+    def drawable(self) -> bool:
+        return not self.missing
+
+
+def missing(key: str, title: str, why: str) -> Figure:
+    """The sentence that stands where a plot would."""
+    return Figure(key=key, title=title, caption="", missing=why)
+
+
+def label(text: object) -> str:
+    """Text for a Plotly label, with its HTML meaning taken away."""
+    return html.escape(str(text), quote=False)
+
+
+def axis(title: str, **settings: Any) -> dict[str, Any]:
+    """An axis in the report's style; `settings` win."""
+    return {
+        "title": {"text": title, "standoff": 8},
+        "gridcolor": "@grid",
+        "linecolor": "@rule",
+        "tickcolor": "@rule",
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "automargin": True,
+        **settings,
+    }
+
+
+def size_axis(title: str, sizes: Iterable[int], **settings: Any) -> dict[str, Any]:
+    """A log₂ axis whose ticks are the sizes themselves, thinned where they would touch."""
+    values = sorted(set(sizes))
+    ticks = [v for i, v in enumerate(values) if len(values) <= 10 or i % 2 == 0 or i == len(values) - 1]
+    low, high = math.log10(values[0]), math.log10(values[-1])
+    pad = max(0.06 * (high - low), 0.08)
+    return axis(
+        title,
+        **{
+            "type": "log",
+            "tickvals": ticks,
+            "ticktext": [f"{v:,}" for v in ticks],
+            "range": [low - pad, high + pad],
+            **settings,
+        },
+    )
+
+
+def layout(**settings: Any) -> dict[str, Any]:
+    """The page's common layout; `settings` win."""
+    return {
+        "font": {"family": FONT, "size": 12, "color": "@ink"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 56, "r": 14, "t": 10, "b": 46},
+        "hoverlabel": {
+            "bgcolor": "@panel",
+            "bordercolor": "@rule",
+            "font": {"family": FONT, "size": 12, "color": "@ink"},
+        },
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 11.5, "color": "@ink"},
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "@soft", "activecolor": "@accent"},
+        "uirevision": "keep",
+        **settings,
+    }
+
+
+def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequence[float | None]) -> dict[str, Any]:
+    """Asymmetric bars from interval ends; no bar where an end is not known."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [0.0 if h is None else h - v for h, v in zip(high, value, strict=True)],
+        "arrayminus": [0.0 if b is None else v - b for b, v in zip(low, value, strict=True)],
+        "thickness": 1.4,
+        "width": 5,
+    }
+
+
+def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """At most `limit` of the points, all of them real: the ends, and the lowest and highest of every stretch between.
+
+    Keeping extremes keeps spikes, which a mean would hide; that is what the curves are looked at for.
+    """
+    finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
+    if len(finite) <= limit:
+        return finite
+    inner = finite[1:-1]
+    stretches = max((limit - 2) // 2, 1)
+    kept = [finite[0]]
+    for i in range(stretches):
+        part = inner[i * len(inner) // stretches : (i + 1) * len(inner) // stretches]
+        lowest = min(range(len(part)), key=lambda k: part[k][1])
+        highest = max(range(len(part)), key=lambda k: part[k][1])
+        kept += [part[k] for k in sorted({lowest, highest})]
+    return [*kept, finite[-1]]
+
+
+def plain(value: Any) -> Any:
+    """The value as strict JSON can hold it: what is not finite becomes null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def colour_names(value: Any, found: Callable[[str], None]) -> None:
+    """Calls `found` with every palette name in a figure."""
+    if isinstance(value, str) and value.startswith("@"):
+        found(value)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            colour_names(inner, found)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            colour_names(inner, found)

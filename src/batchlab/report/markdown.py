@@ -1,0 +1,195 @@
+"""report.md: the same content as text, with tables and Unicode sparklines instead of plots.
+
+What a person or an error message wrote is escaped, so that it can neither break a table nor bring HTML along; notes
+are the person's own Markdown and stay it, inside a quotation and with their HTML made harmless.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import batchlab
+from batchlab.analysis.findings import Findings
+from batchlab.report.curve_figures import first_runs
+from batchlab.report.document import Advice, Document, PasteReady, build_document
+from batchlab.report.method import Term
+from batchlab.report.tables import Table
+from batchlab.report.words import Words, learning_rate, loss, sparkline
+
+_MARKS = {True: "✓", False: "✗", None: "?"}
+_CHECKS = {"ok": "✓", "note": "!", "fail": "✗"}
+
+
+def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | None) -> str:
+    """The report as Markdown; `plan` gives the paste-ready block, `notes` the person's own text."""
+    doc = build_document(findings, plan, notes)
+    blocks = [
+        *_first_screen(doc),
+        "## Setup",
+        _terms(doc.setup),
+        "## Results",
+        _table(doc.results),
+        safe(doc.results_note),
+        *_captions(doc, "loss-batch", "loss-hours", "surface"),
+        *(("### Every cell", _table(doc.cells)) if doc.cells.rows else ()),
+        "## Findings",
+        _list(doc.conclusions, ordered=True) or "Nothing can be concluded from the records so far.",
+        "## Training dynamics",
+        _list(doc.dynamics),
+        *_curves(findings),
+        *_captions(doc, "curves", "training", "gradients"),
+        "## Speed and memory",
+        *((_table(doc.speeds),) if doc.speeds.rows else ()),
+        *_captions(doc, "speed", "memory"),
+        *_memory(findings),
+        "## Recommendations",
+        "\n".join(_advice(item) for item in doc.recommendations) or safe(doc.why_none),
+        "## Failures and remedies",
+        _list([f"**{safe(f.what)}** ({safe(f.where)}): {safe(f.remedy)}" for f in doc.failures], raw=True)
+        or "No run failed, diverged or ran out of memory.",
+        "## Method and caveats",
+        _terms(doc.method),
+        *(("### Optimizer settings by batch size", _table(doc.time_constants)) if doc.time_constants.rows else ()),
+        *_checks(doc),
+        *(("## Notes", _quote(doc.notes)) if doc.notes else ()),
+        f"Written by batchlab {batchlab.__version__} from the records of the study.",
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def safe(text: str) -> str:
+    """Text on one line in which nothing is Markdown or HTML any more."""
+    flat = " ".join(text.split())
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    flat = re.sub(r"([\\`*\[\]|~#])", r"\\\1", flat)
+    # an underscore is emphasis only at the edge of a word; names like final_loss stay readable
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", flat)
+
+
+def _first_screen(doc: Document) -> list[str]:
+    blocks = [f"# {safe(doc.title)}", " · ".join(safe(fact) for fact in doc.facts)]
+    if doc.partial:
+        blocks.append(f"> **{safe(doc.partial)}**")
+    if doc.train_with:
+        chosen = doc.train_with
+        blocks += [f"**Train with {safe(chosen.headline)}**", f"{safe(chosen.detail)}. {safe(chosen.why)}"]
+    else:
+        blocks += ["**No recommendation**", safe(doc.why_none)]
+    if doc.paste_block:
+        blocks.append(_fenced(doc.paste_block))
+    if doc.trust:
+        blocks.append(
+            _list([f"{_MARKS[t.ok]} **{safe(t.label)}** {safe(t.detail)}".rstrip() for t in doc.trust], raw=True)
+        )
+    if doc.answers:
+        rows = [(a.question, a.answer, a.doubt, a.evidence) for a in doc.answers]
+        blocks.append(_rows(("Question", "Answer", "Doubt", "Evidence"), (False,) * 4, rows))
+    if doc.not_answered:
+        blocks += ["**Not answered**", _list(doc.not_answered)]
+    return blocks
+
+
+def _fenced(text: str) -> str:
+    """A code block whose fence is longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text.strip()}\n{fence}"
+
+
+def _quote(notes: str) -> str:
+    harmless = notes.replace("&", "&amp;").replace("<", "&lt;")
+    return "\n".join(f"> {line}".rstrip() for line in harmless.splitlines())
+
+
+def _terms(terms: Iterable[Term]) -> str:
+    return _list([f"**{safe(name)}**: {safe(text)}" for name, text in terms], raw=True)
+
+
+def _list(texts: Iterable[str], *, ordered: bool = False, raw: bool = False) -> str:
+    made = [text if raw else safe(text) for text in texts]
+    return "\n".join(f"{i}. {text}" if ordered else f"- {text}" for i, text in enumerate(made, 1))
+
+
+def _table(table: Table) -> str:
+    return _rows(
+        tuple(column.name for column in table.columns),
+        tuple(column.number for column in table.columns),
+        [
+            (f"{row.texts[0]} ({row.mark.replace('-', ' ')})" if row.mark in ("best", "as-good") else row.texts[0],)
+            + row.texts[1:]
+            for row in table.rows
+        ],
+    )
+
+
+def _rows(names: tuple[str, ...], right: tuple[bool, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [
+        "| " + " | ".join(safe(name) for name in names) + " |",
+        "| " + " | ".join("---:" if number else "---" for number in right) + " |",
+    ]
+    lines += ["| " + " | ".join(safe(text) for text in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _captions(doc: Document, *keys: str) -> list[str]:
+    """What the plots' captions say, and why a plot is missing."""
+    figures = [doc.figures[key] for key in keys]
+    return [_list([f"*{safe(f.title)}*: {safe(f.caption or f.missing)}" for f in figures], raw=True)]
+
+
+def _curves(findings: Findings) -> list[str]:
+    """Sparklines of validation and training loss per batch size, all on one scale."""
+    pairs = first_runs(findings)
+    curves = [
+        (
+            row,
+            [r.val_loss for r in run.rows if r.val_loss is not None],
+            [r.train_loss for r in run.rows if r.train_loss is not None],
+        )
+        for row, run in pairs
+    ]
+    values = [v for _, val, _ in curves for v in val]
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    rows = [
+        (
+            f"{row.global_batch_size:,}",
+            learning_rate(row.best.learning_rate if row.best else None),
+            sparkline(val, low, high),
+            sparkline(train, low, high),
+            loss(val[-1]) if val else "–",
+        )
+        for row, val, train in curves
+    ]
+    note = f"Bars run from {loss(low)} to {loss(high)} over the {Words.of(findings).units} of a run (lowest seed)."
+    names = ("batch", "LR", "validation loss", "training loss", "last")
+    return [_rows(names, (True, True, False, False, True), rows), note]
+
+
+def _memory(findings: Findings) -> list[str]:
+    found = findings.memory
+    if not found or not found.points:
+        return []
+    rows = [
+        (
+            f"{p.micro_batch_size:,}",
+            "ran" if p.fits else "did not fit",
+            f"{p.peak_bytes / 2**20:,.1f}" if p.peak_bytes else "–",
+            p.reason,
+        )
+        for p in sorted(found.points, key=lambda p: p.micro_batch_size)
+    ]
+    return [_rows(("micro-batch", "outcome", "peak MiB", "reason"), (True, False, True, False), rows)]
+
+
+def _advice(item: Advice) -> str:
+    return f"- **{safe(item.goal)}: {safe(item.headline)}**, {safe(item.detail)}. {safe(item.why)}"
+
+
+def _checks(doc: Document) -> list[str]:
+    if not doc.checks:
+        return []
+    lines = [f"{_CHECKS[status]} **{safe(name)}** {safe(text)}" for name, status, text in doc.checks]
+    return ["### Checks of the task before the study", _list(lines, raw=True)]

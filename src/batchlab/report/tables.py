@@ -1,0 +1,188 @@
+"""The report's tables as text: columns, rows, and which rows stand out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from batchlab.analysis.findings import BatchRow, Cell, Findings
+from batchlab.batch import format_bytes
+from batchlab.record import Outcome
+from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`number` columns are right-aligned with figures of equal width; `wide` ones may wrap."""
+
+    name: str
+    number: bool = True
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    texts: tuple[str, ...]
+    mark: str = ""  # "best" | "as-good" | "failed" | ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...] = field(default=())
+
+
+def results_table(findings: Findings) -> Table:
+    """One row per batch size of the question, also those that never ran."""
+    words = Words.of(findings)
+    columns = (
+        Column("batch"),
+        Column("status", number=False),
+        Column("micro × accum"),
+        Column("steps"),
+        Column("best LR"),
+        Column("final val loss"),
+        Column("train loss"),
+        Column("gap"),
+        Column(f"{words.units}/s"),
+        Column("time"),
+        Column("peak memory"),
+        Column("remark", number=False, wide=True),
+    )
+    known = {row.global_batch_size: row for row in (findings.surface.rows if findings.surface else ())}
+    sizes = sorted({*known, *findings.experiment.batch.global_batch_sizes})
+    best = findings.surface.best if findings.surface else None
+    rows = []
+    for size in sizes:
+        row = known.get(size)
+        if row is None:
+            rows.append(_not_run(findings, size))
+        else:
+            chosen = best is not None and best.global_batch_size == size
+            rows.append(_result(findings, row, "best" if chosen else "as-good" if row.as_good else ""))
+    return Table(columns, tuple(rows))
+
+
+def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
+    done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
+    train = [run.train_loss for run in done if run.train_loss is not None]
+    train_loss = sum(train) / len(train) if train else None
+    value = row.loss.value if row.loss else None
+    peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
+    measured = findings.throughput.at(row.global_batch_size) if findings.throughput else None
+    peak = measured.peak_bytes if measured and measured.peak_bytes else max(peaks, default=None)
+    steps = done[0].steps if done else None
+    texts = (
+        f"{row.global_batch_size:,}",
+        status(row),
+        layout_text(row.layout),
+        f"{steps:,}" if steps else NONE,
+        learning_rate(row.best.learning_rate if row.best else None),
+        interval(row.loss),
+        loss(train_loss),
+        signed(value - train_loss if value is not None and train_loss is not None else None),
+        f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,
+        duration(row.hours),
+        format_bytes(peak) if peak else NONE,
+        remark(row),
+    )
+    return Row(texts, mark if done else "failed")
+
+
+def _not_run(findings: Findings, size: int) -> Row:
+    measured = findings.throughput.at(size) if findings.throughput else None
+    speed = f"{measured.tokens_per_second.value:,.0f}" if measured else NONE
+    peak = format_bytes(measured.peak_bytes) if measured and measured.peak_bytes else NONE
+    shape = layout_text(measured.layout) if measured else NONE
+    return Row((f"{size:,}", "not run", shape, *([NONE] * 5), speed, NONE, peak, ""))
+
+
+def status(row: BatchRow) -> str:
+    """`best`, `as good`, `done`, or how all of its runs ended."""
+    runs = [run for cell in row.cells for run in cell.runs]
+    if any(run.outcome is Outcome.COMPLETED for run in runs):
+        return "starved" if row.starved else "done"
+    outcomes = Counter(run.outcome.word for run in runs)
+    return " · ".join(outcomes) if outcomes else "not run"
+
+
+def remark(row: BatchRow) -> str:
+    """The analysis' remark, or what the table would otherwise hide: an edge, runs that did not finish."""
+    if row.remark:
+        return row.remark
+    parts = []
+    if row.edge:
+        parts.append(f"best LR is the {'lowest' if row.edge == 'low' else 'highest'} tried")
+    if row.starved:
+        parts.append("too few steps to judge")
+    ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
+    parts += [f"{plural(number, 'run')} {word}" for word, number in ended.items()]
+    return "; ".join(parts)
+
+
+def cells_table(findings: Findings) -> Table:
+    """Every cell of the sweep with every seed, for whoever wants to redo the arithmetic."""
+    columns = (
+        Column("batch"),
+        Column("LR"),
+        Column("runs"),
+        Column("mean val loss"),
+        Column("each run"),
+        Column("outcome", number=False),
+    )
+    rows = [
+        _cell(cell)
+        for row in (findings.surface.rows if findings.surface else ())
+        for cell in sorted(row.cells, key=lambda c: c.learning_rate)
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _cell(cell: Cell) -> Row:
+    outcomes = Counter(run.outcome.word for run in cell.runs)
+    each = ", ".join(loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
+    return Row(
+        (
+            f"{cell.global_batch_size:,}",
+            learning_rate(cell.learning_rate),
+            f"{len(cell.runs):,}",
+            loss(cell.mean_loss),
+            each or NONE,
+            ", ".join(word if number == len(cell.runs) else f"{number} {word}" for word, number in outcomes.items()),
+        ),
+        "" if cell.losses else "failed",
+    )
+
+
+def speed_table(findings: Findings) -> Table:
+    """Measured speed of every layout with its spread."""
+    words = Words.of(findings)
+    columns = (
+        Column("batch"),
+        Column("micro × accum"),
+        Column(f"{words.units}/s"),
+        Column("slowest to fastest block"),
+        Column("blocks"),
+        Column("seconds per step"),
+        Column("warm-up"),
+        Column("peak memory"),
+    )
+    rows = []
+    for point in findings.throughput.points if findings.throughput else ():
+        rate = point.tokens_per_second
+        spread = NONE if rate.low is None or rate.high is None else f"{rate.low:,.0f} to {rate.high:,.0f}"
+        rows.append(
+            Row(
+                (
+                    f"{point.layout.global_batch_size:,}",
+                    layout_text(point.layout),
+                    f"{rate.value:,.0f}",
+                    spread,
+                    f"{rate.n}",
+                    f"{point.step_seconds:.3g}",
+                    f"{point.warmup_seconds:.2g} s",
+                    format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
+                )
+            )
+        )
+    return Table(columns, tuple(rows))

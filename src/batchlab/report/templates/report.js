@@ -1,0 +1,58 @@
+(() => {
+  "use strict";
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const figures = read("figures");
+  const themes = read("themes");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const boxes = [...document.querySelectorAll(".plot")];
+  const PRINT_WIDTH = 660;
+
+  // Colours are names in the figures; only keys that hold colours are looked at, so no label can be taken for one.
+  const isColourKey = (key) => /color$|colorscale$/i.test(key);
+  const themed = (node, theme, key) => {
+    if (Array.isArray(node)) return node.map((inner) => themed(inner, theme, key));
+    if (node !== null && typeof node === "object")
+      return Object.fromEntries(Object.entries(node).map(([name, inner]) => [name, themed(inner, theme, name)]));
+    return typeof node === "string" && isColourKey(key) && node in theme ? theme[node] : node;
+  };
+
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    scrollZoom: false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    // without a mouse the tool bar would cover the plot, and dragging must scroll the page
+    displayModeBar: coarse ? false : "hover",
+  };
+
+  const draw = (scheme, size) => {
+    for (const box of boxes) {
+      const figure = figures[box.dataset.figure];
+      const layout = themed(figure.layout, themes[scheme], "");
+      if (coarse) layout.dragmode = false;
+      Object.assign(layout, size ? { autosize: false, ...size, height: figure.height } : { autosize: true, height: figure.height });
+      Plotly.react(box, themed(figure.data, themes[scheme], ""), layout, config);
+    }
+    document.documentElement.dataset.plots = scheme;
+  };
+
+  const scheme = () => (dark.matches ? "dark" : "light");
+  draw(scheme());
+  dark.addEventListener("change", () => draw(scheme()));
+  addEventListener("beforeprint", () => {
+    draw("light", { width: PRINT_WIDTH });
+    for (const box of document.querySelectorAll("details")) box.open = true;
+  });
+  addEventListener("afterprint", () => draw(scheme()));
+
+  const copy = document.getElementById("copy");
+  if (copy) {
+    copy.hidden = false;
+    copy.addEventListener("click", () => {
+      getSelection().selectAllChildren(document.getElementById("paste"));
+      copy.textContent = document.execCommand("copy") ? "Copied" : "Selected";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    });
+  }
+})();

@@ -1,0 +1,137 @@
+"""One spec in, one `Ended` out: prepares the process for it and calls the run of its kind.
+
+Called by every engine's worker, in the worker's process. Whatever the person's code raises passes through; the worker
+turns it into an outcome.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from batchlab.data.stream import SampleStream
+from batchlab.protocols import Ended, RunContext
+from batchlab.record import Environment, InspectResult, Outcome
+from batchlab.runs.capacity import probe
+from batchlab.runs.check import check
+from batchlab.runs.throughput import LEARNING_RATE, measure
+from batchlab.runs.train import evaluate, evaluation_batches, train
+from batchlab.spec import (
+    CapacitySpec,
+    CheckSpec,
+    InspectSpec,
+    OptimizerSettings,
+    Spec,
+    ThroughputSpec,
+    TrainSpec,
+    Workload,
+)
+from batchlab.workload import Loaded, code_files, file_states, load
+
+WARMUP_BATCH = 2
+"""Samples in the warm-up step: BatchNorm cannot train on one."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this worker process has loaded, and whether its memory is bounded: once, before anything real runs."""
+
+    loaded: dict[str, Loaded] = field(default_factory=dict)
+    baseline_bytes: int | None = None
+    bounded: bool = False
+
+
+_process = _Process()
+
+
+def execute(spec: Spec, context: RunContext) -> Ended:
+    """Run one spec in this process."""
+    loaded = _load(spec.workload, context.cache_dir)
+    loaded.framework.start(spec.device, seed=0)
+    if isinstance(spec, InspectSpec):
+        return _inspect(spec, loaded)
+    stream = SampleStream(loaded.train, seed=spec.seed if isinstance(spec, TrainSpec) else 0)
+    if isinstance(spec, CheckSpec):
+        return _check(spec, loaded, stream)
+    _bound_memory(spec, loaded, stream)
+    trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
+    match spec:
+        case CapacitySpec():
+            return probe(trainable, stream, loaded.valid, spec, context, _process.baseline_bytes)
+        case ThroughputSpec():
+            return measure(trainable, stream, spec, context)
+        case TrainSpec():
+            return train(trainable, stream, loaded.valid, spec, context)
+
+
+def environment(spec: Spec, cache_dir: Path) -> Environment:
+    """Versions and device of this process, for the record."""
+    return _load(spec.workload, cache_dir).framework.environment(spec.device)
+
+
+def _load(workload: Workload, cache_dir: Path) -> Loaded:
+    key = workload.model_dump_json()
+    if key not in _process.loaded:
+        _process.loaded[key] = load(workload, cache_dir)
+    return _process.loaded[key]
+
+
+def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> None:
+    """Warm up with a throw-away model, then take the baseline: lazy imports, thread pools and kernel caches belong to
+    the process, not to the model (they cost 50 … 70 MB, seen as a largest batch two sizes too small)."""
+    if _process.bounded:
+        return
+    trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
+    trainable.init(0)
+    batch = stream.batch(0, WARMUP_BATCH)
+    for _ in range(2):
+        trainable.accumulate(batch, 1.0 / trainable.count(batch))
+        trainable.apply(LEARNING_RATE)
+    evaluate(trainable, list(evaluation_batches(loaded.valid, WARMUP_BATCH, WARMUP_BATCH)))
+    trainable.synchronize()
+    del trainable
+    gc.collect()
+    loaded.framework.start(spec.device, seed=0)
+    _process.baseline_bytes = loaded.framework.bound_memory(spec.device)
+    _process.bounded = True
+
+
+def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
+    device = loaded.framework.resolve_device(spec.device.name)
+    settings = spec.device.model_copy(update={"name": device})
+    trainable = loaded.framework.trainable(loaded.task, settings, OptimizerSettings())
+    trainable.init(0)
+    paths = [path for path in (loaded.task.train, loaded.task.valid) if isinstance(path, str | Path)]
+    result = InspectResult(
+        unit=loaded.task.unit,
+        sequence_length=loaded.task.sequence_length or 1,
+        train_samples=len(loaded.train),
+        valid_samples=len(loaded.valid),
+        vocabulary=getattr(loaded.train, "vocabulary", None),
+        parameter_count=trainable.parameter_count(),
+        optimizer_family=trainable.optimizer_family(),
+        own_optimizer=loaded.task.optimizer is not None,
+        data_source=loaded.source,
+        data_digest=loaded.data_digest,
+        data_files=file_states([*paths, *_configured(spec.workload)]),
+        code=code_files(spec.workload.task),
+        device=device,
+    )
+    return Ended(Outcome.COMPLETED, "", result)
+
+
+def _configured(workload: Workload) -> list[str]:
+    return [path for path in (workload.data.path, workload.data.valid_path) if path]
+
+
+def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
+    result = check(
+        lambda: loaded.framework.trainable(loaded.task, spec.device, spec.optimizer),
+        train=stream,
+        valid=loaded.valid,
+        train_dataset=loaded.train,
+        unit=loaded.task.unit,
+        own_optimizer=loaded.task.optimizer is not None,
+    )
+    return Ended(Outcome.COMPLETED, "", result)

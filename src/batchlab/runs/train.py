@@ -1,0 +1,212 @@
+"""Train from scratch for a fixed number of tokens: the loop, over any Trainable.
+
+One step: its micro-batches are gathered by sample index, each adds the gradient of Σ losses / (count of the whole
+global batch), then the optimizer steps at the schedule's mean over the tokens of this step. Nothing in the loop waits for the
+device: statistics stay there until a row of metrics is due.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from batchlab.batch import BatchLayout
+from batchlab.data.stream import SampleStream
+from batchlab.protocols import Batch, Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
+from batchlab.record import MetricRow, Outcome, TrainResult
+from batchlab.schedule import Schedule
+from batchlab.spec import TrainSpec
+
+DIVERGED_FACTOR = 3.0
+"""A training loss this many times its first value means the run has diverged. Losses of healthy runs fall; a loss that
+starts at ln(vocabulary) and triples is far beyond any transient seen with warm-up."""
+
+FINAL_FRACTION = 0.1
+"""The final training loss is the mean over this last share of the run: one step alone is mostly noise."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the run has summed up so far; goes into the checkpoint, so that a resumed run ends with the same numbers."""
+
+    first_loss: float | None = None
+    loss_sum: float = 0.0
+    grad_norm_sum: float = 0.0
+    clipped_sum: float = 0.0
+    row_steps: int = 0
+    row_seconds: float = 0.0
+    clipped_total: float = 0.0
+    tail_loss_sum: float = 0.0
+    tail_steps: int = 0
+    seconds: float = 0.0
+    resumed: int = 0
+    val_curve: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, stats: list[StepStats], first_step: int, tail_start: int) -> bool:
+        """Add finished steps; False as soon as one of them shows divergence."""
+        for offset, (loss, norm, clipped) in enumerate(stats):
+            value, norm_value = float(loss), float(norm)
+            if self.first_loss is None:
+                self.first_loss = value
+            if not (math.isfinite(value) and math.isfinite(norm_value)) or value > self._ceiling():
+                return False
+            self.loss_sum += value
+            self.grad_norm_sum += norm_value
+            self.clipped_sum += float(clipped)
+            self.clipped_total += float(clipped)
+            self.row_steps += 1
+            if first_step + offset >= tail_start:
+                self.tail_loss_sum += value
+                self.tail_steps += 1
+        return True
+
+    def _ceiling(self) -> float:
+        return DIVERGED_FACTOR * abs(self.first_loss or 0.0) + 1.0
+
+    def clear_row(self) -> None:
+        self.loss_sum = self.grad_norm_sum = self.clipped_sum = self.row_seconds = 0.0
+        self.row_steps = 0
+
+
+def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: TrainSpec, context: RunContext) -> Ended:
+    """Run `spec` to its end, from its checkpoint if there is one.
+
+    Raises Interrupted after saving when the context asks to stop, and lets OutOfMemory through.
+    """
+    layout, steps, tokens_per_step = spec.layout, spec.steps, spec.layout.tokens_per_step
+    schedule = Schedule(spec.schedule, spec.learning_rate, spec.token_budget)
+    evaluation = list(evaluation_batches(held_out, spec.evaluation_samples, spec.evaluation_batch_size))
+    evaluate_every = spec.evaluation_interval // tokens_per_step
+    row_every = max(1, steps // spec.log_points)
+    tail_start = steps - max(1, round(FINAL_FRACTION * steps))
+
+    trainable.init(spec.seed)
+    tally, step = Tally(), 0
+    if (saved := context.load_checkpoint()) is not None:
+        header, state = saved
+        trainable.load(state)
+        step, tally = header["step"], Tally(**header["tally"])
+        tally.resumed += 1
+    pending: list[StepStats] = []
+    resumed_at = saved_at = trainable.synchronize()
+
+    def diverged(at_step: int) -> Ended:
+        reason = (
+            f"The training loss left its path around step {at_step} of {steps} "
+            f"(it started at {tally.first_loss:.3g}): not finite, or over {DIVERGED_FACTOR:g} times its start."
+        )
+        return Ended(Outcome.DIVERGED, reason, _result(spec, tally, at_step, trainable, stream, context))
+
+    while step < steps:
+        learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
+        pending.append(one_step(trainable, stream, layout, step, learning_rate))
+        step += 1
+
+        row_due = step % row_every == 0 or step == steps
+        evaluation_due = step % evaluate_every == 0 or step == steps
+        stopping = context.stop_requested()
+        if not (row_due or evaluation_due or stopping):
+            continue
+        now = trainable.synchronize()
+        if not tally.add(pending, step - len(pending), tail_start):
+            return diverged(step)
+        pending.clear()
+        tally.row_seconds += now - resumed_at
+        tally.seconds += now - resumed_at
+        resumed_at = now
+        if row_due:
+            _write_row(context, tally, spec, step, learning_rate, trainable)
+        if evaluation_due:
+            loss = evaluate(trainable, evaluation)
+            if not math.isfinite(loss):
+                return diverged(step)
+            tally.val_curve.append((step * tokens_per_step, loss))
+            context.row(MetricRow(step=step, tokens=step * tokens_per_step, val_loss=loss))
+            resumed_at = trainable.synchronize()
+        if stopping or (step < steps and resumed_at - saved_at >= spec.checkpoint_seconds):
+            context.save_checkpoint({"step": step, "tally": asdict(tally)}, trainable.state())
+            resumed_at = saved_at = trainable.synchronize()
+            if stopping:
+                raise Interrupted
+    return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context))
+
+
+def one_step(
+    trainable: Trainable, stream: SampleStream, layout: BatchLayout, step: int, learning_rate: float
+) -> StepStats:
+    """One optimizer step on samples [k·B, (k+1)·B) of the stream, in micro-batches.
+
+    The gradient is Σ losses / Σ counts over the whole global batch, so unequal micro-batches weigh as they should.
+    """
+    start = step * layout.global_batch_size
+    micro_batches = []
+    for size in layout.micro_batch_sizes():
+        micro_batches.append(stream.batch(start, start + size))
+        start += size
+    weight = 1.0 / sum(trainable.count(batch) for batch in micro_batches)
+    for batch in micro_batches:
+        trainable.accumulate(batch, weight)
+    return trainable.apply(learning_rate)
+
+
+def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iterator[Batch]:
+    """The first `samples` held-out samples in order, the same for every run of a study."""
+    stop = min(samples, len(held_out))
+    for start in range(0, stop, batch_size):
+        yield held_out.gather(np.arange(start, min(start + batch_size, stop)))
+
+
+def evaluate(trainable: Trainable, batches: list[Batch]) -> float:
+    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means."""
+    sums = [trainable.evaluate(batch) for batch in batches]
+    return sum(float(loss) for loss, _ in sums) / sum(count for _, count in sums)
+
+
+def _write_row(
+    context: RunContext, tally: Tally, spec: TrainSpec, step: int, learning_rate: float, trainable: Trainable
+) -> None:
+    count, tokens = tally.row_steps, step * spec.layout.tokens_per_step
+    memory = trainable.memory()
+    row = MetricRow(
+        step=step,
+        tokens=tokens,
+        train_loss=tally.loss_sum / count,
+        learning_rate=learning_rate,
+        grad_norm=tally.grad_norm_sum / count,
+        clipped_fraction=tally.clipped_sum / count,
+        step_seconds=tally.row_seconds / count,
+        tokens_per_second=count * spec.layout.tokens_per_step / tally.row_seconds if tally.row_seconds > 0 else None,
+        allocated_bytes=memory.allocated_bytes,
+        reserved_bytes=memory.reserved_bytes,
+    )
+    context.row(row)
+    context.progress(step, spec.steps, tokens, row.train_loss, row.tokens_per_second)
+    tally.clear_row()
+
+
+def _result(
+    spec: TrainSpec, tally: Tally, step: int, trainable: Trainable, stream: SampleStream, context: RunContext
+) -> TrainResult:
+    memory = trainable.memory()
+    losses = [loss for _, loss in tally.val_curve]
+    finished = step == spec.steps and bool(tally.tail_steps)
+    return TrainResult(
+        steps=step,
+        tokens=step * spec.layout.tokens_per_step,
+        final_train_loss=tally.tail_loss_sum / tally.tail_steps if finished else None,
+        final_val_loss=losses[-1] if finished and losses else None,
+        best_val_loss=min(losses) if losses else None,
+        val_curve=tuple(tally.val_curve),
+        clipped_fraction=tally.clipped_total / max(1, step),
+        epochs=stream.epochs(step * spec.layout.global_batch_size),
+        starved=spec.starved,
+        seconds=tally.seconds,
+        tokens_per_second=step * spec.layout.tokens_per_step / tally.seconds if tally.seconds > 0 else None,
+        peak_allocated_bytes=memory.peak_allocated_bytes,
+        peak_reserved_bytes=memory.peak_reserved_bytes,
+        resumed=tally.resumed,
+        repaired_lines=context.repaired_lines,
+    )

@@ -1,0 +1,348 @@
+"""The stages of a study. Each executes specs, and settles what the next one needs as a decision on disk.
+
+A stage run again finds its records and decisions and does only what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from batchlab.batch import BatchLayout, format_bytes, lay_out
+from batchlab.errors import StudyChanged
+from batchlab.opening import EngineFactory, Opened, changed_code
+from batchlab.progress import View
+from batchlab.protocols import Finished
+from batchlab.record import CapacityResult, CheckResult, Outcome, Record, ThroughputResult, TrainResult
+from batchlab.resources import Concurrency, plan_concurrency, usable_cores
+from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget
+from batchlab.search.capacity import CapacitySearch
+from batchlab.search.grid import GridSearch, Trial, TrialOutcome, default_learning_rates
+from batchlab.spec import (
+    CapacitySpec,
+    CheckSpec,
+    DeviceSettings,
+    OptimizerSettings,
+    Spec,
+    ThroughputSpec,
+    TrainSpec,
+    run_id,
+)
+
+LARGEST_EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One invocation working on a study."""
+
+    opened: Opened
+    make_engine: EngineFactory
+    view: View
+    retry_failed: bool = False
+    after_run: Callable[[], None] = lambda: None
+
+    @property
+    def device(self) -> DeviceSettings:
+        """Device settings of a measurement that runs alone; training runs change the threads."""
+        asked = self.opened.experiment.device
+        return DeviceSettings(
+            name=self.opened.subject.device,
+            precision=asked.precision,
+            compile=asked.compile,
+            threads=asked.threads or usable_cores(),
+            memory_limit=asked.memory_limit,
+        )
+
+    def optimizer(self, global_batch_size: int) -> OptimizerSettings:
+        experiment = self.opened.experiment
+        ratio = global_batch_size / experiment.reference_batch_size
+        return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
+
+
+def run_specs(session: Session, specs: Sequence[Spec], *, workers: int = 1, exclusive: bool = False) -> list[Record]:
+    """Records of these specs, in their order: those on disk as they are, the others executed now."""
+    store = session.opened.store
+    found: dict[str, Record] = {}
+    missing: list[Spec] = []
+    for spec in specs:
+        record = store.record(run_id(spec))
+        if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
+            store.forget(record.run_id)
+            record = None
+        if record is None:
+            missing.append(spec)
+        else:
+            found[record.run_id] = record
+    if missing:
+        _require_unchanged_code(session)
+        with ExitStack() as stack:
+            if exclusive:
+                stack.enter_context(store.exclusive())
+            engine = session.make_engine(store.path, workers)
+            stack.callback(engine.close)
+            for spec in missing:
+                engine.submit(spec, exclusive=exclusive)
+            waiting = {run_id(spec) for spec in missing}
+            while waiting:
+                for event in engine.wait(1.0):
+                    session.view.show(event)
+                    if isinstance(event, Finished):
+                        found[event.record.run_id] = event.record
+                        waiting.discard(event.record.run_id)
+                        session.after_run()
+    return [found[run_id(spec)] for spec in specs]
+
+
+def _require_unchanged_code(session: Session) -> None:
+    changed = changed_code(session.opened.store, session.opened.subject)
+    if changed:
+        raise StudyChanged(
+            f"Edited while the study ran: {', '.join(sorted(changed))}. Finished runs are kept; undo the edit and run "
+            "the same command again, or start a new study with --out."
+        )
+
+
+def check_stage(session: Session) -> CheckResult | Record:
+    """Is the task sound? The check's result, or the record of a check that itself failed."""
+    middle = session.opened.experiment.reference_batch_size
+    spec = CheckSpec(workload=session.opened.workload, optimizer=session.optimizer(middle), device=session.device)
+    record = run_specs(session, [spec], exclusive=True)[0]
+    return record.result if isinstance(record.result, CheckResult) else record
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the capacity stage settled. `max_micro_batch_size` None: not even the smallest size fitted."""
+
+    max_micro_batch_size: int | None
+    smallest_failed: int | None
+    worker_bytes: int | None
+
+
+def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = False) -> Capacity:
+    """Find the largest micro-batch that fits, by default only up to what the sweep needs."""
+    opened = session.opened
+    experiment, store = opened.experiment, opened.store
+    sizes = experiment.batch.global_batch_sizes
+    needed = min(experiment.batch.micro_batch_size or sizes[-1], sizes[-1])
+    if beyond_need:
+        needed = opened.subject.train_samples
+    splittable = separable and experiment.batch.micro_batching == "auto"
+    smallest = 1 if separable else 2
+    search = CapacitySearch(needed=max(needed, smallest), smallest=min(smallest, needed), prove=beyond_need)
+    device = session.device
+    if beyond_need and device.memory_limit is None and device.name == "cpu":
+        device = device.model_copy(update={"memory_limit": int(0.8 * psutil.virtual_memory().available)})
+    peaks: list[int] = []
+    while asked := search.ask():
+        specs = [
+            CapacitySpec(
+                workload=opened.workload,
+                micro_batch_size=size,
+                grad_accum_steps=2 if splittable else 1,
+                evaluation_batch_size=min(size, LARGEST_EVALUATION_BATCH),
+                optimizer=session.optimizer(experiment.reference_batch_size),
+                device=device,
+            )
+            for size in asked
+        ]
+        records = run_specs(session, specs, exclusive=True)
+        broken = [r for r in records if r.outcome is Outcome.FAILED]
+        if broken:
+            raise StageFailed(f"The task failed while its memory was measured: {broken[0].reason}")
+        search.tell(list(asked), [record.outcome is Outcome.COMPLETED for record in records])
+        peaks += [_process_bytes(record) for record in records]
+    limit, limit_is = _memory_limit(device)
+    decided = store.decide(
+        "capacity" if beyond_need else "micro_batch",
+        {
+            "max_micro_batch_size": search.largest,
+            "status": search.status,
+            "searched_up_to": needed,
+            "smallest_failed": search.smallest_failed,
+            "limit_bytes": limit,
+            "limit_is": limit_is,
+        },
+    )
+    return Capacity(decided["max_micro_batch_size"], decided["smallest_failed"], max(peaks, default=0) or None)
+
+
+class StageFailed(Exception):
+    """A stage cannot give what the next one needs; the text says why."""
+
+
+def _process_bytes(record: Record) -> int:
+    result = record.result
+    if not isinstance(result, CapacityResult) or not result.fits:
+        return 0
+    return (result.baseline_bytes or 0) + max(result.peak_allocated_bytes or 0, result.peak_reserved_bytes or 0)
+
+
+def _memory_limit(device: DeviceSettings) -> tuple[int | None, str]:
+    if device.memory_limit is not None:
+        if device.name == "cpu":
+            return device.memory_limit, "VmData of a worker above its warmed-up baseline (soft RLIMIT_DATA)"
+        return device.memory_limit, "the device's allocator, as asked with --memory-limit"
+    if device.name == "cpu":
+        return psutil.virtual_memory().total, "this machine's memory; no limit was set"
+    return None, "the device's own memory"
+
+
+def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, separable: bool) -> BatchLayout:
+    """How a global batch is cut: unsplit where it fits or may not be split, else in the fewest pieces that fit."""
+    batch = session.opened.experiment.batch
+    ceiling = min(capacity.max_micro_batch_size or 1, batch.micro_batch_size or global_batch_size)
+    if batch.micro_batching == "off" or not separable:
+        ceiling = global_batch_size
+    return lay_out(global_batch_size, ceiling, sequence_length=session.opened.experiment.sequence_length)
+
+
+def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
+    """The layout holds a micro-batch at which a probe already ran out of memory."""
+    return capacity.smallest_failed is not None and layout.micro_batch_size >= capacity.smallest_failed
+
+
+def throughput_stage(session: Session, layouts: Sequence[BatchLayout], *, exclusive: bool = True) -> dict[int, float]:
+    """Measured tokens/s by global batch size; sizes whose measurement failed are absent."""
+    specs = [
+        ThroughputSpec(
+            workload=session.opened.workload,
+            layout=layout,
+            optimizer=session.optimizer(layout.global_batch_size),
+            device=session.device,
+        )
+        for layout in layouts
+    ]
+    records = run_specs(session, specs, exclusive=exclusive)
+    return {
+        layout.global_batch_size: record.result.tokens_per_second
+        for layout, record in zip(layouts, records, strict=True)
+        if isinstance(record.result, ThroughputResult)
+    }
+
+
+def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
+    """How many runs at a time with how many threads; threads change the last bits, so this is decided once."""
+    experiment = session.opened.experiment
+    planned = plan_concurrency(
+        session.opened.subject.device,
+        usable_cores(),
+        workers=experiment.device.workers,
+        threads=experiment.device.threads,
+        worker_bytes=worker_bytes,
+        free_bytes=psutil.virtual_memory().available,
+    )
+    decided = session.opened.store.decide(
+        "threads",
+        {"workers": planned.workers, "threads": planned.threads, "measure_threads": planned.measure_threads},
+    )
+    return Concurrency(**decided)
+
+
+def budget_stage(session: Session, rates: dict[int, float], workers: int, learning_rates: int) -> BudgetPlan:
+    """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
+    experiment = session.opened.experiment
+    common: dict[str, Any] = {
+        "sizes": experiment.batch.global_batch_sizes,
+        "sequence_length": experiment.sequence_length,
+        "points": experiment.evaluation.points,
+        "tokens_per_second": rates,
+        "workers": workers,
+        "learning_rates": learning_rates,
+        "seeds": experiment.sweep.seeds,
+        "max_runs": experiment.budget.max_runs,
+        "unit": experiment.unit,
+    }
+    if experiment.budget.token_budget is not None:
+        plan = fixed_budget(experiment.budget.token_budget, **common)
+    else:
+        plan = plan_budget(experiment.budget.time_budget_seconds, **common)
+    decided = session.opened.store.decide("budget", plan.as_dict())
+    return BudgetPlan(**decided)
+
+
+def sweep_stage(
+    session: Session,
+    layouts: dict[int, BatchLayout],
+    budget: BudgetPlan,
+    concurrency: Concurrency,
+    capacity: Capacity,
+) -> None:
+    """Batch × learning rate at a constant token budget, coarse first, then edges, then seeds."""
+    experiment = session.opened.experiment
+    search = GridSearch(
+        experiment.batch.global_batch_sizes,
+        learning_rates_of(session),
+        max_extensions=experiment.sweep.max_extensions,
+        seeds=experiment.sweep.seeds,
+        first_seed=experiment.sweep.first_seed,
+        max_runs=experiment.budget.max_runs,
+    )
+    tried_hopeless: set[int] = set()
+    while trials := search.ask():
+        running = []
+        for trial in trials:
+            size = trial.global_batch_size
+            if hopeless(layouts[size], capacity):
+                if size in tried_hopeless:
+                    continue
+                tried_hopeless.add(size)
+            running.append(trial)
+        specs = [train_spec(session, trial, layouts, budget, concurrency, capacity) for trial in running]
+        session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
+        records = dict(zip(running, run_specs(session, specs, workers=concurrency.workers), strict=True))
+        search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+
+
+def learning_rates_of(session: Session) -> tuple[float, ...]:
+    """The grid: as asked, or by what kind of optimizer the task has."""
+    opened = session.opened
+    return opened.experiment.sweep.learning_rates or default_learning_rates(opened.subject.optimizer_family)
+
+
+def train_spec(
+    session: Session,
+    trial: Trial,
+    layouts: dict[int, BatchLayout],
+    budget: BudgetPlan,
+    concurrency: Concurrency,
+    capacity: Capacity,
+) -> TrainSpec:
+    """The training run of one trial."""
+    experiment = session.opened.experiment
+    return TrainSpec(
+        workload=session.opened.workload,
+        layout=layouts[trial.global_batch_size],
+        learning_rate=trial.learning_rate,
+        seed=trial.seed,
+        token_budget=budget.token_budget,
+        schedule=experiment.schedule,
+        optimizer=session.optimizer(trial.global_batch_size),
+        evaluation_interval=budget.evaluation_interval,
+        evaluation_samples=experiment.evaluation.samples,
+        evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
+        device=session.device.model_copy(update={"threads": concurrency.threads}),
+    )
+
+
+def _outcome(record: Record | None) -> TrialOutcome:
+    """A trial that was not run because its size is known not to fit counts as one that failed."""
+    result = record.result if record else None
+    if record is None or record.outcome is not Outcome.COMPLETED or not isinstance(result, TrainResult):
+        return TrialOutcome(loss=None, judged=True)
+    return TrialOutcome(loss=result.final_val_loss, judged=not result.starved)
+
+
+def describe_capacity(session: Session, capacity: Capacity) -> str:
+    """The stage's result as a line."""
+    decided = session.opened.store.decisions().get("micro_batch", {})
+    limit = f" within {format_bytes(decided['limit_bytes'])}" if decided.get("limit_bytes") else ""
+    if capacity.max_micro_batch_size is None:
+        return f"   nothing fits{limit}"
+    tail = f"; {capacity.smallest_failed} does not" if capacity.smallest_failed else ", all that the sweep needs"
+    return f"   micro-batch {capacity.max_micro_batch_size} fits{limit}{tail}"

@@ -1,0 +1,243 @@
+"""The story of a study, told once: check, capacity, throughput, budget, sweep, documents.
+
+Every stage can be interrupted and asked again; what is on disk is not done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.summary import summary_lines
+from batchlab.batch import BatchLayout
+from batchlab.errors import BatchlabError, InputError, StudyInterrupted
+from batchlab.experiment import DEFAULT_TIME_BUDGET, Experiment
+from batchlab.opening import EngineFactory, accepted_edits, open_study
+from batchlab.plan import TrainingPlan, make_plan
+from batchlab.progress import View, duration
+from batchlab.record import CheckItem, CheckResult, InspectResult
+from batchlab.report.write import write_report
+from batchlab.runs.check import check_lines
+from batchlab.search.budget import BudgetPlan, token_budget_of
+from batchlab.search.grid import default_learning_rates
+from batchlab.stages import (
+    Capacity,
+    Session,
+    StageFailed,
+    budget_stage,
+    capacity_stage,
+    check_stage,
+    concurrency_stage,
+    describe_capacity,
+    hopeless,
+    layout_for,
+    learning_rates_of,
+    sweep_stage,
+    throughput_stage,
+)
+from batchlab.store import Store
+
+Stage = Literal["check", "capacity", "throughput", "sweep"]
+
+REPORT_SHARE = 0.05
+"""Rewriting the report after every run may take at most this share of the time; else it waits for the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """What a study came to: the findings, and the summary a person reads."""
+
+    folder: Path
+    findings: Findings
+    summary: tuple[str, ...]
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is something to train with."""
+        return self.findings.recommended is not None
+
+    def answered_at(self, until: Stage) -> bool:
+        """Whether the question of the stage asked for has an answer."""
+        memory, throughput = self.findings.memory, self.findings.throughput
+        match until:
+            case "check":
+                return bool(self.findings.checks) and all(item.status != "fail" for item in self.findings.checks)
+            case "capacity":
+                return memory is not None and memory.max_micro_batch_size is not None
+            case "throughput":
+                return throughput is not None and bool(throughput.points)
+            case "sweep":
+                return self.answered
+
+
+def run_study(
+    values: dict[str, Any],
+    folder: Path,
+    make_engine: EngineFactory,
+    view: View,
+    *,
+    until: Stage = "sweep",
+    accept_edits: bool = False,
+    retry_failed: bool = False,
+) -> StudyResult:
+    """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
+
+    Raises InputError before anything is written where the request is wrong, StudyInterrupted on Ctrl-C or SIGTERM and
+    StorageFailed on a full disk; in both cases what was finished is kept and the report is up to date.
+    """
+    begun = time.monotonic()
+    opened = open_study(values, folder, make_engine, accept_edits=accept_edits)
+    documents = _Documents(opened.store)
+    session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=documents.refresh)
+    try:
+        _stages(session, until)
+    except StageFailed as failure:
+        view.say(str(failure))
+    except KeyboardInterrupt:
+        documents.write(partial=True)
+        finished = sum(1 for spec, _ in opened.store.records() if spec.kind == "train")
+        raise StudyInterrupted(
+            f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
+            "run the same command again to go on."
+        ) from None
+    except BatchlabError:
+        documents.write(partial=True)
+        raise
+    findings = documents.write(partial=until != "sweep")
+    view.say(f"   {duration(time.monotonic() - begun)} in all")
+    lines = summary_lines(findings, folder / "report.html", folder / "training_plan.json")
+    return StudyResult(folder, findings, tuple(lines))
+
+
+def _stages(session: Session, until: Stage) -> None:
+    experiment, view = session.opened.experiment, session.view
+    view.stage("check: is this task sound?")
+    checked = check_stage(session)
+    if not isinstance(checked, CheckResult):
+        raise StageFailed(f"The task could not be checked: {checked.reason}")
+    for line in check_lines(checked):
+        view.say(f"   {line}")
+    if not checked.passed:
+        raise StageFailed(
+            "The check failed: a sweep over this task would not mean what it seems to. Mend the lines above."
+        )
+    if until == "check":
+        return
+
+    view.stage("capacity: which micro-batch fits?")
+    capacity = capacity_stage(session, separable=checked.separable)
+    view.say(describe_capacity(session, capacity))
+    if until == "capacity":
+        capacity_stage(session, separable=checked.separable, beyond_need=True)
+        return
+    layouts = {
+        size: layout_for(session, size, capacity, separable=checked.separable)
+        for size in experiment.batch.global_batch_sizes
+    }
+
+    view.stage("throughput: tokens per second, alone on the device", len(layouts))
+    rates = _throughput(session, layouts, capacity)
+    if until == "throughput":
+        return
+
+    concurrency = concurrency_stage(session, capacity.worker_bytes)
+    budget = budget_stage(session, rates, concurrency.workers, len(learning_rates_of(session)))
+    view.say(f"   {budget.text}")
+    sweep_stage(session, layouts, budget, concurrency, capacity)
+
+
+def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:
+    fitting = [layout for layout in layouts.values() if not hopeless(layout, capacity)]
+    rates = throughput_stage(session, fitting)
+    for size, rate in rates.items():
+        session.view.say(f"   batch {size}: {rate:,.0f} {session.opened.experiment.unit}/s")
+    return rates
+
+
+class _Documents:
+    """Writes the report, the tables and the plan from what is on disk; after every run while that is cheap."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cost = 0.0
+        self._written = 0.0
+
+    def refresh(self) -> None:
+        if time.monotonic() - self._written >= self._cost / REPORT_SHARE:
+            self.write(partial=True)
+
+    def write(self, *, partial: bool) -> Findings:
+        started = time.monotonic()
+        findings = write_documents(self._store, partial=partial)
+        self._written = time.monotonic()
+        self._cost = self._written - started
+        return findings
+
+
+def write_documents(store: Store, *, partial: bool) -> Findings:
+    """outcomes.csv, results.csv, training_plan.json (where there is an answer), report.html and report.md."""
+    findings = read_findings(store, partial=partial)
+    store.write_tables()
+    plan = plan_or_none(findings)
+    if plan is not None:
+        store.write_text("training_plan.json", plan.model_dump_json(indent=2) + "\n")
+    write_report(store.path, findings, plan, store.notes())
+    return findings
+
+
+def read_findings(store: Store, *, partial: bool) -> Findings:
+    """Everything the records on disk say, with the checks' items and the decisions taken."""
+    records = store.records()
+    decisions = store.decisions()
+    items: tuple[CheckItem, ...] = ()
+    for _, record in records:
+        if isinstance(record.result, CheckResult):
+            items = record.result.items
+    return assemble(
+        store.experiment,
+        decisions.get("subject"),
+        records,
+        store.rows,
+        {**decisions, "accepted_edits": accepted_edits(decisions)},
+        checks=items,
+        planned_runs=BudgetPlan(**decisions["budget"]).runs_planned if "budget" in decisions else None,
+        partial=partial,
+    )
+
+
+def plan_or_none(findings: Findings) -> TrainingPlan | None:
+    """The plan, or None while the study has no answer to plan from."""
+    try:
+        return make_plan(findings)
+    except InputError:
+        return None
+
+
+def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
+    """What a new study would run, for `--dry-run`; how long is only known once throughput is measured."""
+    sizes = experiment.batch.global_batch_sizes
+    rates = experiment.sweep.learning_rates or default_learning_rates(subject.optimizer_family)
+    cells, extra = len(sizes) * len(rates), 2 * (experiment.sweep.seeds - 1)
+    budget = experiment.budget
+    lines = [
+        f"{experiment.name}: {experiment.task}, {subject.parameter_count:,} parameters, on {subject.device}",
+        f"data: {subject.data_source} ({subject.train_samples:,} samples, {subject.valid_samples:,} held out)",
+        f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {len(sizes)} sizes",
+        f"sweep: batch {', '.join(map(str, sizes))} × LR {', '.join(f'{rate:.3g}' for rate in rates)} = {cells} runs, "
+        f"{extra} more for seeds, and more where a best is at an edge"
+        + (f", {budget.max_runs} at most" if budget.max_runs else ""),
+    ]
+    if budget.token_budget is not None:
+        tokens, _ = token_budget_of(
+            budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
+        )
+        steps = tokens // (sizes[-1] * experiment.sequence_length)
+        lines.append(f"each {tokens:,} {experiment.unit}; the largest size gets {steps} steps")
+    else:
+        seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
+        lines.append(f"each as many {experiment.unit} as fit into {duration(seconds)}, by measured throughput")
+    return [*lines, "nothing was written"]

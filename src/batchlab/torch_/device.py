@@ -1,0 +1,105 @@
+"""Which devices torch has here, and the process-wide flags a run depends on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import batchlab
+from batchlab.errors import InputError
+from batchlab.record import Environment
+from batchlab.spec import DeviceSettings
+from batchlab.torch_ import memory
+from batchlab.torch_.random_state import seed_everything
+
+
+def devices() -> list[str]:
+    """Names of the devices here, best first."""
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return [*names, "cpu"]
+
+
+def resolve(name: str) -> str:
+    """'auto' → the best device, 'cuda' → 'cuda:0'; InputError saying what exists when `name` does not."""
+    here = devices()
+    wanted = {"auto": here[0], "cuda": "cuda:0"}.get(name, name)
+    if wanted not in here:
+        why = f"; torch {torch.__version__} is built without CUDA" if _lacks_cuda(wanted) else ""
+        raise InputError(f"There is no device {name!r} here{why}. Possible: auto, {', '.join(here)}.")
+    return wanted
+
+
+def _lacks_cuda(name: str) -> bool:
+    return name.startswith("cuda") and torch.version.cuda is None and torch.version.hip is None
+
+
+def prepare(settings: DeviceSettings, seed: int) -> torch.device:
+    """Make the process the same before each run, whatever the one before did to it.
+
+    Precision: `fp32` computes float32 products in float32; `tf32` lets CUDA use TF32 in matrix products and
+    convolutions, and on a CPU or MPS does nothing; `bf16` is autocast over fp32 weights, done in the Trainable.
+    cuDNN chooses by heuristics, not by timing, which costs nothing much and gives the same kernel each time.
+    """
+    device = torch.device(resolve(settings.name))
+    torch.set_num_threads(settings.threads)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.use_deterministic_algorithms(False)
+    tf32 = settings.precision == "tf32" and device.type == "cuda"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = False
+    if "torch._dynamo" in sys.modules:  # importing it takes a second, and without it there is nothing to forget
+        sys.modules["torch._dynamo"].reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.empty_cache()
+    seed_everything(seed)
+    return device
+
+
+def describe(settings: DeviceSettings) -> Environment:
+    """Versions, device and threads, for the record."""
+    device = torch.device(resolve(settings.name))
+    processor = _processor()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = f"{processor} (Metal)" if device.type == "mps" else processor
+    return Environment(
+        batchlab=batchlab.__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        framework=f"torch {torch.__version__}",
+        platform=platform.platform(),
+        processor=processor,
+        instruction_set=torch.backends.cpu.get_cpu_capability(),
+        device=name,
+        device_memory_bytes=memory.device_total(device),
+        cores=_cores(),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """Cores this process may use, which in a container can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,141 @@
+"""A look inside a TorchTrainable, for `batchlab check`: host copies of everything, and who mixes samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from batchlab.protocols import Batch
+from batchlab.torch_ import random_state
+from batchlab.torch_.trainable import TorchTrainable
+
+RELATIVE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Matrix products of another batch size may sum in another order; anything narrower than float32 gets 2e-2."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One module's inputs and outputs in one forward pass, on the host."""
+
+    name: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+class InspectableTorchTrainable(TorchTrainable):
+    """What `TorchFramework.trainable` gives: a TorchTrainable that also satisfies `protocols.Inspectable`."""
+
+    def parameter_count(self) -> int:
+        """Trainable parameters; shared ones count once."""
+        return sum(parameter.numel() for parameter in self._parameters)
+
+    def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
+        """By which settings its parameter groups have."""
+        return self.optimizer.family
+
+    def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → host copy of every trainable parameter."""
+        return {name: _host(value) for name, value in self.model.named_parameters() if value.requires_grad}
+
+    def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → host copy of the gradient accumulated since the last `apply`; absent where there is none."""
+        return {name: _host(value.grad) for name, value in self.model.named_parameters() if value.grad is not None}
+
+    def raw_loss(self, batch: Batch) -> float:
+        """What the person's loss returned in evaluation mode, before any weighting (the sum of a pair)."""
+        result = self._evaluation_result(batch)
+        return float(result[0] if isinstance(result, tuple | list) else result)
+
+    def loss_count(self, batch: Batch) -> float | None:
+        """The count of a loss that returns (sum, count); None for a single number."""
+        result = self._evaluation_result(batch)
+        return float(result[1]) if isinstance(result, tuple | list) else None
+
+    def without_randomness(self) -> None:
+        """Dropout off until the next `init`. Dropout called as a function is out of reach."""
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.p = 0.0
+            elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+                module.dropout = 0.0
+
+    def mixing_layer(self, batch: Batch, half: int) -> str | None:
+        """Qualified name and class of the first layer whose output for samples 0 … half−1 depends on the others.
+
+        The model runs in training mode on the whole batch and on its first half, dropout off as by
+        `without_randomness`. The first module to finish whose inputs agree on the half and whose outputs do not is the
+        one; modules inside finish first, so it is the innermost. None when no module does (the loss itself may).
+        Running statistics and the random state are put back.
+        """
+        self.without_randomness()
+        whole = self._recorded(batch)
+        part = self._recorded(tuple(array[:half] for array in batch))
+        for one, other in zip(whole, part, strict=False):
+            if one.name != other.name:
+                return None  # the path through the model depends on the data; calls cannot be compared
+            if _agree(one.inputs, other.inputs) and not _agree(one.outputs, other.outputs):
+                return one.name
+        return None
+
+    def _recorded(self, batch: Batch) -> list[_Call]:
+        """Every module's inputs and outputs in the order the modules finished."""
+        calls: list[_Call] = []
+
+        def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            inputs = _tensors((args, kwargs))
+            calls.append(_Call(f"{names[module]} ({type(module).__name__})", inputs, _tensors(output)))
+
+        names = {module: name or "the model itself" for name, module in self.model.named_modules()}
+        hooks = [module.register_forward_hook(record, with_kwargs=True) for module in names]
+        buffers = {name: value.clone() for name, value in self.model.named_buffers()}
+        random_before = random_state.capture(self.device)
+        random_state.seed_everything(0)
+        try:
+            with torch.no_grad(), self._uncompiled():
+                self._forward(batch)
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for name, value in self.model.named_buffers():
+                value.copy_(buffers[name])
+            random_state.restore(random_before, self.device)
+        return calls
+
+
+def _host(value: Tensor) -> npt.NDArray[Any]:
+    """A copy numpy understands; types it lacks, such as bfloat16, become float32."""
+    value = value.detach().cpu()
+    if value.dtype in (torch.bfloat16, torch.float16):
+        value = value.float()
+    array: npt.NDArray[Any] = value.clone().numpy()
+    return array
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf.detach().cpu().clone() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _agree(whole: list[Tensor], part: list[Tensor]) -> bool:
+    """Whether the first samples of `whole` are `part`, as far as rounding lets them be."""
+    return len(whole) == len(part) and all(_matches(one, other) for one, other in zip(whole, part, strict=True))
+
+
+def _matches(whole: Tensor, part: Tensor) -> bool:
+    """The batch axis is the one in which the two sizes differ; one number for a whole batch is a loss, not a layer."""
+    if whole.ndim == 0 or whole.ndim != part.ndim:
+        return True
+    for axis, size in enumerate(part.shape):
+        whole = whole.narrow(axis, 0, min(size, whole.shape[axis]))
+    if whole.shape != part.shape or not whole.numel():
+        return True
+    if not whole.is_floating_point():
+        return bool((whole == part).all())
+    scale = float(part.abs().max())
+    tolerance = RELATIVE_TOLERANCE.get(part.dtype, 2e-2)
+    return float((whole - part).abs().max()) <= tolerance * scale

@@ -1,0 +1,137 @@
+"""Bytes this process uses on its device, and a limit it cannot pass.
+
+On CUDA the caching allocator counts and limits. A CPU has neither counter nor limit of its own, so the process is
+measured instead: resident memory (VmRSS, and its peak VmHWM) above a baseline taken after a warm-up step, and a soft
+RLIMIT_DATA that makes allocations beyond the limit fail. RLIMIT_DATA bounds VmData, private writable memory whether
+touched or not, which is a little more than what is resident.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from batchlab.protocols import MemoryReading
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+@dataclass(slots=True)
+class _Baseline:
+    """What this process held before the measured work, in bytes; there is one process, so there is one of these."""
+
+    resident: int | None = None
+    data: int = 0
+
+
+_baseline = _Baseline()
+
+
+def bound(device: torch.device, limit: int | None) -> int:
+    """Take the baseline, forbid more than `limit` bytes above it (None: only take the baseline), restart the peaks.
+
+    Returns the baseline in bytes: VmData on a CPU, the allocator's reserved bytes elsewhere. Call once per process.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        return _bound_cuda(device, limit)
+    if device.type == "mps":
+        torch.mps.empty_cache()
+        held = torch.mps.driver_allocated_memory()
+        if limit is not None:
+            torch.mps.set_per_process_memory_fraction((held + limit) / torch.mps.recommended_max_memory())
+        return held
+    _return_free_heap()
+    restart_peak(device)
+    _baseline.resident, _baseline.data = _resident(), _data()
+    if limit is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = _baseline.data + limit
+        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+    return _baseline.data or _baseline.resident
+
+
+def _bound_cuda(device: torch.device, limit: int | None) -> int:
+    """Also without a limit of its own the process is kept within the free memory: some drivers would rather spill into
+    the host's, which does not crash but is many times slower."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device)
+    allowed = held + (free if limit is None else min(limit, free))
+    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / total), device)
+    restart_peak(device)
+    return held
+
+
+def restart_peak(device: torch.device) -> None:
+    """Peaks count from now. MPS keeps none; a Mac's process peak cannot be restarted."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif device.type == "cpu":
+        if _CLEAR_REFS.exists():
+            _CLEAR_REFS.write_text("5")  # 5: set the peak of resident memory to its present value; see man proc(5)
+        if _baseline.resident is None:
+            _baseline.resident, _baseline.data = _resident(), _data()
+
+
+def read(device: torch.device) -> MemoryReading:
+    """Bytes now and at the peak: of the allocator on CUDA and MPS, of the process above its baseline on a CPU."""
+    if device.type == "cuda":
+        return MemoryReading(
+            torch.cuda.memory_allocated(device),
+            torch.cuda.memory_reserved(device),
+            torch.cuda.max_memory_allocated(device),
+            torch.cuda.max_memory_reserved(device),
+        )
+    if device.type == "mps":
+        return MemoryReading(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory(), None, None)
+    base = _baseline.resident or 0
+    allocated = max(0, _resident() - base)
+    reserved = max(0, _data() - _baseline.data) if _STATUS.exists() else None
+    return MemoryReading(allocated, reserved, max(allocated, _peak_resident() - base), None)
+
+
+def device_total(device: torch.device) -> int:
+    """Memory of the device: the card's, what Metal recommends as a maximum, or the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "mps":
+        return int(torch.mps.recommended_max_memory())
+    return int(psutil.virtual_memory().total)
+
+
+def _status(field: str) -> int:
+    """A `VmXxx:  123 kB` line of /proc/self/status, in bytes."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def _resident() -> int:
+    return _status("VmRSS") if _STATUS.exists() else int(psutil.Process().memory_info().rss)
+
+
+def _peak_resident() -> int:
+    if _STATUS.exists():
+        return _status("VmHWM")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _data() -> int:
+    return _status("VmData") if _STATUS.exists() else 0
+
+
+def _return_free_heap() -> None:
+    """Give freed heap pages back, so that the baseline is what is really held (glibc only)."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

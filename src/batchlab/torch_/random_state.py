@@ -1,0 +1,44 @@
+"""The random state a training run draws from: torch's generators, and Python's and numpy's for models that use them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Same seed, same numbers: torch (all devices), Python, numpy's global generator."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def capture(device: torch.device) -> dict[str, Any]:
+    """All of it, as tensors, numbers and tuples that `torch.load(weights_only=True)` accepts."""
+    numpy_state: Any = np.random.get_state(legacy=True)
+    _, keys, position, has_gauss, gauss = numpy_state
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": (torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)),
+    }
+    if device.type == "cuda":
+        state["device"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        state["device"] = torch.mps.get_rng_state()
+    return state
+
+
+def restore(state: dict[str, Any], device: torch.device) -> None:
+    """Continue drawing where `capture` was called."""
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["device"], device)
+    elif device.type == "mps":
+        torch.mps.set_rng_state(state["device"])

@@ -1,0 +1,204 @@
+"""A person's model, loss and optimizer behind the framework-free seam `protocols.Trainable`."""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from batchlab.errors import InputError
+from batchlab.protocols import Batch, MemoryReading, StepStats
+from batchlab.spec import DeviceSettings, OptimizerSettings
+from batchlab.task import Task
+from batchlab.torch_ import memory, optimizers, random_state
+from batchlab.torch_.out_of_memory import as_out_of_memory
+
+_NARROW = (torch.bfloat16, torch.float16)
+
+
+class TorchTrainable:
+    """One model on one device. Nothing is allocated before `init`; nothing between two `apply` waits for the device.
+
+    With `device.compile` the forward and backward passes are compiled (default mode) and evaluation runs uncompiled,
+    so that a worker compiles for one micro-batch shape only. Reaching the compiler's recompile limit is an error.
+    """
+
+    def __init__(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
+        self.separable = task.separable is not False
+        self.device = torch.device(device.name)
+        self._task = task
+        self._compile = device.compile
+        self._optimizer_settings = optimizer
+        self._grad_clip = optimizer.config.grad_clip
+        self._autocast = torch.autocast(self.device.type, dtype=torch.bfloat16) if device.precision == "bf16" else None
+        self.model: nn.Module
+        self.optimizer: optimizers.GroupedOptimizer
+        self._parameters: list[nn.Parameter] = []
+        self._loss: Tensor | None = None
+
+    def init(self, seed: int) -> None:
+        """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
+        memory.restart_peak(self.device)
+        random_state.seed_everything(seed)
+        try:
+            self._build()
+        except (RuntimeError, MemoryError) as error:
+            _reraise(error)
+
+    def _build(self) -> None:
+        model = self._task.model()
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
+        self.model = model.to(self.device).train()
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if not self._parameters:
+            raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
+        self.optimizer = optimizers.build(self._parameters, self._task.optimizer, self._optimizer_settings, self.device)
+        self._loss = None
+        if self._compile:
+            torch._dynamo.config.fail_on_recompile_limit_hit = True  # the default is to go on uncompiled, silently
+            self.model.compile()
+
+    def count(self, batch: Batch) -> float:
+        """Targets in the batch that the loss averages over: the task's `count`, or every element of the last array."""
+        return float(self._task.count(*batch)) if self._task.count is not None else float(batch[-1].size)
+
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """Add the gradient of weight · Σ losses over the batch."""
+        try:
+            loss, factor = self._total(self._forward(batch), batch)
+            weighted = loss * (weight * factor)
+            weighted.backward()  # type: ignore[no-untyped-call]
+        except (RuntimeError, MemoryError) as error:
+            _reraise(error)
+        detached = weighted.detach()
+        self._loss = detached if self._loss is None else self._loss + detached
+
+    def apply(self, learning_rate: float) -> StepStats:
+        """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""
+        if self._loss is None:
+            raise RuntimeError("apply() needs at least one accumulate() before it")
+        loss, self._loss = self._loss, None
+        try:
+            norm, clipped = self._clip()
+            self.optimizer.set_learning_rate(learning_rate)
+            self.optimizer.torch.step()
+        except (RuntimeError, MemoryError) as error:
+            _reraise(error)
+        for parameter in self._parameters:
+            parameter.grad = None
+        return StepStats(loss, norm, clipped)
+
+    def _clip(self) -> tuple[Tensor, Tensor | float]:
+        if self._grad_clip is None:
+            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+            return torch.nn.utils.get_total_norm(gradients), 0.0
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip)
+        return norm, norm > self._grad_clip
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
+        """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
+        result = self._evaluation_result(batch)
+        loss, factor = self._total(result, batch)
+        count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
+        return loss.detach() * factor, count
+
+    def _evaluation_result(self, batch: Batch) -> Any:
+        """What the person's loss returns in evaluation mode, drawing random numbers, if any, from a fixed seed."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        before = random_state.capture(self.device)
+        random_state.seed_everything(0)
+        self.model.eval()
+        try:
+            # no_grad rather than inference_mode: what a model caches now must still be good for training
+            with torch.no_grad(), self._uncompiled():
+                return self._forward(batch)
+        except (RuntimeError, MemoryError) as error:
+            _reraise(error)
+        finally:
+            for module, training in modes:
+                module.training = training
+            random_state.restore(before, self.device)
+
+    def _uncompiled(self) -> AbstractContextManager[Any]:
+        """Compiled modules run as they were written; without compilation there is no need to load the compiler."""
+        return torch.compiler.set_stance("force_eager") if self._compile else nullcontext()
+
+    def _forward(self, batch: Batch) -> Any:
+        tensors = [self._tensor(array) for array in batch]
+        if self._autocast is None:
+            return self._task.loss(self.model, *tensors)
+        with self._autocast:
+            return self._task.loss(self.model, *tensors)
+
+    def _tensor(self, array: Any) -> Tensor:
+        """On the device, whole numbers as int64 (what torch's embeddings and losses take), the rest as it is.
+
+        No copy on a CPU where the array already is of the right type; elsewhere through pinned memory, unwaited.
+        """
+        tensor = torch.from_numpy(np.require(array, requirements=("C", "W")))
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        tensor = tensor.to(self.device, non_blocking=True)
+        if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int64, torch.bool)):
+            tensor = tensor.to(torch.int64)
+        return tensor
+
+    def _total(self, result: Any, batch: Batch) -> tuple[Tensor, float]:
+        """The loss tensor and what to multiply it by to get Σ losses."""
+        loss = result[0] if isinstance(result, tuple | list) and len(result) == 2 else result
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise InputError(f"loss(model, x, y) returned {given}; return one number, a mean, or (sum, count).")
+        if loss.ndim or loss.dtype in _NARROW:
+            loss = loss.reshape(()).float() if loss.dtype in _NARROW else loss.reshape(())
+        is_sum = loss is not result or self._task.reduction == "sum"
+        return loss, 1.0 if is_sum else self.count(batch)
+
+    def state(self) -> bytes:
+        """Everything `load` needs to continue to the same bits: model, optimizer, random state."""
+        model = self.model.state_dict()
+        content = {
+            "model": model,
+            "buffers": {name: value for name, value in self.model.named_buffers() if name not in model},
+            "optimizer": self.optimizer.torch.state_dict(),
+            "random": random_state.capture(self.device),
+        }
+        file = io.BytesIO()
+        torch.save(content, file)
+        return file.getvalue()
+
+    def load(self, state: bytes) -> None:
+        """Continue from `state()`. Tensors and plain values only: nothing in the bytes is ever executed."""
+        content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+        self.model.load_state_dict(content["model"])
+        buffers = dict(self.model.named_buffers())
+        for name, value in content["buffers"].items():
+            buffers[name].copy_(value)
+        self.optimizer.torch.load_state_dict(content["optimizer"])
+        random_state.restore(content["random"], self.device)
+        self._loss = None
+
+    def memory(self) -> MemoryReading:
+        """Bytes now and at the peak since `init`; on a CPU of the process, above its baseline."""
+        return memory.read(self.device)
+
+    def synchronize(self) -> float:
+        """Wait until the device is idle and return the time in seconds."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+        return time.perf_counter()
+
+
+def _reraise(error: Exception) -> NoReturn:
+    """A failed allocation as the seam's OutOfMemory, anything else as it is."""
+    if (failure := as_out_of_memory(error)) is not None:
+        raise failure from None
+    raise error
