@@ -37,6 +37,9 @@ SyntheticStudy = tuple[
     Experiment, InspectResult, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], dict[str, Any]
 ]
 
+BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2**20
+"""A micro-batch of 48 takes 980 MiB above the baseline: it fits under the default limit of 990 MiB, 49 does not."""
+
 
 @pytest.fixture(scope="session")
 def synthetic_study() -> Callable[..., SyntheticStudy]:
@@ -73,7 +76,7 @@ def _build(
     peak_speed: float = 60_000.0,
     half_speed_batch: float = 6.0,
     max_micro_batch_size: int = 48,
-    limit_bytes: int | None = 2**30,
+    limit_bytes: int | None = 990 * 2**20,
     diverges_above: float = 30.0,
     out_of_memory: Sequence[int] = (),
     failed: Sequence[int] = (),
@@ -153,7 +156,7 @@ def _build(
             spec = world.train_spec(trial, layouts[size], token_budget, interval)
             if loss is not None:
                 curves[run_id(spec)] = loss
-            trained.append((spec, world.train(spec, loss, outcome, reason, speed[size], pairing)))
+            trained.append(world.train(spec, loss, outcome, reason, speed[size], pairing))
             outcomes.append(TrialOutcome(loss, judged=not spec.starved))
         grid.tell(trials, outcomes)
     records += trained if keep is None else trained[:keep]
@@ -220,7 +223,7 @@ class _World:
         )
 
     def peak(self, micro: int) -> int:
-        return 20 * 2**20 + micro * 15 * 2**20
+        return STATIC_BYTES + micro * BYTES_PER_SAMPLE
 
     def record(self, spec: Spec, outcome: Outcome = Outcome.COMPLETED, reason: str = "", **more: Any) -> Record:
         return Record(run_id=run_id(spec), outcome=outcome, reason=reason, environment=self.environment, **more)
@@ -231,7 +234,7 @@ class _World:
             micro_batch_size=micro,
             fits=fits,
             steps=3 if fits else 0,
-            baseline_bytes=200 * 2**20,
+            baseline_bytes=BASELINE_BYTES,
             peak_allocated_bytes=self.peak(micro) if fits else None,
         )
         outcome = Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY

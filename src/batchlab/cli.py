@@ -140,7 +140,8 @@ def report(folder: Path, /) -> int:
     from batchlab.store import Store
     from batchlab.study import write_documents
 
-    findings = write_documents(Store.open(folder), partial=Store.open(folder).unfinished())
+    opened = Store.open(folder)
+    findings = write_documents(opened, partial=not opened.decisions().get("complete", False))
     print(folder / "report.html")
     return 0 if findings.recommended else 1
 
@@ -183,7 +184,7 @@ def status(folder: Path, /) -> int:
     from batchlab.store import Store
 
     store = Store.open(folder)
-    for line in status_lines(store.experiment, store.records(), store.unfinished_runs(), store.decisions()):
+    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions()):
         print(line)
     return 0
 
@@ -243,7 +244,7 @@ def worker(*, study: Path) -> int:
     """Execute specs from standard input (used by engines)."""
     from batchlab.engines.worker import main as work
 
-    return work(study)
+    return work(["--study", str(study)])
 
 
 def _run(what: str, options: Options, until: Stage) -> int:

@@ -130,8 +130,6 @@ def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = Fal
     experiment, store = opened.experiment, opened.store
     sizes = experiment.batch.global_batch_sizes
     needed = min(experiment.batch.micro_batch_size or sizes[-1], sizes[-1])
-    if beyond_need:
-        needed = opened.subject.train_samples
     splittable = separable and experiment.batch.micro_batching == "auto"
     smallest = 1 if separable else 2
     search = CapacitySearch(needed=max(needed, smallest), smallest=min(smallest, needed), prove=beyond_need)
@@ -163,7 +161,7 @@ def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = Fal
         {
             "max_micro_batch_size": search.largest,
             "status": search.status,
-            "searched_up_to": needed,
+            "searched_up_to": max(needed, search.largest or 0),
             "smallest_failed": search.smallest_failed,
             "limit_bytes": limit,
             "limit_is": limit_is,
@@ -244,24 +242,29 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
     return Concurrency(**decided)
 
 
-def budget_stage(session: Session, rates: dict[int, float], workers: int, learning_rates: int) -> BudgetPlan:
+def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetPlan:
     """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
     experiment = session.opened.experiment
+    asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
+    if not rates:
+        raise StageFailed("No batch size could be measured, so there is nothing to sweep over.")
     common: dict[str, Any] = {
-        "sizes": experiment.batch.global_batch_sizes,
-        "sequence_length": experiment.sequence_length,
-        "points": experiment.evaluation.points,
+        "sizes": sizes,
         "tokens_per_second": rates,
-        "workers": workers,
-        "learning_rates": learning_rates,
+        "sequence_length": experiment.sequence_length,
+        "learning_rates": len(learning_rates_of(session)),
         "seeds": experiment.sweep.seeds,
-        "max_runs": experiment.budget.max_runs,
+        "max_extensions": experiment.sweep.max_extensions,
+        "points": experiment.evaluation.points,
+        "warmup_fraction": experiment.schedule.warmup_fraction,
+        "max_runs": asked.max_runs,
+        "workers": concurrency.workers,
         "unit": experiment.unit,
     }
-    if experiment.budget.token_budget is not None:
-        plan = fixed_budget(experiment.budget.token_budget, **common)
+    if asked.token_budget is not None:
+        plan = fixed_budget(asked.token_budget, **common)
     else:
-        plan = plan_budget(experiment.budget.time_budget_seconds, **common)
+        plan = plan_budget(asked.time_budget_seconds, **common)
     decided = session.opened.store.decide("budget", plan.as_dict())
     return BudgetPlan(**decided)
 

@@ -103,7 +103,7 @@ class Store:
         version = values.get("schema_version") if isinstance(values, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise InputError(
-                f"The study in {path} was made by a newer batchlab (schema {version}; this one reads {SCHEMA_VERSION}): "
+                f"A newer batchlab made the study in {path} (schema {version}, this one reads {SCHEMA_VERSION}); "
                 "update batchlab, or start a new study with --out."
             )
         try:
@@ -164,6 +164,11 @@ class Store:
     def record(self, run_id: str) -> Record | None:
         """The record of one run; None while it is not finished."""
         return read_record(self.path / "runs" / run_id)
+
+    def unfinished(self) -> list[str]:
+        """Runs that were begun and have no record yet, sorted by run_id."""
+        begun = sorted((self.path / "runs").glob("*/spec.json"))
+        return [spec.parent.name for spec in begun if not (spec.parent / "record.json").exists()]
 
     def forget(self, run_id: str) -> bool:
         """Drop the record of a run so that it is carried out again; False while another process has the run."""

@@ -19,10 +19,10 @@ from batchlab.experiment import DEFAULT_TIME_BUDGET, Experiment
 from batchlab.opening import EngineFactory, accepted_edits, open_study
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.progress import View, duration
-from batchlab.record import CheckItem, CheckResult, InspectResult
+from batchlab.record import CheckResult, InspectResult
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
-from batchlab.search.budget import BudgetPlan, token_budget_of
+from batchlab.search.budget import token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.stages import (
     Capacity,
@@ -35,7 +35,6 @@ from batchlab.stages import (
     describe_capacity,
     hopeless,
     layout_for,
-    learning_rates_of,
     sweep_stage,
     throughput_stage,
 )
@@ -107,9 +106,12 @@ def run_study(
     except BatchlabError:
         documents.write(partial=True)
         raise
-    findings = documents.write(partial=until != "sweep")
+    else:
+        if until == "sweep":
+            opened.store.decide("complete", True)
+    findings = documents.write(partial=not opened.store.decisions().get("complete", False))
     view.say(f"   {duration(time.monotonic() - begun)} in all")
-    lines = summary_lines(findings, folder / "report.html", folder / "training_plan.json")
+    lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines))
 
 
@@ -145,7 +147,7 @@ def _stages(session: Session, until: Stage) -> None:
         return
 
     concurrency = concurrency_stage(session, capacity.worker_bytes)
-    budget = budget_stage(session, rates, concurrency.workers, len(learning_rates_of(session)))
+    budget = budget_stage(session, rates, concurrency)
     view.say(f"   {budget.text}")
     sweep_stage(session, layouts, budget, concurrency, capacity)
 
@@ -191,20 +193,18 @@ def write_documents(store: Store, *, partial: bool) -> Findings:
 
 def read_findings(store: Store, *, partial: bool) -> Findings:
     """Everything the records on disk say, with the checks' items and the decisions taken."""
-    records = store.records()
     decisions = store.decisions()
-    items: tuple[CheckItem, ...] = ()
-    for _, record in records:
-        if isinstance(record.result, CheckResult):
-            items = record.result.items
     return assemble(
         store.experiment,
-        decisions.get("subject"),
-        records,
+        InspectResult.model_validate(decisions["subject"]),
+        store.records(),
         store.rows,
-        {**decisions, "accepted_edits": accepted_edits(decisions)},
-        checks=items,
-        planned_runs=BudgetPlan(**decisions["budget"]).runs_planned if "budget" in decisions else None,
+        {
+            **decisions,
+            "micro_batch": decisions.get("capacity") or decisions.get("micro_batch"),
+            "accepted_edits": accepted_edits(decisions),
+        },
+        planned_runs=decisions.get("budget", {}).get("runs_planned"),
         partial=partial,
     )
 

@@ -16,7 +16,7 @@ from batchlab.analysis.runs import runs_from
 from batchlab.analysis.throughput import throughput_finding
 from batchlab.analysis.trust import answers, not_answered, trust_items
 from batchlab.experiment import Experiment
-from batchlab.record import CheckResult, Environment, InspectResult, MetricRow, Record
+from batchlab.record import CheckItem, CheckResult, Environment, InspectResult, MetricRow, Record
 from batchlab.spec import Spec, TrainSpec
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
@@ -25,21 +25,24 @@ COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor",
 
 def assemble(
     experiment: Experiment,
-    subject: InspectResult,
+    subject: InspectResult | Mapping[str, Any],
     records: Sequence[tuple[Spec, Record]],
     rows: Callable[[str], list[MetricRow]] | None = None,
     decisions: Mapping[str, Any] | None = None,
-    checks: CheckResult | None = None,
+    checks: Sequence[CheckItem] = (),
     planned_runs: int | None = None,
     partial: bool = False,
 ) -> Findings:
     """Everything the documents are written from.
 
     `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics;
-    `decisions` is decisions.json; `checks` what `check` found (default: the check among the records).
+    `decisions` is decisions.json, and `subject` may be the object stored there; `checks` are the items of the task's
+    check (default: those of the check among the records).
     """
     decided = decisions or {}
-    checked = checks or next((r.result for _, r in records if isinstance(r.result, CheckResult)), None)
+    if not isinstance(subject, InspectResult):
+        subject = InspectResult.model_validate(subject)
+    checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
     micro = decided.get("micro_batch") or {}
     sizes = experiment.batch.global_batch_sizes
@@ -53,7 +56,7 @@ def assemble(
         subject=subject,
         environment=environments[0] if environments else None,
         environments_differ=differing_environments(environments),
-        checks=checked.items if checked else (),
+        checks=tuple(checks) or (checked.items if checked else ()),
         separable=checked.separable if checked else True,
         token_budget=budget,
         memory=memory_finding(

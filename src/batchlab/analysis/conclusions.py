@@ -31,8 +31,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
         else:
             sentences += [_best(found, surface, surface.best), _as_good(surface, surface.best)]
             sentences += _away(surface, surface.best)
-            sentences += _learning_rates(found, surface)
-        sentences += _noise(surface)
+            sentences += _untuned(surface) + _learning_rates(surface) + _noise(surface)
         sentences += _starved(surface)
     sentences += _speed(found) + _memory(found) + _dynamics(found)
     return tuple(sentence for sentence in sentences if sentence)
@@ -49,8 +48,8 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     where = f"batch {best.global_batch_size:,} at learning rate {say_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         return (
-            f"{budget} {where} had the lowest validation loss, {say_loss(best.loss.value)} (n = 1: whether that is more "
-            "than noise is not known)."
+            f"{budget} {where} had the lowest validation loss, {say_loss(best.loss.value)} (n = 1: whether that is "
+            "more than noise is not known)."
         )
     return (
         f"{budget} {where} had the lowest mean validation loss, {say_interval(best.loss)} "
@@ -67,7 +66,10 @@ def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
     if len(judged) == 1:
         return ""
     if not others:
-        return f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes (one-sided t-test, 95 %)."
+        return (
+            f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes "
+            "(one-sided t-test, 95 %)."
+        )
     each = say_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
     return f"Noise cannot separate batch {each} from it (one-sided t-test, 95 %)."
 
@@ -81,12 +83,13 @@ def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
             continue
         difference = row.loss.value - best.loss.value
         octaves = abs(math.log2(row.global_batch_size / best.global_batch_size))
-        verdict = ", within noise" if row.as_good and surface.noise_sd is not None else ""
+        doublings = "1 doubling" if octaves == 1 else f"{octaves:.2g} doublings"
+        verdict = ", within noise" if row.as_good else ", more than noise explains"
         if surface.noise_sd is None:
             verdict = ", noise not measured"
         sentences.append(
-            f"{side} batches: batch {row.global_batch_size:,} ({octaves:.2g} doublings away, at its own best learning "
-            f"rate) ended {say_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
+            f"{side} batches: batch {row.global_batch_size:,} ({doublings} away, at its own best learning rate) "
+            f"ended {say_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
             f"{verdict} (n = {row.loss.n} against {best.loss.n})."
         )
     return sentences
@@ -123,7 +126,17 @@ def learning_rate_exponent(surface: SurfaceFinding) -> Exponent | None:
     return Exponent(Interval(line.slope, line.slope - half, line.slope + half, line.n), interpolated)
 
 
-def _learning_rates(found: Findings, surface: SurfaceFinding) -> list[str]:
+def _untuned(surface: SurfaceFinding) -> list[str]:
+    rows = [row for row in surface.rows if row.best is not None and not row.starved and len(row.cells) == 1]
+    if not rows:
+        return []
+    return [
+        f"Batch {say_list([row.global_batch_size for row in rows])} ran at one learning rate only: whether it is the "
+        "best for the size is not known, nor how the size compares at its own best."
+    ]
+
+
+def _learning_rates(surface: SurfaceFinding) -> list[str]:
     sentences = []
     exponent = learning_rate_exponent(surface)
     if exponent is not None:
@@ -131,7 +144,8 @@ def _learning_rates(found: Findings, surface: SurfaceFinding) -> list[str]:
         low, high = slope.low or 0.0, slope.high or 0.0
         sentence = (
             f"Across batch sizes the best learning rate went like batch^{slope.value:.2f} "
-            f"(95 % interval {low:.2f} to {high:.2f}, n = {slope.n} sizes, {exponent.interpolated} of them interpolated)"
+            f"(95 % interval {low:.2f} to {high:.2f}, n = {slope.n} sizes, {exponent.interpolated} of them "
+            "interpolated)"
         )
         if low <= 0 <= high:
             sentence += "; no dependence is compatible with that"
@@ -143,8 +157,8 @@ def _learning_rates(found: Findings, surface: SurfaceFinding) -> list[str]:
     edges = [row for row in surface.rows if row.edge and not row.starved]
     if edges:
         sentences.append(
-            f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of what "
-            "trained there: these losses are upper bounds of what a wider grid would find."
+            f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of "
+            "what trained there: these losses are upper bounds of what a wider grid would find."
         )
     return sentences
 
@@ -157,7 +171,7 @@ def _noise(surface: SurfaceFinding) -> list[str]:
         f"(n = {surface.noise_seeds} runs, {surface.noise_df} degrees of freedom)"
     )
     if surface.correlation is not None:
-        text += f"; with equal seeds, two neighbouring batch sizes correlated by {surface.correlation:.2f}"
+        text += f"; with equal seeds, two batch sizes correlated by {surface.correlation:.2f} (few seeds, so roughly)"
     return [text + "."]
 
 
@@ -166,8 +180,8 @@ def _starved(surface: SurfaceFinding) -> list[str]:
     if not rows:
         return []
     return [
-        f"Batch {say_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at this "
-        f"budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
+        f"Batch {say_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at "
+        f"this budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
     ]
 
 
@@ -188,8 +202,8 @@ def _speed(found: Findings) -> list[str]:
     sentences = [text + "."]
     if speed.falls_off:
         sentences.append(
-            f"Batch {say_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic costs, "
-            "but spilled memory or a missed fast path."
+            f"Batch {say_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic "
+            "costs, but spilled memory or a missed fast path."
         )
     return sentences
 
@@ -200,8 +214,8 @@ def _memory(found: Findings) -> list[str]:
         return []
     line = memory.line
     return [
-        f"Peak memory follows {format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample of the micro-batch "
-        f"(R² = {line.r_squared:.4f}, n = {line.n} sizes, largest residual {format_bytes(line.largest_residual)})."
+        f"Peak memory follows {format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample of the micro-batch"
+        f" (R² = {line.r_squared:.4f}, n = {line.n} sizes, largest residual {format_bytes(line.largest_residual)})."
     ]
 
 
@@ -213,8 +227,8 @@ def _dynamics(found: Findings) -> list[str]:
     epochs = max((run.epochs for run in found.runs if run.outcome is Outcome.COMPLETED), default=0.0)
     if epochs > 1:
         sentences.append(
-            f"Training passed over its data {epochs:.3g} times: the losses are those of repeated data, and rank batch sizes "
-            "for that case only."
+            f"Training passed over its data {epochs:.3g} times: the losses are those of repeated data, and rank batch "
+            "sizes for that case only."
         )
     return sentences
 
@@ -229,11 +243,14 @@ def _clipped(rows: list[BatchRow]) -> str:
         return ""
     low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])
     if shares[high] - shares[low] < 0.005:
-        return f"Gradients were clipped in {shares[high]:.0%} of the steps at every batch size's best learning rate (n = {len(shares)} sizes)."
+        return (
+            f"Gradients were clipped in {shares[high]:.0%} of the steps at every batch size's best learning rate "
+            f"(n = {say_count(len(shares), 'size')})."
+        )
     return (
         f"At each size's best learning rate gradients were clipped in {shares[low]:.0%} (batch {low:,}) to "
-        f"{shares[high]:.0%} (batch {high:,}) of the steps (n = {len(shares)} sizes): part of a size's effective learning "
-        "rate is its clipping."
+        f"{shares[high]:.0%} (batch {high:,}) of the steps (n = {say_count(len(shares), 'size')}): part of a "
+        "size's effective learning rate is its clipping."
     )
 
 
@@ -254,8 +271,8 @@ def _gap(found: Findings, rows: list[BatchRow]) -> str:
         return ""
     values = list(gaps.values())
     text = (
-        f"Validation minus training loss lay between {min(values):+.3f} and {max(values):+.3f} over the {len(gaps)} "
-        "sizes at their best learning rate"
+        f"Validation minus training loss lay between {min(values):+.3f} and {max(values):+.3f} over "
+        f"{say_count(len(gaps), 'size')} at their best learning rate"
     ).replace("-", "−")
     sd = found.surface.noise_sd if found.surface else None
     if sd is None:

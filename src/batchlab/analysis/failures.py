@@ -41,7 +41,8 @@ def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) 
             return Failure(
                 f"The run failed. {runs[0].reason}".strip(),
                 where,
-                "Read log.txt in the run's folder, mend the cause, then run the study again: failed runs are retried when asked.",
+                "Read log.txt in the run's folder, mend the cause, then run the study again: failed runs are retried "
+                "when asked.",
             )
 
 
@@ -75,13 +76,16 @@ def _memory_remedy(found: Findings, run: Run) -> str:
         return (
             f"No micro-batch fitted: use a smaller model or a shorter sequence, or a larger --memory-limit{precision}."
         )
-    if run.layout.micro_batch_size > fits or found.experiment.batch.micro_batching == "off":
+    if run.layout.micro_batch_size > fits:
         passes = -(-run.layout.global_batch_size // fits)
         return (
             f"Accumulate: {passes} micro-batches of at most {fits:,} give the same global batch "
             f"(--set batch.micro_batching=auto){precision}."
         )
-    return f"Micro-batches of {fits:,} ran when probed; leave room: --set batch.micro_batch_size={max(1, fits // 2)}{precision}."
+    return (
+        f"Micro-batches of {fits:,} ran when probed; leave room: "
+        f"--set batch.micro_batch_size={max(1, fits // 2)}{precision}."
+    )
 
 
 def _probe_failed(spec: Spec, record: Record) -> bool:
@@ -134,7 +138,7 @@ def _mixing(found: Findings) -> list[Failure]:
         return []
     return [
         Failure(
-            "The samples of a batch influence each other (batch statistics such as BatchNorm's, or in-batch negatives).",
+            "The samples of a batch influence each other: batch statistics such as BatchNorm's, or in-batch negatives.",
             "the model",
             "Micro-batches would change the result, so batches were not split; LayerNorm or GroupNorm instead of "
             "BatchNorm make it separable. On several devices use synchronised batch statistics.",

@@ -51,7 +51,8 @@ def memory_finding(
 
 
 def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, ...]:
-    """One point per micro-batch size that was probed; its bytes are those above the process's warmed-up baseline."""
+    """One point per micro-batch size that was probed: on a CPU bytes above the process's warmed-up baseline, on an
+    accelerator bytes of its allocator."""
     points: dict[int, MemoryPoint] = {}
     for spec, record in records:
         if not isinstance(spec, CapacitySpec) or record.outcome is Outcome.FAILED:
@@ -59,15 +60,14 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
         result = record.result if isinstance(record.result, CapacityResult) else None
         fits = record.outcome is Outcome.COMPLETED and result is not None and result.fits
         points[spec.micro_batch_size] = MemoryPoint(
-            spec.micro_batch_size, fits, _peak_above_baseline(result) if fits and result else None, record.reason
+            spec.micro_batch_size, fits, _peak(result) if fits and result else None, record.reason
         )
     return tuple(points[size] for size in sorted(points))
 
 
-def _peak_above_baseline(result: CapacityResult) -> int | None:
+def _peak(result: CapacityResult) -> int | None:
     """Reserved where the allocator tells, because that is what the device has to give; else allocated."""
-    peak = result.peak_reserved_bytes or result.peak_allocated_bytes
-    return None if peak is None else max(0, peak - (result.baseline_bytes or 0))
+    return result.peak_reserved_bytes or result.peak_allocated_bytes
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:

@@ -41,6 +41,10 @@ def recommend(
         "quality", best, f"lowest mean validation loss, {say_loss(best.loss.value if best.loss else 0.0)} ({seeds})"
     )
     speed_why = f"fastest {among}" if timed else "lowest mean validation loss; speed was not measured"
+    if timed and fastest is not best and fastest.loss and best.loss:
+        distance = fastest.loss.value - best.loss.value
+        sign = "above" if distance >= 0 else "below"
+        speed_why += f", {say_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.loss.n})"
     passes = largest.layout.grad_accum_steps
     how = f"by {passes} accumulated micro-batches" if passes > 1 else "without accumulation"
     return made("fastest", fastest, speed_why), (

@@ -40,15 +40,17 @@ def _train_with(found: Findings) -> str:
 
 def _as_good(found: Findings) -> str:
     surface = found.surface
-    if surface is None or surface.best is None or surface.best.best is None or surface.best.loss is None:
+    best = surface.best if surface else None
+    if surface is None or best is None or best.best is None or best.loss is None:
         return "nothing could be compared"
-    best = surface.best
-    where = f"best {best.global_batch_size:,} at {say_rate(surface.best.best.learning_rate)}: {say_interval(best.loss)}"
+    where = f"best {best.global_batch_size:,} at {say_rate(best.best.learning_rate)}: {say_interval(best.loss)}"
     if surface.noise_sd is None:
         return f"not known: n = 1, noise was not measured ({where})"
     seeds = say_count(best.loss.n, "seed")
     only = len(surface.as_good) == 1
-    text = f"batch {say_good_set(surface)}{' alone' if only else ', each'} at its own best LR ({where}, {seeds})"
+    tuned = all(len(row.cells) > 1 for row in surface.as_good)
+    how = "at its own best LR" if tuned else "at the only LR tried"
+    text = f"batch {say_good_set(surface)}{' alone' if only else ', each'} {how} ({where}, {seeds})"
     chosen = found.recommended
     if chosen is not None and not only and any(row.tokens_per_second for row in surface.as_good):
         text += f"; {chosen.layout.global_batch_size:,} is the fastest of them"

@@ -31,7 +31,8 @@ def trust_items(found: Findings) -> tuple[TrustItem, ...]:
 def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
     done = [run for run in found.runs if run.outcome is Outcome.COMPLETED]
     amounts = {run.tokens for run in done}
-    label, unit = "same tokens", found.experiment.unit.value
+    unit = found.experiment.unit.value
+    label = f"same {unit}"
     if not done:
         return TrustItem(label, None, "no run has completed")
     if len(amounts) > 1:
@@ -47,7 +48,7 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
 
 
 def _tuned(surface: SurfaceFinding) -> TrustItem:
-    judged = [row for row in surface.rows if not row.starved]
+    judged = [row for row in surface.rows if row.best is not None and not row.starved]
     if not judged:
         return TrustItem("LR tuned per batch", None, "no batch size is judged")
     tried = [len(row.cells) for row in judged]
@@ -104,7 +105,7 @@ def _budget(found: Findings) -> TrustItem:
             label, False, f"{len(off)} of {say_count(len(done), 'completed run')} missed {found.token_budget:,} {unit}"
         )
     planned = found.planned_runs
-    if planned is not None and len(found.runs) < planned:
+    if found.partial and planned is not None and len(found.runs) < planned:
         return TrustItem(label, None, f"{len(found.runs)} of {planned} planned runs so far, each with its whole budget")
     return TrustItem(label, True, f"{say_count(len(done), 'run')} of exactly {found.token_budget:,} {unit}")
 
@@ -256,16 +257,23 @@ def not_answered(found: Findings) -> tuple[str, ...]:
         left = f": {len(found.runs)} of {found.planned_runs} runs so far" if found.planned_runs else ""
         missing.append(f"the study is not finished{left}")
     if found.recommended is None:
-        missing.append(found.surface.cannot_tell if found.surface else "no training run has finished")
+        missing.append(found.surface.cannot_tell.rstrip(".") if found.surface else "no training run has finished")
     surface = found.surface
     if surface is not None:
-        if surface.noise_sd is None:
+        if surface.noise_sd is None and surface.best is not None:
             missing.append("whether any difference is more than noise (n = 1)")
         absent = sorted(
             set(found.experiment.batch.global_batch_sizes) - {r.global_batch_size for r in surface.rows if r.best}
         )
         if absent:
             missing.append(f"batch {say_list(absent)}: no finite loss")
+        judged = [row for row in surface.rows if row.best is not None and not row.starved]
+        untuned = [row.global_batch_size for row in judged if len(row.cells) == 1]
+        edges = [row.global_batch_size for row in judged if row.edge]
+        if untuned:
+            missing.append(f"the best learning rate of batch {say_list(untuned)} (one was tried)")
+        if edges:
+            missing.append(f"how much better batch {say_list(edges)} would be beyond the edge of the learning rates")
         starved = [row.global_batch_size for row in surface.rows if row.starved]
         if starved:
             missing.append(f"batch {say_list(starved)}: too few steps at this budget to be judged")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from batchlab.analysis.findings import BatchRow, Findings, Run
 from batchlab.record import MetricRow, Outcome
-from batchlab.report.figure import Figure, Point, Trace, axis, downsample, layout, missing
+from batchlab.report.figure import Figure, Point, Trace, axis, downsample, layout, legend_title, log_axis, missing
 from batchlab.report.loss_figures import judged, no_loss
 from batchlab.report.palette import colour_of, dash_of, symbol_of
-from batchlab.report.words import Words, learning_rate, listing, plural
+from batchlab.report.words import Words, learning_rate, plural
 
 
 def first_runs(findings: Findings) -> list[tuple[BatchRow, Run]]:
@@ -74,7 +73,7 @@ def validation_curves(findings: Findings) -> Figure:
         key=key,
         title=title,
         caption=f"{plural(len(traces), 'run')}, {_sized(len(drawn))}; fainter lines are further seeds, and all sizes "
-        f"are evaluated on the same held-out set at the same numbers of {words.units}.",
+        f"are evaluated on the same held-out set at the same numbers of {words.units}{_cut([t['y'] for t in traces])}.",
         data=tuple(traces),
         layout=layout(xaxis=_tokens_axis(words), yaxis=axis(words.loss_axis, **_upper_end([t["y"] for t in traces]))),
         height=400,
@@ -88,6 +87,10 @@ def _upper_end(series: Sequence[Sequence[float]]) -> dict[str, object]:
     low, high = min(min(ys) for ys in series), max(lasts)
     top = high + 2.0 * max(high - low, 0.15 * abs(high))
     return {"range": [low - 0.05 * (top - low), top]} if firsts > top else {}
+
+
+def _cut(series: Sequence[Sequence[float]]) -> str:
+    return "; the start of the fall lies above the plot" if series and _upper_end(series) else ""
 
 
 def training_curves(findings: Findings) -> Figure:
@@ -121,9 +124,10 @@ def training_curves(findings: Findings) -> Figure:
         key=key,
         title=title,
         caption=f"n = {plural(drawn, 'run')}, {_sized(len(pairs))}, lowest seed; training loss is the mean between two "
-        f"logged rows; {where}.",
+        f"logged rows; {where}{_cut(curves)}.",
         data=tuple(traces),
         layout=layout(
+            legend=legend_title("batch (best LR)"),
             xaxis=_tokens_axis(words, anchor="y2"),
             yaxis=axis(words.train_loss_axis, domain=[0.36, 1], **(_upper_end(curves) if curves else {})),
             yaxis2=axis("learning rate", domain=[0, 0.26], rangemode="tozero", exponentformat="power", nticks=4),
@@ -149,14 +153,7 @@ def gradient_norms(findings: Findings) -> Figure:
     if not drawn:
         return missing(key, title, "The runs recorded no gradient norms: the task applies its own update.")
     clip = findings.experiment.optimizer.grad_clip
-    shares = [
-        f"{run.clipped_fraction * 100:.0f} % of steps at batch {row.global_batch_size:,}"
-        for row, run in pairs
-        if run.clipped_fraction
-    ]
-    clipped = f"dashed: clipping at {clip:g}" if clip else "gradients were not clipped"
-    if clip and shares:
-        clipped += f", which cut {listing(shares)}"
+    clipped = f"dashed: clipping at {clip:g}, which cut {clipped_shares(findings)}" if clip else "nothing was clipped"
     lines = [_line(i, len(pairs), row, points) for i, row, points in drawn]
     return Figure(
         key=key,
@@ -164,18 +161,27 @@ def gradient_norms(findings: Findings) -> Figure:
         caption=f"n = {plural(len(drawn), 'run')}, {_sized(len(drawn))}, lowest seed; before clipping; {clipped}.",
         data=tuple(lines),
         layout=layout(
+            legend=legend_title("batch (best LR)"),
             xaxis=_tokens_axis(words),
-            yaxis=axis("gradient norm (log scale)", type="log", **_decades([t["y"] for t in lines])),
+            yaxis=log_axis("gradient norm (log scale)", [y for t in lines for y in t["y"]] + [clip or 1.0]),
             shapes=[_level(clip)] if clip else [],
         ),
     )
 
 
-def _decades(series: Sequence[Sequence[float]]) -> dict[str, object]:
-    """Readable ticks also where the norms span less than a decade."""
-    values = [y for ys in series for y in ys if y > 0]
-    span = math.log10(max(values) / min(values))
-    return {"dtick": "D2"} if span < 1.5 else {"dtick": 1}
+def clipped_shares(findings: Findings) -> str:
+    """`8 % (batch 4) to 31 % (batch 64) of the steps`, over one run per size at its best learning rate."""
+    shares = [
+        (run.clipped_fraction, row.global_batch_size)
+        for row, run in first_runs(findings)
+        if run.clipped_fraction is not None
+    ]
+    if not shares:
+        return "an unknown share of the steps"
+    (low, low_at), (high, high_at) = min(shares), max(shares)
+    if f"{low:.0%}" == f"{high:.0%}":
+        return f"{low * 100:.0f} % of the steps at {plural(len(shares), 'size')}"
+    return f"{low * 100:.0f} % (batch {low_at:,}) to {high * 100:.0f} % (batch {high_at:,}) of the steps"
 
 
 def _level(value: float) -> Trace:

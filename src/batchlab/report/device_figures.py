@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings, MemoryFinding, ThroughputPoint
-from batchlab.report.figure import Figure, Trace, axis, error_bars, label, layout, missing, size_axis
+from batchlab.report.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
 from batchlab.report.words import Words, byte_scale, layout_text, listing, plural
 
 
@@ -54,7 +54,7 @@ def speed(findings: Findings) -> Figure:
         layout=layout(
             xaxis=size_axis(words.batch_axis, sizes, anchor="y2"),
             yaxis=axis(f"{words.units} per second", domain=[0.45, 1], rangemode="tozero"),
-            yaxis2=axis("seconds per step", domain=[0, 0.33], type="log", nticks=4, exponentformat="power"),
+            yaxis2=log_axis("seconds per step", [p.step_seconds for p in points], domain=[0, 0.33]),
             **_knee(found.knee),
         ),
         height=440,
@@ -109,7 +109,7 @@ def memory(findings: Findings) -> Figure:
     sizes = sorted({p.micro_batch_size for p in found.points})
     traces: list[Trace] = []
     if found.line:
-        ends = _ladder(sizes)
+        ends = (0, sizes[-1])
         traces.append(
             {
                 "type": "scatter",
@@ -140,17 +140,11 @@ def memory(findings: Findings) -> Figure:
         caption=_memory_caption(found, len(fitted)),
         data=tuple(traces),
         layout=layout(
-            xaxis=size_axis(f"micro-batch size ({words.items}, log scale)", sizes),
+            xaxis=axis(f"micro-batch size ({words.items})", rangemode="tozero"),
             yaxis=axis(f"peak memory ({unit})", rangemode="tozero"),
             **_limit(found, factor),
         ),
     )
-
-
-def _ladder(sizes: Sequence[int]) -> list[float]:
-    """Points along which a straight line in bytes is drawn over a log axis, where it bends."""
-    low, high = sizes[0], sizes[-1]
-    return [low + (high - low) * (i / 40) ** 2 for i in range(41)] if high > low else [float(low)]
 
 
 def _failed(found: MemoryFinding, factor: float) -> list[Trace]:

@@ -13,7 +13,7 @@ from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.tables import Table, cells_table, results_table, speed_table
-from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, task_name
+from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
 
 
 class PasteReady(Protocol):
@@ -71,7 +71,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
     """Every sentence and table of the report, from the findings alone."""
     words = Words.of(findings)
     advice = tuple(
-        Advice(GOALS[r.goal], *_advice(r.layout, r.learning_rate, r.warmup_tokens, words), r.why)
+        Advice(GOALS[r.goal], *_advice(r.layout, r.learning_rate, r.warmup_tokens, words), sentence(r.why))
         for r in findings.recommendations
     )
     chosen = findings.recommended
@@ -82,7 +82,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         train_with=Advice(
             GOALS[chosen.goal],
             *_advice(chosen.layout, chosen.learning_rate, chosen.warmup_tokens, words),
-            chosen.why,
+            sentence(chosen.why),
         )
         if chosen
         else None,
@@ -159,7 +159,10 @@ def _results_note(findings: Findings) -> str:
     as_good = sorted(row.global_batch_size for row in surface.as_good)
     parts = ["Every size is judged at its own best learning rate; steps are optimizer updates."]
     if surface.resolved:
-        parts.append(f"Brackets are 95 % intervals from {plural(surface.noise_seeds, 'seed')} per compared cell.")
+        parts.append(
+            "Brackets are 95 % intervals from the spread between seeds, "
+            f"n = {plural(surface.noise_seeds, 'run')} at repeated cells."
+        )
     else:
         parts.append("Noise was not measured (n = 1), so no interval is given and no winner is claimed within noise.")
     if len(as_good) > 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.record import Outcome
-from batchlab.report.curve_figures import first_runs
-from batchlab.report.words import Words, count, listing, plural, signed
+from batchlab.report.curve_figures import clipped_shares, first_runs
+from batchlab.report.words import Words, count, plural, signed
 
 
 def training_dynamics(findings: Findings) -> tuple[str, ...]:
@@ -50,6 +50,8 @@ def _gap(findings: Findings) -> str:
         size, gap, _ = gaps[0]
         return f"Validation minus training loss is {signed(gap)} at batch {size:,} (n = {total}). {caution}."
     low, high = min(gaps, key=lambda g: g[1]), max(gaps, key=lambda g: g[1])
+    if signed(low[1]) == signed(high[1]):
+        return f"Validation minus training loss is {signed(low[1])} at all {len(gaps)} sizes (n = {total}). {caution}."
     return (
         f"Validation minus training loss lies between {signed(low[1])} (batch {low[0]:,}) and {signed(high[1])} "
         f"(batch {high[0]:,}), each size at its best learning rate (n = {total}). {caution}."
@@ -58,11 +60,10 @@ def _gap(findings: Findings) -> str:
 
 def _clipping(findings: Findings) -> str:
     clip = findings.experiment.optimizer.grad_clip
-    pairs = [(row, run) for row, run in first_runs(findings) if run.clipped_fraction is not None]
-    if not clip or not pairs:
+    known = [run for _, run in first_runs(findings) if run.clipped_fraction is not None]
+    if not clip or not known:
         return ""
-    shares = [f"{(run.clipped_fraction or 0) * 100:.0f} % at {row.global_batch_size:,}" for row, run in pairs]
-    return f"Steps whose gradient was clipped to norm {clip:g}: {listing(shares)} (n = 1 run per size)."
+    return f"Clipping to norm {clip:g} cut {clipped_shares(findings)} (n = {plural(len(known), 'run')})."
 
 
 def _repeats(findings: Findings) -> str:

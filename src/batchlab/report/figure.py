@@ -49,7 +49,7 @@ def label(text: object) -> str:
 def axis(title: str, **settings: Any) -> dict[str, Any]:
     """An axis in the report's style; `settings` win."""
     return {
-        "title": {"text": title, "standoff": 8},
+        "title": {"text": title, "standoff": 8, "font": {"size": 12.5}},
         "gridcolor": "@grid",
         "linecolor": "@rule",
         "tickcolor": "@rule",
@@ -62,22 +62,39 @@ def axis(title: str, **settings: Any) -> dict[str, Any]:
     }
 
 
-def size_axis(title: str, sizes: Iterable[int], **settings: Any) -> dict[str, Any]:
-    """A log₂ axis whose ticks are the sizes themselves, thinned where they would touch."""
+def size_axis(
+    title: str, sizes: Iterable[int], texts: Mapping[int, str] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """A log₂ axis whose ticks are the sizes themselves (or their `texts`), thinned where they would touch."""
     values = sorted(set(sizes))
-    ticks = [v for i, v in enumerate(values) if len(values) <= 10 or i % 2 == 0 or i == len(values) - 1]
     low, high = math.log10(values[0]), math.log10(values[-1])
-    pad = max(0.06 * (high - low), 0.08)
+    pad = max(0.07 * (high - low), 0.1)
+    ticks: list[int] = []
+    for value in reversed(values):
+        if not ticks or math.log10(ticks[-1] / value) >= 0.07 * (high - low):
+            ticks.append(value)
     return axis(
         title,
         **{
             "type": "log",
-            "tickvals": ticks,
-            "ticktext": [f"{v:,}" for v in ticks],
+            "tickvals": ticks[::-1],
+            "ticktext": [(texts or {}).get(v, f"{v:,}") for v in ticks[::-1]],
+            "tickangle": 0,
             "range": [low - pad, high + pad],
             **settings,
         },
     )
+
+
+def log_axis(title: str, values: Iterable[float], **settings: Any) -> dict[str, Any]:
+    """A log axis with ticks at 1, 2 and 5 of each decade that the positive `values` touch, fewer over many decades."""
+    positive = [v for v in values if v > 0]
+    low, high = min(positive), max(positive)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if high / low < 200 else (1,)
+    ticks = [step * 10.0**exponent for exponent in decades for step in steps]
+    texts = [f"{tick:g}" for tick in ticks]
+    return axis(title, **{"type": "log", "tickvals": ticks, "ticktext": texts, **settings})
 
 
 def layout(**settings: Any) -> dict[str, Any]:
@@ -107,6 +124,12 @@ def layout(**settings: Any) -> dict[str, Any]:
         "uirevision": "keep",
         **settings,
     }
+
+
+def legend_title(text: str) -> dict[str, Any]:
+    """The common legend with words before its first entry."""
+    legend: dict[str, Any] = layout()["legend"]
+    return {**legend, "title": {"text": f"{text}  ", "side": "left", "font": {"size": 11.5, "color": "@soft"}}}
 
 
 def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequence[float | None]) -> dict[str, Any]:

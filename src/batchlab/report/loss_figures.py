@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from batchlab.analysis.findings import BatchRow, Cell, Findings, SurfaceFinding
@@ -46,8 +45,8 @@ _GROUPS = (
 )
 
 
-def _points(rows: Sequence[BatchRow], xs: Sequence[float], x_text: Sequence[str]) -> list[Trace]:
-    """One trace per meaning, so that the legend says what every marker is."""
+def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool) -> list[Trace]:
+    """One trace per meaning, so that the legend says what every marker is; `named` writes the size beside each."""
     traces: list[Trace] = []
     for index, (name, symbol, colour) in enumerate(_GROUPS):
         picked = [i for i, row in enumerate(rows) if _group(row) == index]
@@ -58,13 +57,13 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], x_text: Sequence[str]
         traces.append(
             {
                 "type": "scatter",
-                "mode": "markers+text",
+                "mode": "markers+text" if named else "markers",
                 "name": name,
                 "x": [xs[i] for i, _ in estimates],
                 "y": values,
-                "text": [x_text[i] for i, _ in estimates],
-                "textposition": "top center",
-                "textfont": {"size": 11, "color": "@soft"},
+                "text": [f"  {rows[i].global_batch_size:,}" for i, _ in estimates],
+                "textposition": "middle right",
+                "textfont": {"size": 12, "color": "@ink"},
                 "hovertext": [_describe(rows[i]) for i, _ in estimates],
                 "hoverinfo": "text",
                 "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
@@ -79,9 +78,12 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], x_text: Sequence[str]
 
 def _describe(row: BatchRow) -> str:
     runs = len(row.best.losses) if row.best else 0
-    rate = learning_rate(row.best.learning_rate if row.best else None)
-    text = f"batch {row.global_batch_size:,} at LR {rate}<br>loss {interval(row.loss)}<br>{plural(runs, 'run')}"
+    text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {interval(row.loss)}<br>{plural(runs, 'run')}"
     return f"{text}<br>{label(row.remark)}" if row.remark else text
+
+
+def _rate(row: BatchRow) -> str:
+    return learning_rate(row.best.learning_rate if row.best else None)
 
 
 def _connection(rows: Sequence[BatchRow], xs: Sequence[float]) -> Trace:
@@ -145,28 +147,24 @@ def loss_vs_batch(findings: Findings) -> Figure:
     if not rows or not findings.surface:
         return missing(key, title, no_loss(findings))
     sizes = [float(row.global_batch_size) for row in rows]
-    rates = [f"LR {learning_rate(row.best.learning_rate)}" if row.best else "" for row in rows]
+    # the tick names the learning rate too, while there is room for it on a phone
+    rates = {r.global_batch_size: f"{r.global_batch_size:,}<br>{_rate(r)}" for r in rows} if len(rows) <= 6 else {}
     budget = f"{findings.token_budget:,} {words.units} each" if findings.token_budget else f"equal {words.units} each"
     return Figure(
         key=key,
         title=title,
         caption=f"{plural(len(rows), 'batch size')} trained for {budget}, {len(findings.runs):,} runs in all; "
         f"each point is the best learning rate of its size; {_noise_words(findings)}.",
-        data=(_connection(rows, sizes), *_single_runs(rows, sizes), *_points(rows, sizes, rates)),
+        data=(_connection(rows, sizes), *_single_runs(rows, sizes), *_points(rows, sizes, named=False)),
         layout=layout(
-            xaxis=size_axis(words.batch_axis, [r.global_batch_size for r in rows], **_wide(rows)),
+            xaxis=size_axis(
+                words.batch_axis + (" and its best LR" if rates else ""), [r.global_batch_size for r in rows], rates
+            ),
             yaxis=axis(words.loss_axis),
             shapes=_band(findings.surface),
         ),
         height=380,
     )
-
-
-def _wide(rows: Sequence[BatchRow]) -> dict[str, list[float]]:
-    """Room for the text beside the first and last point."""
-    low, high = math.log10(rows[0].global_batch_size), math.log10(rows[-1].global_batch_size)
-    pad = max(0.1 * (high - low), 0.15)
-    return {"range": [low - pad, high + pad]}
 
 
 def loss_vs_hours(findings: Findings) -> Figure:
@@ -192,7 +190,7 @@ def loss_vs_hours(findings: Findings) -> Figure:
         title=title,
         caption=f"Time is the budget divided by the measured {words.units}/s of each size running alone, not the clock "
         f"of the sweep; {plural(len(timed), 'batch size')}{without}; {_noise_words(findings)}.",
-        data=(_connection(timed, xs), *_points(timed, xs, [f"{r.global_batch_size:,}" for r in timed])),
+        data=(_connection(timed, xs), *_points(timed, xs, named=True)),
         layout=layout(
             xaxis=axis(f"training time for the budget ({unit})", rangemode="tozero"),
             yaxis=axis(words.loss_axis),

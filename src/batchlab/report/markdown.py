@@ -18,6 +18,7 @@ from batchlab.report.tables import Table
 from batchlab.report.words import Words, learning_rate, loss, sparkline
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
+_SAID = {"best": " (best)", "as-good": " (as good)"}
 _CHECKS = {"ok": "✓", "note": "!", "fail": "✗"}
 
 
@@ -115,11 +116,7 @@ def _table(table: Table) -> str:
     return _rows(
         tuple(column.name for column in table.columns),
         tuple(column.number for column in table.columns),
-        [
-            (f"{row.texts[0]} ({row.mark.replace('-', ' ')})" if row.mark in ("best", "as-good") else row.texts[0],)
-            + row.texts[1:]
-            for row in table.rows
-        ],
+        [(row.texts[0] + _SAID.get(row.mark, ""), *row.texts[1:]) for row in table.rows],
     )
 
 

@@ -164,7 +164,7 @@ def _noise(findings: Findings) -> str:
     best = f" The best is {interval(surface.best.loss)}." if surface.best else ""
     return (
         f"Standard deviation {surface.noise_sd:.4f} between seeds, pooled over cells with {surface.noise_df} degrees "
-        f"of freedom ({plural(surface.noise_seeds, 'seed')} per compared cell); intervals are Student t, 95 %.{best}"
+        f"of freedom (n = {plural(surface.noise_seeds, 'run')}); intervals are Student t, 95 %.{best}"
     )
 
 

@@ -44,7 +44,7 @@ THEMES: Mapping[str, Mapping[str, object]] = {
         "@warn": "#f0a35e",
         "@bad": "#ff8f85",
         "@cell-low": "#7ab3ef",
-        "@loss-scale": [[0, "#8fc1f5"], [0.5, "#3d6690"], [1, "#20262d"]],
+        "@loss-scale": [[0, "#8fc1f5"], [0.5, "#2f5479"], [1, "#20262d"]],
         **{f"@s{i}": colour for i, colour in enumerate(_DARK_SERIES)},
     },
 }

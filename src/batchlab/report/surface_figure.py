@@ -37,9 +37,6 @@ def surface(findings: Findings) -> Figure:
         "x": list(range(len(rows))),
         "y": list(range(len(rates))),
         "z": values,
-        "text": [[loss(v) if v is not None else "" for v in line_values] for line_values in values],
-        "texttemplate": "%{text}",
-        "textfont": {"size": 11},
         "colorscale": "@loss-scale",
         "xgap": 2,
         "ygap": 2,
@@ -50,7 +47,7 @@ def surface(findings: Findings) -> Figure:
         "zmin": means[0] if means else 0,
         "zmax": _ceiling(means),
     }
-    marks = [*_failures(cells, column, line), *_starved(rows, column, line)]
+    marks = [_numbers(cells, column, line, means), *_failures(cells, column, line), *_starved(rows, column, line)]
     best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
     boxes = [_box(x, y) for x, y in best]
     vertex = [
@@ -101,6 +98,25 @@ def _surface_caption(findings: Findings, cells: Sequence[Cell], means: Sequence[
         text += f", colour stops at {loss(_ceiling(means))} so that the good cells stay apart"
     sizes = len(findings.surface.rows) if findings.surface else 0
     return f"{text}; a parabola in log LR could be fitted at {fitted} of {plural(sizes, 'batch size')}."
+
+
+def _numbers(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int], means: Sequence[float]) -> Trace:
+    """The mean losses as text, in whichever of ink and page stands out from the cell's colour."""
+    span = _ceiling(means) - means[0] if means else 1.0
+    shown = [(cell, mean) for cell in cells if (mean := cell.mean_loss) is not None and math.isfinite(mean)]
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [column[c.global_batch_size] for c, _ in shown],
+        "y": [line[c.learning_rate] for c, _ in shown],
+        "text": [loss(mean) for _, mean in shown],
+        "textfont": {
+            "size": 11.5,
+            "color": ["@page" if mean - means[0] < 0.32 * span else "@ink" for _, mean in shown],
+        },
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def _ceiling(means: Sequence[float]) -> float:

@@ -130,6 +130,12 @@ def listing(values: Sequence[object]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
 
 
+def sentence(text: str) -> str:
+    """The text as a sentence: a capital first, a full stop last."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" if text else ""
+
+
 def task_name(reference: TaskReference) -> str:
     """The task without the folders of the machine it was studied on."""
     if reference.kind == "recipe":

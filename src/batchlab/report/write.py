@@ -25,7 +25,7 @@ def _replace(path: Path, text: str) -> None:
     """Write beside, then rename; a failed write leaves nothing behind."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)

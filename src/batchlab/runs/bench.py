@@ -31,8 +31,8 @@ class Bench:
 
     trainable: Inspectable
     batch: Batch
-    tolerance: float = 0.0
-    loss_tolerance: float = 0.0
+    tolerance: float = 1e-4
+    loss_tolerance: float = 1e-5
     mixes: str | None = None  # what makes samples of a batch influence each other, once found out
 
     @property

@@ -6,6 +6,7 @@ measure it says; what the person's code raises becomes that line's failure, and 
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Literal
 from batchlab.batch import Unit
 from batchlab.data.overlap import contained_share
 from batchlab.data.stream import SampleStream
+from batchlab.errors import InputError
 from batchlab.protocols import Dataset, Inspectable, OutOfMemory
 from batchlab.record import CheckItem, CheckResult
 from batchlab.runs.bench import Verdict, set_up
@@ -95,16 +97,21 @@ class Lines:
 
 def _error_text(error: Exception) -> str:
     """'Type: first line of its text (line 12 of mine.py)', the line being the last one outside installed packages."""
+    if isinstance(error, InputError):
+        return str(error)  # written for the person already
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     first_line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first_line}{where}".replace(": (", " (")
+    said = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    return said + where
 
 
 def _is_theirs(filename: str) -> bool:
+    """Not installed, not the standard library, not batchlab, and a file at all."""
     path = Path(filename)
-    installed = {"site-packages", "dist-packages"} & set(path.parts) or filename.startswith("<")
-    return not installed and not path.is_relative_to(Path(__file__).parents[1])
+    if filename.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(place) for place in (sysconfig.get_path("stdlib"), Path(__file__).parents[1]))
 
 
 def _overlap(valid: Dataset, train: Dataset) -> Verdict:

@@ -17,15 +17,15 @@ MEMORY_ERROR_TYPES = frozenset({"OutOfMemoryError", "MemoryError"})
 _ALLOCATION_FAILED = re.compile(
     "|".join(
         (
-            r"\b(CUDA|HIP|XPU|MPS backend|NPU|HPU)(\s+error:|\s+driver error:)?\s+out of memory",
+            r"\b(CUDA|HIP|XPU|MPS backend|NPU|HPU)\]?( error| driver error)?:? out of memory",
             r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
             r"UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)\w*|PI_ERROR_OUT_OF_RESOURCES",
             # cuBLAS, cuDNN and their AMD twins allocate workspaces behind the caching allocator's back
             r"CUBLAS_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
             r"HIPBLAS_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed",
-            r"CUDNN_STATUS_(INTERNAL_ERROR_\w+_)?ALLOC(ATION)?_FAILED|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+            r"CUDNN_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",
             # what cuDNN answers when no algorithm's workspace fits; torch adds the hint about contiguity
-            r"cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+            r"cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\b",
             r"DefaultCPUAllocator: (can't|not enough|not able to) (allocate )?memory|std::bad_alloc",
             r"\[Errno 12\]|Cannot allocate memory",
             # oneDNN on the CPU reports its own failed allocations only like this

@@ -1,0 +1,66 @@
+"""Executes in this process: for the simulated device, for tests, and for looking into a task with a debugger."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from batchlab.engines.attempt import LiveRun, carry_out
+from batchlab.protocols import Event, Finished, Progress
+from batchlab.spec import Spec
+
+_PARKED_SECONDS = 0.05
+
+
+class InlineEngine:
+    """An Engine without processes: `wait` executes the next spec and returns when it has ended.
+
+    `stop_requested` is asked between steps; once it says True the run saves itself and `wait` raises
+    `protocols.Interrupted`.
+    """
+
+    def __init__(self, study: Path, stop_requested: Callable[[], bool] = lambda: False) -> None:
+        self._study = study.absolute()
+        self._stop_requested = stop_requested
+        self._waiting: deque[Spec] = deque()
+
+    def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
+        """Queue a spec; here every one runs alone."""
+        self._waiting.append(spec)
+
+    def wait(self, timeout: float) -> list[Event]:
+        """Execute the first spec that no other process has; up to `timeout` seconds are spent looking for one."""
+        deadline = time.monotonic() + timeout
+        while self._waiting:
+            for _ in range(len(self._waiting)):
+                spec = self._waiting.popleft()
+                events = self._try(spec)
+                if events is not None:
+                    return events
+                self._waiting.append(spec)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_PARKED_SECONDS)
+        return []
+
+    def close(self) -> None:
+        """Forget what was queued."""
+        self._waiting.clear()
+
+    def _try(self, spec: Spec) -> list[Event] | None:
+        """The run's events, or None when another process has it. An interrupted one stays queued."""
+        shown: list[Progress] = []
+        run = LiveRun(self._study, spec, shown.append, self._stop_requested)
+        if not run.try_lock():
+            return None
+        try:
+            record = run.record()
+            if record is None:
+                self._waiting.appendleft(spec)
+                record = carry_out(run)
+                self._waiting.popleft()
+        finally:
+            run.unlock()
+        return [*shown, Finished(spec, record)]

@@ -1,0 +1,257 @@
+"""Worker processes on this machine.
+
+A thread of the engine hands specs to workers and listens to them, so that none waits while the study analyses. Training
+runs of equal settings share a process; everything that measures has a fresh one to itself.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from batchlab.engines.attempt import did_not_fit
+from batchlab.engines.pool import Job, Place, Pool, visible_cuda_devices
+from batchlab.errors import StorageFailed
+from batchlab.protocols import Event, Finished, Progress
+from batchlab.record import Outcome, Record
+from batchlab.resources import usable_cores
+from batchlab.run_folder import RunFolder
+from batchlab.spec import CapacitySpec, CheckSpec, InspectSpec, Spec
+
+TRAINING_RETRIES = 2
+"""Further attempts of a training run whose process died; each goes on from the last checkpoint."""
+
+MEASURING_RETRIES = 1
+"""Further attempts of anything else that a signal ended: once may be an accident, the same twice is an outcome."""
+
+_MEMORY_SIGNALS = {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
+_TICK_SECONDS = 0.2
+_PARKED_SECONDS = 0.5
+
+
+class LocalEngine:
+    """An Engine over processes on this machine. `workers` training runs at a time, never more threads than cores.
+
+    runs_per_worker: a shared worker is replaced after so many runs. silence_seconds: a run that gives no sign of life
+    for so long is ended and failed. grace_seconds: what runs get on `close` to save themselves. devices: CUDA devices
+    to spread workers over (default: those visible). command: how a worker is started; `--study DIR` is added.
+    """
+
+    def __init__(
+        self,
+        study: Path,
+        workers: int,
+        *,
+        runs_per_worker: int = 20,
+        silence_seconds: float = 600.0,
+        grace_seconds: float = 30.0,
+        devices: Sequence[str] | None = None,
+        cores: int | None = None,
+        command: Sequence[str] = (sys.executable, "-P", "-m", "batchlab.engines.worker"),
+    ) -> None:
+        self._study = study.absolute()
+        self._runs_per_worker = runs_per_worker
+        self._silence_seconds = silence_seconds
+        self._grace_seconds = grace_seconds
+        # The study's thread and the engine's own speak through these only.
+        self._submitted: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
+        self._closing, self._hurry = threading.Event(), threading.Event()
+        self._wake_out, self._wake_in = os.pipe()
+        # The study's thread:
+        self._outstanding = 0
+        self._failure: Exception | None = None
+        self._closed = False
+        # The engine's thread:
+        self._waiting: deque[Job] = deque()
+        self._parked: list[Job] = []
+        self._looked_at_parked = 0.0
+        cards = visible_cuda_devices() if devices is None else devices
+        self._pool = Pool(self._study, tuple(command), workers, cores or usable_cores(), cards)
+        self._pool.listen_also(self._wake_out)
+        self._thread = threading.Thread(target=self._live, name="batchlab-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
+        """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
+        self._outstanding += 1
+        self._submitted.put(Job(spec, exclusive, RunFolder(self._study, spec)))
+        self._wake()
+
+    def wait(self, timeout: float) -> list[Event]:
+        """What happened since the last call; blocks up to `timeout` seconds for the first event.
+
+        Returns at once when nothing is queued or running. Raises StorageFailed when a worker could not write.
+        """
+        events: list[Event] = []
+        with suppress(queue.Empty):
+            while self._outstanding and self._failure is None:
+                event = self._events.get(timeout=0 if events else timeout)
+                if isinstance(event, Exception):
+                    self._failure = event
+                else:
+                    events.append(event)
+                    self._outstanding -= isinstance(event, Finished)
+        if self._failure is not None and not events:
+            raise self._failure
+        return events
+
+    def close(self) -> None:
+        """Stop what runs (it keeps a checkpoint) and free everything. May be called twice; Ctrl-C meanwhile ends all
+        workers at once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._closing.set()
+        self._wake()
+        try:
+            self._thread.join()
+        finally:
+            self._hurry.set()
+            self._thread.join()
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+
+    def _wake(self) -> None:
+        os.write(self._wake_in, b"!")
+
+    # What follows happens in the engine's thread.
+
+    def _live(self) -> None:
+        try:
+            while not self._closing.is_set():
+                while not self._submitted.empty():
+                    self._waiting.append(self._submitted.get())
+                self._start_waiting()
+                for place, event, exit_code in self._pool.words(_TICK_SECONDS):
+                    if event is not None:
+                        self._hear(place, event)
+                    elif place.job is not None and not self._closing.is_set():
+                        self._after_death(place.job, exit_code, place.process.last_words())
+                self._look_at_parked()
+                self._end_silent()
+        except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's own thread
+            self._events.put(error)
+        finally:
+            self._pool.close(self._grace_seconds, self._hurry.is_set)
+
+    def _start_waiting(self) -> None:
+        """Start jobs in the order they came, as far as there is room."""
+        while self._waiting:
+            job = self._waiting[0]
+            record = job.folder.record()
+            if record is not None:
+                self._events.put(Finished(job.spec, record))
+            elif job.folder.locked_elsewhere():
+                self._parked.append(job)
+            elif not self._pool.start(job):
+                return
+            self._waiting.popleft()
+
+    def _hear(self, place: Place, event: dict[str, Any]) -> None:
+        name, job = event.pop("event"), place.job
+        if name == "failed_storage":
+            raise StorageFailed(event["text"])
+        if name == "ready" or job is None:
+            return
+        if name == "progress":
+            self._events.put(Progress(**event))
+            return
+        place.job = None
+        place.process.served += 1
+        wanted_again = place.key is not None and place.process.served < self._runs_per_worker
+        match name:
+            case "finished":
+                record = job.folder.record()
+                if record is None:
+                    raise RuntimeError(f"{job.folder.path} has no record although its worker has finished it")
+                self._events.put(Finished(job.spec, record))
+                wanted_again &= record.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
+            case "busy":
+                self._parked.append(job)
+            case "try_fresh":
+                job.fresh = True
+                self._waiting.appendleft(job)
+                wanted_again = False
+            case "interrupted":
+                self._waiting.appendleft(job)
+                wanted_again = False
+            case _:
+                raise RuntimeError(f"a worker said {name!r}, which this engine does not understand")
+        if not wanted_again:
+            place.process.dismiss()
+
+    def _after_death(self, job: Job, exit_code: int, last_words: str) -> None:
+        """A worker exited without a word while it had this job."""
+        job.deaths += 1
+        if job.deaths <= (TRAINING_RETRIES if job.trains else MEASURING_RETRIES) and (job.trains or exit_code < 0):
+            job.fresh = True
+            self._waiting.appendleft(job)
+            return
+        how = f"by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
+        capacity = isinstance(job.spec, CapacitySpec)
+        limited = job.spec.device.memory_limit is not None and not isinstance(job.spec, CheckSpec | InspectSpec)
+        if exit_code in _MEMORY_SIGNALS and (capacity or (limited and not job.trains)):
+            reason = f"Its process was killed by the system ({how}), most likely for memory."
+            self._conclude(job, Outcome.OUT_OF_MEMORY, reason)
+            return
+        times = f", {job.deaths} times" if job.deaths > 1 else ""
+        memory = "; memory is the usual cause" if exit_code == -signal.SIGKILL else ""
+        tail = job.folder.log_tail() or last_words
+        last = f" Last output: {tail}" if tail else ""
+        self._conclude(job, Outcome.FAILED, f"Its process ended {how}{times}{memory}.{last}")
+
+    def _conclude(self, job: Job, outcome: Outcome, reason: str) -> None:
+        """Record the end of a run whose worker cannot. Unless somebody else has it by now."""
+        if not job.folder.try_lock():
+            self._parked.append(job)
+            return
+        try:
+            record = job.folder.record()
+            if record is None:
+                record = Record(
+                    run_id=job.folder.run_id,
+                    outcome=outcome,
+                    reason=reason,
+                    result=did_not_fit(job.spec) if outcome is Outcome.OUT_OF_MEMORY else None,
+                    pairing="verified" if job.trains else "none",
+                    attempts=max(1, job.deaths),
+                )
+                job.folder.begin().finish(record)
+        finally:
+            job.folder.unlock()
+        self._events.put(Finished(job.spec, record))
+
+    def _look_at_parked(self) -> None:
+        """Runs that another process had: finished there, or free to be taken over."""
+        now = time.monotonic()
+        if not self._parked or now - self._looked_at_parked < _PARKED_SECONDS:
+            return
+        self._looked_at_parked = now
+        for job in list(self._parked):
+            if job.folder.record() is not None or not job.folder.locked_elsewhere():
+                self._parked.remove(job)
+                self._waiting.appendleft(job)
+
+    def _end_silent(self) -> None:
+        now = time.monotonic()
+        for place in self._pool.places:
+            if place.job is not None and now - place.process.heard > self._silence_seconds:
+                job, place.job = place.job, None
+                place.process.kill()
+                tail = job.folder.log_tail()
+                self._conclude(
+                    job,
+                    Outcome.FAILED,
+                    f"It gave no sign of life for {self._silence_seconds:g} seconds and was ended."
+                    + (f" Last output: {tail}" if tail else ""),
+                )

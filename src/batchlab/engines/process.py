@@ -1,0 +1,113 @@
+"""A worker process as its engine sees it: started without a shell, leader of its own group, heard through a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class WorkerProcess:
+    """One `batchlab worker` and what it was given. Never blocks."""
+
+    def __init__(self, command: Sequence[str], study: Path, *, threads: int, extra: Mapping[str, str]) -> None:
+        self.served = 0
+        self.leaving = False
+        self.heard = time.monotonic()
+        self._partial = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release()
+        environment = os.environ | {
+            **{name: str(threads) for name in _THREAD_VARIABLES},
+            "MALLOC_ARENA_MAX": "1",  # memory per thread arena would be counted against the model
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONHASHSEED": "0",  # sets of strings in a person's code iterate alike in every worker
+            **extra,
+        }
+        self._popen = subprocess.Popen(
+            [*command, "--study", str(study)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._stdin, self._stdout = self._popen.stdin, self._popen.stdout
+        os.set_blocking(self._stdout.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def fileno(self) -> int:
+        """Readable when the worker said something or its output ended."""
+        return self._stdout.fileno()
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        """Give it a spec. One that has died meanwhile is noticed by `exit_code`."""
+        self.heard = time.monotonic()
+        with suppress(BrokenPipeError):
+            self._stdin.write(json.dumps(command).encode() + b"\n")
+
+    def events(self) -> tuple[list[dict[str, Any]], bool]:
+        """What it said since the last call, and whether its output has ended. A torn line of a killed worker is
+        dropped."""
+        pieces, ended = [self._partial], False
+        while True:
+            try:
+                piece = os.read(self.fileno(), 65536)
+            except BlockingIOError:
+                break
+            if not piece:
+                ended = True
+                break
+            pieces.append(piece)
+        *lines, self._partial = b"".join(pieces).split(b"\n")
+        if lines:
+            self.heard = time.monotonic()
+        return [json.loads(line) for line in lines if line.strip()], ended
+
+    def exit_code(self) -> int | None:
+        """None while it lives; minus the signal's number when a signal ended it."""
+        return self._popen.poll()
+
+    def dismiss(self) -> None:
+        """No more specs will come: it leaves when it is done."""
+        self.leaving = True
+        self._stdin.close()
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM: save and leave."""
+        self.leaving = True
+        self._popen.terminate()
+
+    def kill(self) -> None:
+        """End it and everything it has started."""
+        self.leaving = True
+        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM for a group of zombies
+            os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def release(self) -> None:
+        """After its end: what it started is ended too, and the pipes are closed."""
+        self.kill()
+        self._stdin.close()
+        self._stdout.close()
+        self._errors.close()
+
+    def last_words(self) -> str:
+        """The end of what it printed before it had a run to log to, in one line."""
+        self._errors.seek(0)
+        text = self._errors.read().decode("utf-8", errors="replace")
+        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-400:]

@@ -1,0 +1,183 @@
+"""The worker process, the same under every engine: specs come in as JSON lines, records are left in the study's folder.
+
+    batchlab worker --study DIR
+
+Standard input takes `{"spec": …, "attempt": 1}`, one a line; standard output answers with events: `ready`, `progress`,
+`finished`, `busy`, `interrupted`, `try_fresh`, `failed_storage`. What the person's code prints goes to the run's
+log.txt and cannot disturb the answers. End of input means: finish what was asked, then leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+from batchlab.atomic import storage_errors
+from batchlab.engines.attempt import LiveRun, TryFresh, carry_out
+from batchlab.errors import StorageFailed
+from batchlab.protocols import Interrupted, Progress
+from batchlab.spec import SPEC, Spec, TrainSpec
+
+PROGRESS_SECONDS = 0.2
+"""Least time between two progress events of one run."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve specs until the input ends. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs given as JSON lines.")
+    parser.add_argument("--study", type=Path, required=True, help="the study's folder")
+    return Worker(parser.parse_args(arguments).study.absolute()).serve()
+
+
+class Worker:
+    """One process serving one study. To be made and served in the main thread, which receives the signals."""
+
+    def __init__(self, study: Path) -> None:
+        self._study = study
+        self._commands: SimpleQueue[str | None] = SimpleQueue()
+        self._current: Spec | None = None
+        self._stop = False
+        self._trained_before = False
+        self._last_progress = 0.0
+        self._out = os.dup(1)
+
+    def serve(self) -> int:
+        """Answer commands until the input ends or somebody asks to stop."""
+        parent = os.getppid()
+        _die_with_parent(parent)
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+        threading.Thread(target=self._read, args=(os.dup(0),), daemon=True).start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.close(nothing)
+        faulthandler.enable()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before anybody counts on us
+
+        self._emit("ready")
+        while not self._stop and (command := self._commands.get()) is not None:
+            if not self._obey(json.loads(command)):
+                break
+        if self._stop:
+            self._emit("interrupted")  # for a spec that came too late to be begun
+        return 0
+
+    def _obey(self, command: dict[str, Any]) -> bool:
+        """Carry out one spec; False when this process should not take another."""
+        spec = SPEC.validate_python(command["spec"])
+        run = LiveRun(self._study, spec, self._show, lambda: self._stop)
+        try:
+            if not run.try_lock():
+                self._emit("busy", run_id=run.run_id)
+                return True
+            if run.record() is None:
+                self._current = spec
+                self._last_progress = 0.0
+                _redirect_output(run.log_path)
+                carry_out(run, attempt=command.get("attempt", 1), reused=self._trained_before)
+                self._trained_before = True
+            run.unlock()
+            self._emit("finished", run_id=run.run_id)
+        except TryFresh:
+            run.unlock()
+            self._emit("try_fresh", run_id=run.run_id)
+            return False
+        except Interrupted:
+            run.unlock()
+            self._emit("interrupted", run_id=run.run_id)
+            return False
+        except StorageFailed as error:
+            self._emit("failed_storage", run_id=run.run_id, text=str(error))
+            return False
+        finally:
+            self._current = None
+        return True
+
+    def _show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._last_progress >= PROGRESS_SECONDS or progress.step == progress.steps:
+            self._last_progress = now
+            self._emit("progress", **asdict(progress))
+
+    def _emit(self, event: str, **values: object) -> None:
+        rest = json.dumps({"event": event, **values}).encode() + b"\n"
+        try:
+            while rest:
+                rest = rest[os.write(self._out, rest) :]
+        except BrokenPipeError:
+            _end()
+
+    def _read(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, encoding="utf-8") as lines:
+            for line in lines:
+                if line.strip():
+                    self._commands.put(line)
+        self._commands.put(None)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first asks the run to save and stop; the second, or one for a run that saves nothing, ends it now."""
+        if self._stop:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._stop = True
+        self._commands.put(None)
+        if self._current is not None and not isinstance(self._current, TrainSpec):
+            self._emit("interrupted")
+            os._exit(0)
+
+
+def _redirect_output(log: Path) -> None:
+    """Everything printed from here on, also by code that is not Python, goes to the run's log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with storage_errors(log):
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _die_with_parent(parent: int) -> None:
+    """On Linux the kernel kills this process when the engine's ends, even in the middle of a long computation."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            _end()
+
+
+def _watch_parent(parent: int) -> None:
+    """The same on every system, and for the processes the person's code has started."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    _end()
+
+
+def _end() -> None:
+    """Leave at once, with everything started from here where this process leads its group."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads that the person's code left running must not keep the process

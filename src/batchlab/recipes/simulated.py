@@ -1,0 +1,57 @@
+"""A study of a problem whose answers are known exactly, on a device that is only arithmetic: a demonstration in
+seconds, and what batchlab's own tests compare its answers with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchlab.batch import Unit
+from batchlab.errors import InputError
+from batchlab.recipes import Recipe
+from batchlab.simulated.machine import Simulation, simulation
+from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
+from batchlab.spec import Workload
+from batchlab.task import Task
+
+
+def task(workload: Workload, cache_dir: Path) -> Task:
+    """The simulation whose truths are the workload's model settings."""
+    if workload.data.path or workload.data.valid_path:
+        raise InputError("The simulated recipe makes its own data; leave data.path and data.valid_path unset.")
+    if workload.sequence_length != 1:
+        raise InputError("The simulated recipe counts in samples: leave sequence_length at 1.")
+    world = simulation(workload.model)
+    return Task(
+        model=lambda: world,
+        loss=NoisyQuadratic.losses,
+        train=training_data(world.problem),
+        valid=held_out_data(world.problem),
+        unit=Unit.SAMPLES,
+        framework="simulated",
+        source=f"simulated noise, {world.problem.samples:,} samples of {world.problem.dimensions} dimensions",
+    )
+
+
+RECIPE = Recipe(
+    name="simulated",
+    summary="noisy quadratic on a simulated device: every true answer is known; plain SGD, best batch 16",
+    experiment={
+        "unit": "samples",
+        "sequence_length": 1,
+        "model": Simulation().settings,
+        "device": {"name": "simulated"},
+        "optimizer": {
+            "name": "sgd",
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "grad_clip": None,
+            "across_batch": "fixed",
+        },
+        "batch": {"global_batch_sizes": (4, 8, 16, 32, 64)},
+        "sweep": {"learning_rates": (0.4, 0.8, 1.3, 1.9)},
+        "budget": {"token_budget": 4096},
+        "evaluation": {"points": 8, "samples": 64},
+    },
+    task=task,
+)

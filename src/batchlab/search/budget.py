@@ -1,0 +1,220 @@
+"""From time to tokens: one token budget for every run, met exactly by every batch size.
+
+Budgets and evaluation points are multiples of the quantum, the least number of tokens that is a whole number of steps
+of every batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from batchlab.batch import format_count
+from batchlab.errors import InputError
+from batchlab.experiment import DEFAULT_TIME_BUDGET
+from batchlab.search.grid import runs_at_most, runs_expected
+from batchlab.spec import MIN_STEPS, MIN_WARMUP_STEPS
+
+RESERVE = 0.15
+"""Share of the time kept for what is not training steps: evaluations, checkpoints, starting workers, the last run of a
+round having the machine to itself."""
+
+
+def quantum(global_batch_sizes: Sequence[int], sequence_length: int) -> int:
+    """Least number of tokens that is a whole number of steps of every size: lcm(sizes) · sequence length."""
+    return math.lcm(*global_batch_sizes) * sequence_length
+
+
+def token_budget_of(
+    requested: int, global_batch_sizes: Sequence[int], sequence_length: int, points: int
+) -> tuple[int, int]:
+    """(token budget, tokens between evaluations): the request rounded down to whole quanta.
+
+    At most `points` evaluations result, the last one at the end of the run. InputError when the request is smaller than
+    one quantum.
+    """
+    one = quantum(global_batch_sizes, sequence_length)
+    if requested < one:
+        largest = max(global_batch_sizes) * sequence_length
+        if requested < largest:
+            what = f"less than one step of batch {max(global_batch_sizes)} ({largest:,})"
+        else:
+            what = f"less than the {one:,} that are a whole number of steps at every batch size"
+        raise InputError(f"A token budget of {requested:,} is {what}; give at least {one:,}, or other batch sizes.")
+    quanta = requested // one
+    return quanta * one, math.ceil(quanta / max(1, points)) * one
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPlan:
+    """What a study will spend, decided before its first training run; the same values as a JSON object in decisions.
+
+    `runs_planned` are those of a grid without extensions, `runs_at_most` includes all that are allowed.
+    `seconds_planned` is for the planned ones; None where nothing is known of the speed. `starved` sizes get too few
+    steps to be judged.
+    """
+
+    token_budget: int
+    evaluation_interval: int
+    runs_planned: int
+    runs_at_most: int
+    seconds_planned: float | None
+    starved: Sequence[int]
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; `BudgetPlan(**plan.as_dict())` is the plan again."""
+        return {**asdict(self), "starved": list(self.starved)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """The cost of a sweep in seconds per token of its budget."""
+
+    runs: int
+    runs_at_most: int
+    grid: float
+    extensions: float
+
+
+def fixed_budget(
+    requested: int,
+    *,
+    sizes: Sequence[int],
+    tokens_per_second: Mapping[int, float],
+    sequence_length: int = 1,
+    learning_rates: int = 4,
+    seeds: int = 3,
+    max_extensions: int = 3,
+    points: int = 8,
+    warmup_fraction: float = 0.1,
+    max_runs: int | None = None,
+    workers: int = 1,
+    concurrency_gain: float = 1.0,
+    unit: str = "tokens",
+) -> BudgetPlan:
+    """The plan for a token budget that was asked for: rounded to the quantum, with the time it will take.
+
+    InputError when it is smaller than one quantum. Arguments as for `plan_budget`.
+    """
+    budget, interval = token_budget_of(requested, sizes, sequence_length, points)
+    sweep = _sweep(sizes, tokens_per_second, learning_rates, seeds, max_extensions, max_runs, concurrency_gain)
+    return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, RESERVE)
+
+
+def plan_budget(
+    time_seconds: float | None,
+    *,
+    sizes: Sequence[int],
+    tokens_per_second: Mapping[int, float],
+    sequence_length: int = 1,
+    learning_rates: int = 4,
+    seeds: int = 3,
+    max_extensions: int = 3,
+    points: int = 8,
+    warmup_fraction: float = 0.1,
+    max_runs: int | None = None,
+    workers: int = 1,
+    concurrency_gain: float = 1.0,
+    reserve: float = RESERVE,
+    unit: str = "tokens",
+) -> BudgetPlan:
+    """The largest token budget with which the whole sweep should end within `time_seconds` (None: the default).
+
+    `tokens_per_second`: measured alone on the device, per global batch size; a size without a measurement counts as
+    fast as the nearest measured one. `concurrency_gain`: tokens/s of all `workers` together over that of one run alone.
+    Its default 1 assumes that workers sharing a device are together no faster than a run that has all of it, which errs
+    on the safe side (1.3 was measured on two cores); give the number of devices where every worker has its own.
+
+    Time for one extension per batch size is set aside where extensions are allowed. Where that would leave the largest
+    size with under 50 steps (or 5 of warm-up), it is spent on steps instead; sizes that are starved even then are
+    named. InputError when not even one quantum fits into the time, or no speed is known.
+    """
+    time_seconds = time_seconds or DEFAULT_TIME_BUDGET
+    one = quantum(sizes, sequence_length)
+    sweep = _sweep(sizes, tokens_per_second, learning_rates, seeds, max_extensions, max_runs, concurrency_gain)
+    if sweep.grid == 0:
+        raise InputError("No batch size could be timed, so time cannot be turned into tokens; give --token-budget.")
+    usable = time_seconds * (1 - reserve)
+    enough = math.ceil(steps_to_judge(warmup_fraction) * max(sizes) * sequence_length / one) * one
+    tokens = usable / (sweep.grid + sweep.extensions)
+    if tokens < enough:
+        tokens = min(usable / sweep.grid, enough)
+    if round(tokens, 6) < one:
+        raise InputError(
+            f"In {say_time(time_seconds)} not even {one:,} {unit} per run fit, a whole number of steps at every batch "
+            f"size; give at least {say_time(one * sweep.grid / (1 - reserve))}, or fewer, smaller or rounder sizes."
+        )
+    budget, interval = token_budget_of(int(round(tokens, 6)), sizes, sequence_length, points)
+    return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, reserve)
+
+
+def steps_to_judge(warmup_fraction: float) -> int:
+    """Fewest steps at which a batch size is judged: 50, and 5 of warm-up where there is any."""
+    warmup = math.ceil(round(MIN_WARMUP_STEPS / warmup_fraction, 9)) if warmup_fraction > 0 else 0
+    return max(MIN_STEPS, warmup)
+
+
+def _sweep(
+    sizes: Sequence[int],
+    tokens_per_second: Mapping[int, float],
+    learning_rates: int,
+    seeds: int,
+    max_extensions: int,
+    max_runs: int | None,
+    concurrency_gain: float,
+) -> _Sweep:
+    """Seeds are counted at the two slowest sizes, since any may turn out to be the best."""
+    per_token = [1 / (_speed_near(size, tokens_per_second) * concurrency_gain) for size in sizes if tokens_per_second]
+    runs = runs_expected(len(sizes), learning_rates, seeds)
+    most = runs_at_most(len(sizes), learning_rates, seeds, max_extensions)
+    grid = learning_rates * sum(per_token) + (seeds - 1) * sum(sorted(per_token, reverse=True)[:2])
+    extensions = sum(per_token) if most > runs else 0.0
+    if max_runs is not None:
+        if max_runs < runs:
+            grid, extensions = grid * max_runs / runs, 0.0
+        runs, most = min(runs, max_runs), min(most, max_runs)
+        extensions *= min(1.0, (most - runs) / len(sizes))
+    return _Sweep(runs, most, grid, extensions)
+
+
+def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
+    nearest = min(tokens_per_second, key=lambda measured: (abs(math.log(measured / size)), measured))
+    return tokens_per_second[nearest]
+
+
+def _plan(
+    budget: int,
+    interval: int,
+    sweep: _Sweep,
+    sizes: Sequence[int],
+    sequence_length: int,
+    warmup_fraction: float,
+    workers: int,
+    unit: str,
+    reserve: float,
+) -> BudgetPlan:
+    least = steps_to_judge(warmup_fraction)
+    starved = tuple(size for size in sizes if budget // (size * sequence_length) < least)
+    seconds = budget * sweep.grid / (1 - reserve) if sweep.grid else None
+    text = f"{sweep.runs} runs × {format_count(budget)} {unit}"
+    if seconds is not None:
+        text += f", about {say_time(seconds)}" + (f" with {workers} at a time" if workers > 1 else "")
+    if sweep.runs_at_most > sweep.runs:
+        text += f" (at most {sweep.runs_at_most - sweep.runs} more, where a best lies at the end of the grid)"
+    text += f"; the largest size gets {budget // (max(sizes) * sequence_length):,} steps"
+    if starved:
+        listed = ", ".join(f"{size:,}" for size in sorted(starved))
+        text += f"; fewer than {least}, too few to be judged: {listed}"
+    return BudgetPlan(budget, interval, sweep.runs, sweep.runs_at_most, seconds, starved, text)
+
+
+def say_time(seconds: float) -> str:
+    """Seconds, minutes or hours, to about two digits, rounded up."""
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 90 * 60:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{math.ceil(seconds / 360) / 10:.1f} h"

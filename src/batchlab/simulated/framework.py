@@ -1,0 +1,65 @@
+"""The simulated framework as workers see it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+
+import numpy as np
+
+import batchlab
+from batchlab.errors import InputError
+from batchlab.protocols import Inspectable
+from batchlab.record import Environment
+from batchlab.simulated.machine import Simulation
+from batchlab.simulated.trainable import SimulatedTrainable
+from batchlab.spec import DeviceSettings, OptimizerSettings
+from batchlab.task import Task
+
+
+class SimulatedFramework:
+    """Makes SimulatedTrainables; its one device is named "simulated"."""
+
+    def resolve_device(self, name: str) -> str:
+        if name not in ("auto", "simulated"):
+            raise InputError(f"This task runs on the simulated device, not on {name!r}; set device.name=simulated.")
+        return "simulated"
+
+    def start(self, device: DeviceSettings, seed: int) -> None:
+        """Global random state, for a person's own code; the simulation itself draws from its seed alone."""
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+
+    def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
+        """InputError for a model that is no Simulation, and for what the device does not simulate."""
+        if device.precision != "fp32" or device.compile:
+            raise InputError(
+                "The simulated device always computes in float64 without compilation; leave device.precision at fp32 "
+                "and device.compile off."
+            )
+        simulation = task.model()
+        if not isinstance(simulation, Simulation):
+            raise InputError(
+                f"A simulated task's model= must return batchlab.simulated.machine.Simulation, not "
+                f"{type(simulation).__name__}."
+            )
+        return SimulatedTrainable(simulation, device, optimizer)
+
+    def bound_memory(self, device: DeviceSettings) -> int | None:
+        """The process holds nothing of the simulated device's memory; each trainable applies the limit itself."""
+        return 0
+
+    def environment(self, device: DeviceSettings) -> Environment:
+        return Environment(
+            batchlab=batchlab.__version__,
+            python=platform.python_version(),
+            numpy=np.__version__,
+            framework="simulated",
+            platform=platform.platform(),
+            processor=platform.processor(),
+            device="simulated",
+            device_memory_bytes=device.memory_limit,
+            cores=os.cpu_count() or 1,
+            threads=device.threads,
+        )

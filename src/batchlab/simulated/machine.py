@@ -1,0 +1,95 @@
+"""The simulated device: memory and time as straight lines with known coefficients; a problem on it makes a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from batchlab.batch import BatchLayout
+from batchlab.errors import InputError, did_you_mean
+from batchlab.simulated.problem import NoisyQuadratic
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The truths of the device. A pass over n samples takes fixed_bytes + n·bytes_per_sample bytes, and
+    pass_overhead_seconds + seconds_per_sample·max(n, knee_samples) seconds: below the knee the device is not filled.
+    """
+
+    memory_bytes: int = 2**30
+    fixed_bytes: int = 64 * 2**20
+    bytes_per_sample: int = 2**20
+    pass_overhead_seconds: float = 2e-4
+    seconds_per_sample: float = 1e-4
+    step_overhead_seconds: float = 2e-4
+    knee_samples: int = 8
+
+    def peak_bytes(self, samples: int) -> int:
+        """Bytes while `samples` are in one pass, in training and evaluation alike."""
+        return self.fixed_bytes + self.bytes_per_sample * samples
+
+    def max_micro_batch_size(self, memory_limit: int | None = None) -> int:
+        """The largest pass that fits, 0 for none."""
+        limit = self.limit(memory_limit)
+        return max((limit - self.fixed_bytes) // self.bytes_per_sample, 0)
+
+    def limit(self, memory_limit: int | None) -> int:
+        return self.memory_bytes if memory_limit is None else min(self.memory_bytes, memory_limit)
+
+    def pass_seconds(self, samples: int) -> float:
+        """Forward and backward of one micro-batch."""
+        return self.pass_overhead_seconds + self.seconds_per_sample * max(samples, self.knee_samples)
+
+    def step_seconds(self, layout: BatchLayout) -> float:
+        """One whole optimizer step."""
+        return self.step_overhead_seconds + sum(map(self.pass_seconds, layout.micro_batch_sizes()))
+
+    def samples_per_second(self, layout: BatchLayout) -> float:
+        return layout.global_batch_size / self.step_seconds(layout)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A problem on a machine: what a simulated task's `model` returns."""
+
+    problem: NoisyQuadratic = field(default_factory=NoisyQuadratic)
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def settings(self) -> dict[str, int | float]:
+        """Every truth by name, as `model.NAME` settings of an experiment."""
+        return {**asdict(self.problem), **asdict(self.machine)}
+
+
+def simulation(settings: Mapping[str, Any]) -> Simulation:
+    """A Simulation with the given truths, the others at their defaults; InputError for a wrong name or value."""
+    defaults = Simulation().settings
+    values: dict[str, int | float] = {}
+    for name, value in settings.items():
+        if name not in defaults:
+            raise InputError(
+                f"There is no setting 'model.{name}'.{did_you_mean(name, defaults)} Possible: {', '.join(defaults)}."
+            )
+        values[name] = _checked(name, value, whole=isinstance(defaults[name], int))
+    problem_names = {known.name for known in fields(NoisyQuadratic)}
+    return Simulation(
+        NoisyQuadratic(**{name: value for name, value in values.items() if name in problem_names}),  # type: ignore[arg-type]
+        Machine(**{name: value for name, value in values.items() if name not in problem_names}),  # type: ignore[arg-type]
+    )
+
+
+_LEAST: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
+
+
+def _checked(name: str, value: object, *, whole: bool) -> int | float:
+    least = _LEAST.get(name, 0.0)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not least <= value < float("inf")
+        or (whole and value != int(value))
+    ):
+        kind = "a whole number" if whole else "a number"
+        raise InputError(f"model.{name} is {value!r}; give {kind} of at least {least:g}.")
+    return int(value) if whole else float(value)

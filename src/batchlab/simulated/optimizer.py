@@ -1,0 +1,55 @@
+"""SGD and AdamW on one vector, with the arithmetic of torch's, so that no setting is silently ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from batchlab.experiment import AcrossBatch
+from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.simulated.problem import Vector
+from batchlab.spec import OptimizerSettings
+
+
+class Optimizer:
+    """Updates parameters in place. Named "task" it is plain SGD: the only kind with a known expected loss."""
+
+    def __init__(self, settings: OptimizerSettings, size: int) -> None:
+        config, ratio = settings.config, settings.batch_ratio
+        rule = config.across_batch
+        self.adam = config.name == "adamw"
+        plain = config.name == "task"
+        self.momentum = 0.0 if plain else config.momentum
+        self.beta1 = config.beta1
+        self.beta2 = config.beta2 if rule is AcrossBatch.FIXED else beta2_at(config.beta2, ratio)
+        self.epsilon = config.epsilon
+        decay = 0.0 if plain else config.weight_decay
+        self.weight_decay = weight_decay_at(decay, ratio) if rule is AcrossBatch.HALF_LIFE_AND_DECAY else decay
+        self.steps = 0
+        self.first = np.zeros(size)  # momentum buffer or first moment
+        self.second = np.zeros(size)
+
+    def step(self, theta: Vector, gradient: Vector, learning_rate: float) -> None:
+        """One update at this learning rate."""
+        self.steps += 1
+        if self.adam:
+            theta *= 1 - learning_rate * self.weight_decay
+            self.first = self.beta1 * self.first + (1 - self.beta1) * gradient
+            self.second = self.beta2 * self.second + (1 - self.beta2) * gradient * gradient
+            mean = self.first / (1 - self.beta1**self.steps)
+            spread = np.sqrt(self.second / (1 - self.beta2**self.steps))
+            theta -= learning_rate * mean / (spread + self.epsilon)
+            return
+        direction = gradient + self.weight_decay * theta
+        if self.momentum:
+            self.first = self.momentum * self.first + direction
+            direction = self.first
+        theta -= learning_rate * direction
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "first": self.first.tolist(), "second": self.second.tolist()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.first, self.second = np.array(state["first"]), np.array(state["second"])

@@ -1,0 +1,153 @@
+"""Training on the simulated device: the noisy quadratic, a virtual clock, and memory that ends where it says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.batch import format_bytes
+from batchlab.protocols import Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.simulated.machine import Simulation
+from batchlab.simulated.optimizer import Optimizer
+from batchlab.simulated.problem import Vector
+from batchlab.spec import DeviceSettings, OptimizerSettings
+
+_FORMAT = "batchlab simulated 1"
+
+
+class SimulatedTrainable:
+    """A Trainable whose every number is known beforehand. Batches are (ε, index), as `problem.training_data` has them.
+
+    The memory limit of the device settings applies at once, above a baseline of zero bytes.
+    """
+
+    separable = True
+
+    def __init__(self, simulation: Simulation, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
+        self.problem = simulation.problem
+        self.machine = simulation.machine
+        self._limit = self.machine.limit(device.memory_limit)
+        self._optimizer_settings = optimizer
+        self._clip = optimizer.config.grad_clip
+        self._clock = 0.0
+
+    def init(self, seed: int) -> None:
+        """Start signs, rounding errors: all from the seed. OutOfMemory where not even the fixed part fits."""
+        self._peak = 0
+        self._hold(0)
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        signs = self._random.integers(0, 2, self.problem.dimensions) * 2.0 - 1.0
+        self.theta: Vector = self.problem.start * signs
+        self._optimizer = Optimizer(self._optimizer_settings, self.problem.dimensions)
+        self._rounding = self.problem.rounding
+        self._clear()
+
+    def count(self, batch: Batch) -> float:
+        return float(len(batch[0]))
+
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        noise, n = batch[0], len(batch[0])
+        self._hold(n)
+        self._clock += self.machine.pass_seconds(n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            pull = self.problem.curvature * self.theta
+            total = noise.sum(axis=0)
+            quadratic = 0.5 * float(pull @ self.theta)
+            losses = n * (self.problem.irreducible_loss + quadratic) + float(total @ self.theta)
+            self._gradient += weight * (n * pull + total)
+        self._loss += weight * losses
+        self._accumulated = True
+
+    def apply(self, learning_rate: float) -> StepStats:
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = math.sqrt(float(self._gradient @ self._gradient))
+            clipped = self._clip is not None and norm > self._clip
+            gradient = self._gradient * (self._clip / norm) if self._clip is not None and clipped else self._gradient
+            self._optimizer.step(self.theta, gradient, learning_rate)
+            if learning_rate > 0 and self._rounding > 0:
+                self.theta += self._rounding * self._random.standard_normal(self.problem.dimensions)
+        stats = StepStats(self._loss, norm, 1.0 if clipped else 0.0)
+        self._clock += self.machine.step_overhead_seconds
+        self._clear()
+        return stats
+
+    def evaluate(self, batch: Batch) -> tuple[float, float]:
+        n = len(batch[0])
+        self._hold(n)
+        self._clock += self.machine.pass_seconds(n) / 3  # forward only
+        return self._sum_of_losses(batch), float(n)
+
+    def state(self) -> bytes:
+        """JSON: Python writes and reads floats without losing a bit."""
+        state = {
+            "format": _FORMAT,
+            "theta": self.theta.tolist(),
+            "optimizer": self._optimizer.state(),
+            "random": self._random.bit_generator.state,
+        }
+        return json.dumps(state).encode()
+
+    def load(self, state: bytes) -> None:
+        """ValueError for bytes that `state` did not write."""
+        content = json.loads(state)
+        if content.get("format") != _FORMAT or len(content["theta"]) != self.problem.dimensions:
+            raise ValueError("these bytes are not the state of this simulated task")
+        self.theta = np.array(content["theta"])
+        self._optimizer.load(content["optimizer"])
+        self._random.bit_generator.state = content["random"]
+        self._clear()
+
+    def memory(self) -> MemoryReading:
+        held = self.machine.peak_bytes(0)
+        return MemoryReading(held, held, self._peak, self._peak)
+
+    def synchronize(self) -> float:
+        """The virtual clock; it starts at zero and no `init` turns it back."""
+        return self._clock
+
+    def parameter_count(self) -> int:
+        return self.problem.dimensions
+
+    def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
+        return "adam" if self._optimizer_settings.config.name == "adamw" else "sgd"
+
+    def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"theta": self.theta.copy()}
+
+    def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"theta": self._gradient.copy()} if self._accumulated else {}
+
+    def raw_loss(self, batch: Batch) -> float:
+        return self._sum_of_losses(batch) / len(batch[0])
+
+    def loss_count(self, batch: Batch) -> float | None:
+        return None
+
+    def without_randomness(self) -> None:
+        self._rounding = 0.0
+
+    def mixing_layer(self, batch: Batch, half: int) -> str | None:
+        return None
+
+    def _sum_of_losses(self, batch: Batch) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.problem.losses(self.theta, batch[0]).sum())
+
+    def _hold(self, samples: int) -> None:
+        needed = self.machine.peak_bytes(samples)
+        if needed > self._limit:
+            raise OutOfMemory(
+                f"The simulated device has {format_bytes(self._limit)}; a pass over {samples} samples takes "
+                f"{format_bytes(needed)}."
+            )
+        self._peak = max(self._peak, needed)
+
+    def _clear(self) -> None:
+        self._gradient = np.zeros(self.problem.dimensions)
+        self._loss = 0.0
+        self._accumulated = False

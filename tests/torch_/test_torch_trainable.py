@@ -1,0 +1,305 @@
+"""The contract of the seam, kept by torch."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from batchlab.errors import InputError
+from batchlab.protocols import Framework, Inspectable, OutOfMemory
+from batchlab.spec import DeviceSettings
+from batchlab.torch_.framework import TorchFramework
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def step(trainable: Any, batch: Any, learning_rate: float = 1e-2) -> Any:
+    trainable.accumulate(batch, 1.0 / trainable.count(batch))
+    return trainable.apply(learning_rate)
+
+
+class WithRandomBuffer(nn.Module):
+    """Dropout, a buffer that is not saved by state_dict, and draws from numpy and Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 16)
+        self.dropout = nn.Dropout(0.5)
+        self.outer = nn.Linear(16, 1)
+        self.register_buffer("mean", torch.zeros(16), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.dropout(torch.tanh(self.inner(x))) + 0.01 * random.random() + 0.01 * float(np.random.rand())
+        if self.training:
+            self.mean.lerp_(h.detach().mean(0), 0.1)
+        return self.outer(h - self.mean)
+
+
+def test_satisfies_the_protocols(make):
+    trainable = make()
+    trainable.init(0)
+    assert isinstance(trainable, Inspectable)
+    framework: Framework = TorchFramework()
+    assert framework.resolve_device("cpu") == "cpu"
+
+
+def test_same_seed_same_bits_another_seed_others(make, samples):
+    trainable = make(model=WithRandomBuffer)
+    seen = []
+    for seed in (3, 3, 4):
+        trainable.init(seed)
+        start = trainable.parameters()
+        losses = [float(step(trainable, samples(8)).loss) for _ in range(3)]
+        seen.append((start, losses, trainable.parameters()))
+    assert same_bits(seen[0][0], seen[1][0])
+    assert seen[0][1] == seen[1][1]
+    assert same_bits(seen[0][2], seen[1][2])
+    assert not same_bits(seen[0][0], seen[2][0])
+
+
+def test_nothing_is_built_before_init(make):
+    built = []
+    make(model=lambda: built.append(1) or nn.Linear(6, 1))
+    assert not built
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_resume_is_bit_identical_with_dropout(make, samples, optimizer):
+    trainable = make(model=WithRandomBuffer, name=optimizer)
+    trainable.init(0)
+    for index in range(5):
+        step(trainable, samples(8, seed=index))
+    saved = trainable.state()
+    whole = [float(step(trainable, samples(8, seed=index)).loss) for index in range(5, 10)]
+    expected = trainable.parameters(), trainable.evaluate(samples(8))
+
+    other = make(model=WithRandomBuffer, name=optimizer)
+    other.init(17)
+    step(other, samples(8))
+    other.load(saved)
+    resumed = [float(step(other, samples(8, seed=index)).loss) for index in range(5, 10)]
+    assert resumed == whole
+    assert same_bits(other.parameters(), expected[0])
+    assert float(other.evaluate(samples(8))[0]) == float(expected[1][0])
+
+
+def test_state_of_the_same_moment_is_the_same_bytes(make, samples):
+    trainable = make(model=WithRandomBuffer)
+    trainable.init(0)
+    step(trainable, samples(8))
+    first = trainable.state()
+    trainable.evaluate(samples(8))
+    assert trainable.state() == first
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (print, ("executed",))
+
+
+def test_load_executes_nothing(make, capsys):
+    trainable = make()
+    trainable.init(0)
+    with pytest.raises(pickle.UnpicklingError):
+        trainable.load(pickle.dumps({"model": Evil()}))
+    assert capsys.readouterr().out == ""
+
+
+def test_evaluation_restores_every_mode_and_changes_nothing(make, samples):
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+
+    trainable = make(model=model)
+    trainable.init(0)
+    step(trainable, samples(8))
+    trainable.model[1].eval()
+    before = trainable.state()
+    first, second = trainable.evaluate(samples(8)), trainable.evaluate(samples(8))
+    assert float(first[0]) == float(second[0])
+    assert trainable.state() == before
+    assert [module.training for module in trainable.model] == [True, False, True, True]
+
+
+def test_evaluation_sums_and_counts(make, samples):
+    x, y = samples(8)
+    mean = make()
+    mean.init(0)
+    expected = float(nn.functional.mse_loss(mean.model(torch.from_numpy(x)), torch.from_numpy(y), reduction="sum"))
+    pair = make(loss=lambda m, x, y: (nn.functional.mse_loss(m(x), y, reduction="sum"), torch.tensor(len(y))))
+    total = make(loss=lambda m, x, y: nn.functional.mse_loss(m(x), y, reduction="sum"), task={"reduction": "sum"})
+    for trainable in (mean, pair, total):
+        trainable.init(0)
+        loss, count = trainable.evaluate((x, y))
+        assert float(loss) == pytest.approx(expected, rel=1e-6)
+        assert count == 8
+        stats = step(trainable, (x, y))
+        assert float(stats.loss) == pytest.approx(expected / 8, rel=1e-6)
+
+
+def test_count_is_the_tasks_where_it_has_one(make, samples):
+    trainable = make(task={"count": lambda x, y: (y > 0).sum()})
+    x, y = samples(8)
+    assert trainable.count((x, y)) == float((y > 0).sum())
+    assert make().count((x, np.zeros((8, 5)))) == 40
+
+
+def test_statistics_of_a_step(make, samples):
+    trainable = make(grad_clip=1e-3)
+    trainable.init(0)
+    trainable.accumulate(samples(8), 1 / 8)
+    norm = np.sqrt(sum(np.sum(gradient**2) for gradient in trainable.gradients().values()))
+    stats = trainable.apply(1e-2)
+    assert float(stats.grad_norm) == pytest.approx(norm, rel=1e-5)
+    assert float(stats.clipped) == 1.0
+    assert trainable.gradients() == {}
+    loose = make(grad_clip=None)
+    loose.init(0)
+    stats = step(loose, samples(8))
+    assert float(stats.grad_norm) == pytest.approx(norm, rel=1e-5)
+    assert float(stats.clipped) == 0.0
+
+
+def test_clipping_limits_the_step(make, samples):
+    moved = {}
+    for limit in (None, 1e-3):
+        trainable = make(name="sgd", momentum=0.0, weight_decay=0.0, grad_clip=limit)
+        trainable.init(0)
+        start = trainable.parameters()
+        step(trainable, samples(8), 1.0)
+        end = trainable.parameters()
+        moved[limit] = np.sqrt(sum(np.sum((end[name] - start[name]) ** 2) for name in start))
+    assert moved[None] > 0.1
+    assert moved[1e-3] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_whole_numbers_become_int64_and_read_only_arrays_are_taken(make):
+    seen = []
+
+    def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append((x.dtype, y.dtype))
+        return nn.functional.cross_entropy(model(x), y)
+
+    trainable = make(model=lambda: nn.Embedding(300, 10), loss=loss)
+    trainable.init(0)
+    x, y = np.arange(4, dtype=np.uint8), np.arange(4, dtype=np.uint16)
+    x.setflags(write=False)
+    step(trainable, (x, y))
+    step(trainable, (x[::-1], y[::2].repeat(2)))
+    assert seen == [(torch.int64, torch.int64)] * 2
+
+
+def test_no_copy_of_arrays_that_need_none(make, samples):
+    seen = []
+    x, y = samples(4)
+
+    def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(x.data_ptr())
+        return nn.functional.mse_loss(model(x), y)
+
+    trainable = make(loss=loss)
+    trainable.init(0)
+    step(trainable, (x, y))
+    assert seen == [x.ctypes.data]
+
+
+def test_bf16_computes_narrow_and_keeps_fp32_weights(make, samples):
+    seen = []
+
+    def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = model(x)
+        seen.append(out.dtype)
+        return ((out - y) ** 2).mean().to(torch.bfloat16)
+
+    trainable = make(loss=loss, device={"precision": "bf16"})
+    trainable.init(0)
+    stats = step(trainable, samples(8))
+    assert seen == [torch.bfloat16]
+    assert stats.loss.dtype is torch.float32
+    assert all(value.dtype == np.float32 for value in trainable.parameters().values())
+
+
+def test_memory_and_clock(make, samples):
+    trainable = make()
+    trainable.init(0)
+    step(trainable, samples(8))
+    reading = trainable.memory()
+    assert reading.allocated_bytes is not None
+    assert reading.peak_allocated_bytes >= reading.allocated_bytes >= 0
+    assert trainable.synchronize() <= trainable.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"model": lambda: 3}, "return a torch.nn.Module"),
+        ({"model": nn.ReLU}, "without trainable parameters"),
+    ],
+)
+def test_models_that_are_none(make, arguments, words):
+    with pytest.raises(InputError, match=words):
+        make(**arguments).init(0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda m, x, y: m(x), r"a tensor of shape \(8, 1\)"),
+        (lambda m, x, y: 1.5, "returned float"),
+        (lambda m, x, y: None, "returned NoneType"),
+    ],
+)
+def test_losses_that_are_none(make, samples, loss, words):
+    trainable = make(loss=loss)
+    trainable.init(0)
+    with pytest.raises(InputError, match=words):
+        step(trainable, samples(8))
+
+
+def test_failed_allocations_become_out_of_memory_and_other_errors_stay(make, samples):
+    def absurd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return model(x).mean() + torch.empty(2**60, dtype=torch.uint8).float().mean()
+
+    trainable = make(loss=absurd)
+    trainable.init(0)
+    with pytest.raises(OutOfMemory, match="allocate"):
+        step(trainable, samples(8))
+    with pytest.raises(OutOfMemory):
+        trainable.evaluate(samples(8))
+    wrong = make(model=lambda: nn.Linear(5, 1))
+    wrong.init(0)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        step(wrong, samples(8))
+
+
+def test_apply_needs_an_accumulate(make):
+    trainable = make()
+    trainable.init(0)
+    with pytest.raises(RuntimeError, match="accumulate"):
+        trainable.apply(1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_the_same_on_cuda(make, samples, precision):
+    TorchFramework().start(DeviceSettings(name="cuda:0", precision=precision), 0)
+    trainable = make(device={"name": "cuda:0", "precision": precision})
+    host = make()
+    losses = []
+    for one in (trainable, host):
+        one.init(0)
+        losses.append([float(step(one, samples(8)).loss) for _ in range(5)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4 if precision == "fp32" else 5e-2)
+    saved = trainable.state()
+    expected = float(step(trainable, samples(8)).loss)
+    trainable.init(9)
+    trainable.load(saved)
+    assert float(step(trainable, samples(8)).loss) == expected
+    assert trainable.memory().peak_reserved_bytes > 0
