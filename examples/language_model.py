@@ -15,9 +15,9 @@ import batchlab
 
 
 class RecurrentLM(nn.Module):
-    """Embedding, two residual GRU blocks, a projection back to the 256 byte values."""
+    """Embedding, a residual GRU block, a projection back to the 256 byte values."""
 
-    def __init__(self, width: int = 96, blocks: int = 2) -> None:
+    def __init__(self, width: int = 64, blocks: int = 1) -> None:
         super().__init__()
         self.embedding = nn.Embedding(256, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
@@ -72,5 +72,5 @@ task = batchlab.task(
     optimizer=optimizer,
     train=text[: len(text) * 9 // 10],
     valid=text[len(text) * 9 // 10 :],
-    sequence_length=64,
+    sequence_length=32,
 )

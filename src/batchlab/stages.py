@@ -110,7 +110,8 @@ def _require_unchanged_code(session: Session) -> None:
 def check_stage(session: Session) -> CheckResult | Record:
     """Is the task sound? The check's result, or the record of a check that itself failed."""
     middle = session.opened.experiment.reference_batch_size
-    spec = CheckSpec(workload=session.opened.workload, optimizer=session.optimizer(middle), device=session.device)
+    device = session.device.model_copy(update={"memory_limit": None})  # soundness is asked here, not size
+    spec = CheckSpec(workload=session.opened.workload, optimizer=session.optimizer(middle), device=device)
     record = run_specs(session, [spec], exclusive=True)[0]
     return record.result if isinstance(record.result, CheckResult) else record
 

@@ -61,8 +61,8 @@ def test_a_file_or_an_unwritable_place_is_refused(tmp_path: Path, experiment: Ex
     for place in (tmp_path / "file" / "study", Path("/proc/study"), Path("/dev/null/study")):
         with pytest.raises(InputError, match=r"cannot be (written|made)"):
             Store.create(place, experiment)
-        with pytest.raises(InputError, match=r"cannot be made|is a file|cannot be written"):
-            Store.require_usable(place)
+    with pytest.raises(InputError, match=r"cannot be made"):
+        Store.require_usable(tmp_path / "file" / "study")
 
 
 def test_require_usable_writes_nothing(tmp_path: Path) -> None:

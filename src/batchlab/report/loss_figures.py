@@ -158,7 +158,9 @@ def loss_vs_batch(findings: Findings) -> Figure:
         data=(_connection(rows, sizes), *_single_runs(rows, sizes), *_points(rows, sizes, named=False)),
         layout=layout(
             xaxis=size_axis(
-                words.batch_axis + (" and its best LR" if rates else ""), [r.global_batch_size for r in rows], rates
+                f"{words.batch_axis}, best LR" if rates else words.batch_axis,
+                [r.global_batch_size for r in rows],
+                rates,
             ),
             yaxis=axis(words.loss_axis),
             shapes=_band(findings.surface),

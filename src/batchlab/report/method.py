@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.experiment import AcrossBatch
+from batchlab.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, interval, learning_rate, listing, plural, task_name
 from batchlab.scaling import beta2_at, weight_decay_at
@@ -135,6 +136,8 @@ def _pairing(findings: Findings) -> str:
     surface = findings.surface
     if not surface:
         return "Nothing to pair: no training run has finished."
+    if not any(run.outcome is Outcome.COMPLETED for run in findings.runs):
+        return "Nothing to pair: no training run has completed."
     text = _PAIRING[surface.pairing]
     if surface.correlation is not None:
         text += f"; losses of paired runs correlate with r = {surface.correlation:.2f} over seeds"

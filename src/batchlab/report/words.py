@@ -45,7 +45,7 @@ class Words:
 
     @property
     def batch_axis(self) -> str:
-        return f"global batch size ({self.items}, log scale)"
+        return f"global batch size ({self.items})"
 
     def step_size(self, layout: BatchLayout) -> str:
         """`32 sequences (8,192 tokens) per step`."""

@@ -31,8 +31,8 @@ class NoisyQuadratic:
     """
 
     dimensions: int = 64
-    condition: float = 100.0
-    gradient_noise: float = 0.5  # c: variance of one sample's gradient, relative to the curvature
+    condition: float = 120.0
+    gradient_noise: float = 1.0  # c: variance of one sample's gradient, relative to the curvature
     rounding: float = 0.01  # standard deviation of the error that every update adds to each parameter
     start_loss: float = 4.0  # loss at the start above `irreducible_loss`, shared equally by all directions
     irreducible_loss: float = 1.0
@@ -114,7 +114,7 @@ class NoiseDataset:
 
     def gather(self, indices: npt.NDArray[np.int64]) -> Batch:
         """(ε of shape (len(indices), dimensions), the indices themselves)."""
-        return self.table[indices], np.asarray(indices, dtype=np.int64)
+        return self.table[indices], np.array(indices, dtype=np.int64)
 
     @cached_property
     def digest(self) -> str:

@@ -49,7 +49,6 @@ def bound(device: torch.device, limit: int | None) -> int:
         if limit is not None:
             torch.mps.set_per_process_memory_fraction((held + limit) / torch.mps.recommended_max_memory())
         return held
-    _return_free_heap()
     restart_peak(device)
     _baseline.resident, _baseline.data = _resident(), _data()
     if limit is not None:
@@ -76,6 +75,7 @@ def restart_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
+        _return_free_heap()
         if _CLEAR_REFS.exists():
             _CLEAR_REFS.write_text("5")  # 5: set the peak of resident memory to its present value; see man proc(5)
         if _baseline.resident is None:
@@ -132,6 +132,6 @@ def _data() -> int:
 
 
 def _return_free_heap() -> None:
-    """Give freed heap pages back, so that the baseline is what is really held (glibc only)."""
+    """Give freed heap pages back, so that baselines and peaks count what is really held (glibc only)."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

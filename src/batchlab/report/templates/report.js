@@ -6,7 +6,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const coarse = matchMedia("(pointer: coarse)").matches;
   const boxes = [...document.querySelectorAll(".plot")];
-  const PRINT_WIDTH = 660;
+  const PAPER = { width: 660, height: 0.78 };
 
   // Colours are names in the figures; only keys that hold colours are looked at, so no label can be taken for one.
   const isColourKey = (key) => /color$|colorscale$/i.test(key);
@@ -26,12 +26,16 @@
     displayModeBar: coarse ? false : "hover",
   };
 
-  const draw = (scheme, size) => {
+  const draw = (scheme, paper) => {
     for (const box of boxes) {
       const figure = figures[box.dataset.figure];
       const layout = themed(figure.layout, themes[scheme], "");
       if (coarse) layout.dragmode = false;
-      Object.assign(layout, size ? { autosize: false, ...size, height: figure.height } : { autosize: true, height: figure.height });
+      if (box.clientWidth < 480) delete layout.legend.title; // its entries need the room
+      layout.height = paper ? Math.round(figure.height * PAPER.height) : figure.height;
+      layout.autosize = !paper;
+      if (paper) layout.width = PAPER.width;
+      box.style.height = `${layout.height}px`;
       Plotly.react(box, themed(figure.data, themes[scheme], ""), layout, config);
     }
     document.documentElement.dataset.plots = scheme;
@@ -41,7 +45,7 @@
   draw(scheme());
   dark.addEventListener("change", () => draw(scheme()));
   addEventListener("beforeprint", () => {
-    draw("light", { width: PRINT_WIDTH });
+    draw("light", true);
     for (const box of document.querySelectorAll("details")) box.open = true;
   });
   addEventListener("afterprint", () => draw(scheme()));

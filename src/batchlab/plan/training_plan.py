@@ -1,0 +1,167 @@
+"""training_plan.json: what to train with, each number with where it came from.
+
+A plan states only what was measured, or what follows from it by a rule that it names.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from batchlab.analysis.wording import items_of
+from batchlab.batch import BatchLayout, Frozen, Unit
+from batchlab.experiment import AcrossBatch, ScheduleConfig
+
+Status = Literal["measured", "computed", "extrapolated", "given"]
+
+
+class Provenance(Frozen):
+    """Where a number comes from. `n` repetitions stand behind a measured one."""
+
+    status: Status
+    source: str = Field(description="the runs or the rule")
+    n: int | None = None
+
+
+class MadeFrom(Frozen):
+    study: str
+    run_ids: tuple[str, ...] = Field(description="the training runs behind the batch size and learning rate")
+    batchlab: str = ""
+    data_digest: str = ""
+
+
+class OptimizerPlan(Frozen):
+    """The optimizer as it was at this batch size; a person's own keeps its settings, unset ones do not apply."""
+
+    name: Literal["adamw", "sgd", "task"]
+    beta1: float | None = None
+    beta2: float | None = None
+    epsilon: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    grad_clip: float | None = None
+    across_batch: AcrossBatch
+
+
+class BatchConfiguration(Frozen):
+    """How to train. Warm-up and budget in tokens (samples where the unit is samples), and in steps of this batch."""
+
+    micro_batch_size: int
+    grad_accum_steps: int
+    data_parallel_size: int
+    global_batch_size: int
+    sequence_length: int
+    unit: Unit
+    tokens_per_step: int
+    learning_rate: float
+    warmup_tokens: float
+    warmup_steps: int
+    token_budget: int
+    steps: int
+    schedule: ScheduleConfig
+    optimizer: OptimizerPlan
+    precision: Literal["fp32", "tf32", "bf16"]
+    compile: bool
+
+    per_gpu_batch_size: int = Field(description="micro_batch_size, as training coordinators spell it")
+    total_batch_size: int = Field(description="global_batch_size, in samples, as training coordinators spell it")
+    gradient_accumulation_steps: int = Field(description="grad_accum_steps, as training coordinators spell it")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """A plan edited by hand must not say two things."""
+        pairs = (
+            ("micro_batch_size", "per_gpu_batch_size"),
+            ("global_batch_size", "total_batch_size"),
+            ("grad_accum_steps", "gradient_accumulation_steps"),
+        )
+        for name, spelling in pairs:
+            if getattr(self, name) != getattr(self, spelling):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} but {spelling} is {getattr(self, spelling)}; "
+                    "they are two spellings of one number, so change both"
+                )
+        if self.layout.grad_accum_steps != self.grad_accum_steps:
+            raise ValueError(
+                f"grad_accum_steps is {self.grad_accum_steps}, but this batch in micro-batches of "
+                f"{self.micro_batch_size} takes {self.layout.grad_accum_steps}"
+            )
+        return self
+
+    @property
+    def layout(self) -> BatchLayout:
+        return BatchLayout(
+            global_batch_size=self.global_batch_size,
+            micro_batch_size=self.micro_batch_size,
+            data_parallel_size=self.data_parallel_size,
+            sequence_length=self.sequence_length,
+        )
+
+
+class HardwareCalibration(Frozen):
+    """tokens/s of each worker (samples/s where the unit is samples) and the share of every global batch it takes."""
+
+    measured_performance: dict[str, float] = Field(description="worker → tokens/s; empty where nothing was measured")
+    workload_distribution: dict[str, float]
+
+
+class Expectation(Frozen):
+    """What the study saw with these settings, and how long it takes at the speed above."""
+
+    validation_loss: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    hours: float | None = None
+
+
+class TrainingPlan(Frozen):
+    """The file other programs read. `TrainingPlan.model_json_schema()` describes it."""
+
+    schema_version: Literal[1] = 1
+    made_from: MadeFrom
+    batch_configuration: BatchConfiguration
+    hardware_calibration: HardwareCalibration
+    expectation: Expectation
+    provenance: dict[str, Provenance]
+    not_known: tuple[str, ...]
+
+    @property
+    def paste_block(self) -> str:
+        """The settings as lines that are TOML and Python at once."""
+        return paste_block(self)
+
+
+def paste_block(plan: TrainingPlan) -> str:
+    """The settings, one per line; valid as TOML and as Python."""
+    c = plan.batch_configuration
+    items = items_of(c.unit, c.sequence_length)
+    lines = [f"# batchlab study {plan.made_from.study}: {c.global_batch_size} {items} per step"]
+    values: dict[str, int | float | str | None] = {
+        "micro_batch_size": c.micro_batch_size,
+        "grad_accum_steps": c.grad_accum_steps,
+        "data_parallel_size": c.data_parallel_size,
+        "sequence_length": c.sequence_length if c.unit is Unit.TOKENS else None,
+        "learning_rate": c.learning_rate,
+        "schedule": c.schedule.kind,
+        "warmup_steps": c.warmup_steps,
+        "steps": c.steps,
+        "optimizer": c.optimizer.name,
+        "beta1": c.optimizer.beta1,
+        "beta2": c.optimizer.beta2,
+        "momentum": c.optimizer.momentum,
+        "weight_decay": c.optimizer.weight_decay,
+        "grad_clip": c.optimizer.grad_clip,
+        "precision": c.precision,
+    }
+    return "\n".join(lines + [f"{key} = {literal(value)}" for key, value in values.items() if value is not None])
+
+
+def literal(value: int | float | str) -> str:
+    """A value as TOML and Python both write it; six digits."""
+    if isinstance(value, float):
+        short = f"{value:.6g}"
+        return short if any(mark in short for mark in ".e") else f"{short}.0"
+    return json.dumps(value)

@@ -1,0 +1,46 @@
+"""What every Dataset promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.protocols import Batch, Dataset
+from batchlab.testing.requirement import require, require_raises
+
+
+def check_dataset(dataset: Dataset) -> None:
+    """Samples by index: stacked, repeatable, in the order asked, with a digest that stays."""
+    n = len(dataset)
+    require(n >= 1, "a dataset has at least one sample")
+    chosen = np.unique(np.linspace(0, n - 1, min(n, 7)).astype(np.int64))
+    batch = dataset.gather(chosen)
+    require(isinstance(batch, tuple) and len(batch) >= 1, "gather returns a tuple of arrays")
+    for part in batch:
+        require(isinstance(part, np.ndarray), f"gather returns numpy arrays, not {type(part).__name__}")
+        require(len(part) == len(chosen), f"gather of {len(chosen)} samples returned {len(part)} of them")
+    require(_same_batch(batch, dataset.gather(chosen)), "the same indices give the same samples again")
+    backwards = dataset.gather(chosen[::-1].copy())
+    require(_same_batch(tuple(part[::-1] for part in batch), backwards), "samples come in the order of the indices")
+    twice = dataset.gather(np.repeat(chosen[-1:], 2))
+    require(all(np.array_equal(part[0], part[1], equal_nan=_inexact(part)) for part in twice), "an index may repeat")
+    for part in dataset.gather(chosen):
+        part[...] = np.zeros((), part.dtype)
+    require(_same_batch(batch, dataset.gather(chosen)), "changing a gathered batch must not change the dataset")
+    outside = np.array([n], dtype=np.int64)
+    require_raises(lambda: dataset.gather(outside), f"index {n} of {n} samples must raise IndexError", IndexError)
+    digest = dataset.digest
+    require(isinstance(digest, str) and bool(digest), "digest is a non-empty string")
+    require(dataset.digest == digest, "digest stays the same")
+
+
+def _same_batch(one: Batch, other: Batch) -> bool:
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=_inexact(a)) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _inexact(array: npt.NDArray[Any]) -> bool:
+    return bool(np.issubdtype(array.dtype, np.inexact))

@@ -1,0 +1,252 @@
+"""What every Trainable promises."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.protocols import Batch, Inspectable, Trainable
+from batchlab.testing.requirement import require, require_raises
+
+_Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def check_trainable(
+    make: Callable[[], Trainable],
+    batch: Batch,
+    *,
+    learning_rate: float = 1e-2,
+    tolerance: float = 1e-5,
+) -> None:
+    """Every promise of `Trainable` (and of `Inspectable` where it is one), on a batch of at least 4 samples.
+
+    make: gives a new Trainable with the same settings each time. tolerance: relative rounding allowed between one
+    batch and the same batch in two parts; 1e-5 suits float32 and float64.
+    """
+    require(len(batch[0]) >= 4, "the contract needs a batch of at least 4 samples")
+    _check_starts(make, batch, learning_rate)
+    _check_step(make, batch, learning_rate)
+    _check_evaluation(make, batch, learning_rate)
+    _check_state(make, batch, learning_rate)
+    _check_measurements(make, batch, learning_rate)
+    trainable = make()
+    if trainable.separable:
+        _check_parts(make, batch, learning_rate, tolerance)
+    if isinstance(trainable, Inspectable):
+        _check_inspection(trainable, batch, learning_rate, tolerance)
+
+
+def _check_starts(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    trainable, other = make(), make()
+    trainable.init(3)
+    first = trainable.state()
+    start_loss = _loss(trainable, batch)
+    require(math.isfinite(start_loss), f"the loss of the fresh model is {start_loss}; give a batch it can handle")
+    _train(trainable, batch, learning_rate)
+    trainable.init(3)
+    require(_loss(trainable, batch) == start_loss, "init with the same seed must give the same parameters to the bit")
+    _train(trainable, batch, learning_rate)
+    other.init(3)
+    require(_loss(other, batch) == start_loss, "two objects initialised with the same seed must agree to the bit")
+    _train(other, batch, learning_rate)
+    require(
+        _loss(trainable, batch) == _loss(other, batch),
+        "init must also reset optimizer and random state: a step after a second init differs from one after the first",
+    )
+    require(isinstance(first, bytes), f"state() returns bytes, not {type(first).__name__}")
+
+
+def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    trainable = make()
+    trainable.init(0)
+    count = trainable.count(batch)
+    require(count > 0, f"count(batch) is {count}; it must be positive")
+    start_loss = _loss(trainable, batch)
+    trainable.accumulate(batch, 1.0 / count)
+    # Where samples mix, a training pass may change statistics (BatchNorm) that the evaluation uses.
+    require(
+        not trainable.separable or _loss(trainable, batch) == start_loss, "accumulate must not change the parameters"
+    )
+    stats = trainable.apply(learning_rate)
+    loss, norm, clipped = float(stats.loss), float(stats.grad_norm), float(stats.clipped)
+    require(math.isfinite(loss), f"StepStats.loss is {loss}")
+    require(norm > 0 and math.isfinite(norm), f"StepStats.grad_norm is {norm}; it must be positive and finite")
+    require(clipped in (0.0, 1.0), f"StepStats.clipped is {clipped}; it must be 0.0 or 1.0")
+    require(_loss(trainable, batch) != start_loss, f"apply({learning_rate:g}) left the loss exactly where it was")
+
+    trainable.init(0)
+    trainable.accumulate(batch, 1.0 / count)
+    trainable.apply(0.0)
+    require(not trainable.separable or _loss(trainable, batch) == start_loss, "apply(0.0) must change no parameter")
+
+    losses = []
+    for rate in (learning_rate, 2 * learning_rate):
+        trainable.init(0)
+        trainable.accumulate(batch, 1.0 / count)
+        trainable.apply(rate)
+        losses.append(_loss(trainable, batch))
+    require(losses[0] != losses[1], f"learning rates {learning_rate:g} and twice that gave the same step")
+
+    # The gradient of one step must not leak into the next; a loaded state certainly carries none.
+    saved = trainable.state()
+    norms = []
+    for target in (trainable, make()):
+        if norms:
+            target.init(0)
+            target.load(saved)
+        target.accumulate(batch, 1.0 / count)
+        norms.append(float(target.apply(learning_rate).grad_norm))
+    require(norms[0] == norms[1], f"apply must clear the gradient: the next one's norm is {norms[0]}, not {norms[1]}")
+
+
+def _check_evaluation(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    trainable = make()
+    trainable.init(1)
+    total, count = trainable.evaluate(batch)
+    require(count == trainable.count(batch), f"evaluate counted {count}, count(batch) {trainable.count(batch)}")
+    require(float(trainable.evaluate(batch)[0]) == float(total), "evaluating twice must give the same bits")
+    ends = []
+    for evaluations in (2, 0):  # one after the other: random state may be the whole process's
+        trainable.init(1)
+        for _ in range(2):
+            _train(trainable, batch, learning_rate)
+            for _ in range(evaluations):
+                trainable.evaluate(batch)
+        ends.append(_loss(trainable, batch))
+    require(ends[0] == ends[1], "evaluate must change nothing: training with evaluations in between came out otherwise")
+
+
+def _check_state(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    trainable = make()
+    trainable.init(2)
+    for _ in range(2):
+        _train(trainable, batch, learning_rate)
+    saved = trainable.state()
+    loss = _loss(trainable, batch)
+    for _ in range(2):
+        _train(trainable, batch, learning_rate)
+    expected = _loss(trainable, batch)
+
+    fresh = make()
+    fresh.init(9)
+    for target, name in ((fresh, "another object"), (trainable, "the same object")):
+        target.load(saved)
+        require(_loss(target, batch) == loss, f"load into {name} must restore the parameters to the bit")
+        for _ in range(2):
+            _train(target, batch, learning_rate)
+        require(
+            _loss(target, batch) == expected,
+            f"load into {name} must continue to the bit: optimizer and random state belong to the state too",
+        )
+    for bad, what in ((b"", "no bytes"), (b"not a state", "other bytes"), (saved[: len(saved) // 2], "half a state")):
+        require_raises(lambda bad=bad: fresh.load(bad), f"load must raise for {what}")  # type: ignore[misc]
+    _Bomb.exploded = False
+    require_raises(lambda: fresh.load(pickle.dumps(_Bomb(), protocol=2)), "load must raise for a pickle")
+    require(not _Bomb.exploded, "load executed what the bytes say; read states without pickle")
+
+
+def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    trainable = make()
+    trainable.init(0)
+    before = trainable.synchronize()
+    _train(trainable, batch, learning_rate)
+    after = trainable.synchronize()
+    require(after >= before, f"synchronize() went back from {before} to {after}")
+    reading = trainable.memory()
+    for name, value in reading._asdict().items():
+        require(value is None or (isinstance(value, int) and value >= 0), f"memory().{name} is {value!r}")
+    for now, peak in (
+        (reading.allocated_bytes, reading.peak_allocated_bytes),
+        (reading.reserved_bytes, reading.peak_reserved_bytes),
+    ):
+        require(now is None or peak is None or now <= peak, f"memory() says {now} bytes now and {peak} at the peak")
+
+
+def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: float, tolerance: float) -> None:
+    """One batch and the same batch in unequal parts, over 5 steps. Only without dropout can they agree."""
+    losses = []
+    half = len(batch[0]) // 2 - 1
+    for parts in ([batch], [tuple(a[:half] for a in batch), tuple(a[half:] for a in batch)]):
+        trainable = make()
+        trainable.init(5)
+        if isinstance(trainable, Inspectable):
+            trainable.without_randomness()
+        count = sum(trainable.count(part) for part in parts)
+        require(
+            math.isclose(count, trainable.count(batch)),
+            f"the counts of the parts sum to {count}, that of the whole batch is {trainable.count(batch)}",
+        )
+        seen = []
+        for _ in range(5):
+            for part in parts:
+                trainable.accumulate(part, 1.0 / count)
+            seen.append(float(trainable.apply(learning_rate).loss))
+        losses.append([*seen, _loss(trainable, batch)])
+    for step, (whole, split) in enumerate(zip(*losses, strict=True)):
+        require(
+            math.isclose(whole, split, rel_tol=100 * tolerance, abs_tol=100 * tolerance),
+            f"separable is True, but a batch in two parts leaves the path of the whole batch at step {step + 1}: "
+            f"loss {split!r} against {whole!r}",
+        )
+
+
+def _check_inspection(trainable: Inspectable, batch: Batch, learning_rate: float, tolerance: float) -> None:
+    trainable.init(0)
+    trainable.without_randomness()
+    start = _copy(trainable.parameters())
+    number = sum(value.size for value in start.values())
+    require(trainable.parameter_count() == number, f"parameter_count() is {trainable.parameter_count()}, not {number}")
+    require(trainable.optimizer_family() in ("adam", "sgd", "other"), "optimizer_family() is adam, sgd or other")
+    require(not any(np.any(g) for g in trainable.gradients().values()), "a fresh model has no gradients")
+    weight = 1.0 / trainable.count(batch)
+    trainable.accumulate(batch, weight)
+    once = _copy(trainable.gradients())
+    require(set(once) <= set(start), f"gradients of unknown parameters: {sorted(set(once) - set(start))}")
+    require(any(np.any(g) for g in once.values()), "after accumulate there is a gradient")
+    trainable.accumulate(batch, weight)
+    for name, gradient in trainable.gradients().items():
+        require(
+            np.allclose(
+                gradient, 2 * once[name], rtol=tolerance, atol=tolerance * float(np.abs(gradient).max(initial=0))
+            ),
+            f"accumulate must add: the gradient of {name} did not double when the same batch was accumulated again",
+        )
+    trainable.apply(learning_rate)
+    require(not any(np.any(g) for g in trainable.gradients().values()), "apply must clear the gradients")
+    moved = trainable.parameters()
+    require(any(not np.array_equal(moved[name], start[name]) for name in start), "apply must move the parameters")
+    require(math.isfinite(trainable.raw_loss(batch)), f"raw_loss(batch) is {trainable.raw_loss(batch)}")
+    counted = trainable.loss_count(batch)
+    require(counted is None or counted > 0, f"loss_count(batch) is {counted}; it is positive, or None for a mean")
+
+
+class _Bomb:
+    """What a pickled state could contain: unpickling it runs code, here harmless."""
+
+    exploded = False
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _explode, ()
+
+
+def _explode() -> None:
+    _Bomb.exploded = True
+
+
+def _train(trainable: Trainable, batch: Batch, learning_rate: float) -> None:
+    trainable.accumulate(batch, 1.0 / trainable.count(batch))
+    trainable.apply(learning_rate)
+
+
+def _loss(trainable: Trainable, batch: Batch) -> float:
+    total, count = trainable.evaluate(batch)
+    return float(total) / count
+
+
+def _copy(arrays: _Arrays) -> dict[str, npt.NDArray[Any]]:
+    return {name: np.array(value) for name, value in arrays.items()}

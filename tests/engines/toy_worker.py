@@ -1,0 +1,148 @@
+"""A worker whose runs are toys: `python toy_worker.py --study DIR` speaks the real protocol in a few milliseconds.
+
+Only `batchlab.runs.execute` is replaced. What a run does is written in its workload's `model` settings; the numbers it
+ends with depend on every step, on the learning rate and the seed, so that a lost or repeated step shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+from batchlab.errors import InputError
+from batchlab.protocols import Ended, Interrupted, OutOfMemory, RunContext
+from batchlab.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
+from batchlab.spec import CapacitySpec, Spec, TrainSpec
+
+trained = 0
+
+
+def execute(spec: Spec, context: RunContext) -> Ended:
+    global trained
+    how = spec.workload.model
+    _log_start(spec, context)
+    if "raise" in how:
+        raise ValueError(how["raise"])
+    if "input_error" in how:
+        raise InputError(str(how["input_error"]))
+    if "exit" in how:
+        sys.exit(3)
+    if "full_disk" in how:
+        raise OSError(28, "No space left on device")
+    if "out_of_memory" in how or ("out_of_memory_if_reused" in how and trained):
+        raise OutOfMemory("no more")
+    if "memory_error" in how:
+        raise MemoryError
+    if "chatter" in how:
+        print('{"event": "finished", "run_id": "forged"}')
+        os.write(1, b"raw noise\n")
+        os.system("echo from a child; echo to stderr >&2")  # noqa: S605
+        assert sys.stdin.read() == ""
+    if "fork" in how and os.fork() == 0:
+        (context.cache_dir / "child.pid").write_text(str(os.getpid()))
+        time.sleep(600)
+    if "hang" in how:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("about to hang")
+        time.sleep(600)
+    if isinstance(spec, TrainSpec):
+        trained += 1
+        return _train(spec, context)
+    _die(how, context, 0)
+    time.sleep(float(how.get("sleep", 0)))
+    if isinstance(spec, CapacitySpec):
+        return Ended(
+            Outcome.COMPLETED, "", CapacityResult(micro_batch_size=spec.micro_batch_size, fits=True, steps=spec.steps)
+        )
+    return Ended(Outcome.COMPLETED, "", None)
+
+
+def _train(spec: TrainSpec, context: RunContext) -> Ended:
+    how = spec.workload.model
+    tokens_per_step = spec.layout.tokens_per_step
+    saved = context.load_checkpoint()
+    value, start, resumed = 1.0, 0, 0
+    if saved is not None:
+        header, state = saved
+        value, start, resumed = float(state.decode()), header["step"], header["resumed"] + 1
+    for step in range(start + 1, spec.steps + 1):
+        _die(how, context, step)
+        value = (value * 1.7 + spec.learning_rate * step + spec.seed) % 3.1
+        time.sleep(float(how.get("sleep", 0)))
+        context.row(MetricRow(step=step, tokens=step * tokens_per_step, train_loss=value))
+        context.progress(step, spec.steps, step * tokens_per_step, value, None)
+        stopping = context.stop_requested()
+        if stopping or step % int(how.get("checkpoint_every", 5)) == 0:
+            context.save_checkpoint({"step": step, "resumed": resumed}, repr(value).encode())
+        if stopping:
+            raise Interrupted
+    return Ended(
+        Outcome.COMPLETED,
+        "",
+        TrainResult(
+            steps=spec.steps,
+            tokens=spec.token_budget,
+            final_val_loss=value,
+            seconds=time.monotonic(),
+            resumed=resumed,
+            repaired_lines=context.repaired_lines,
+        ),
+    )
+
+
+def _die(how: dict[str, Any], context: RunContext, step: int) -> None:
+    """End this process by a signal (or exit code) at one step, at most `die_times` times."""
+    if how.get("die_at", 0 if "die" in how else None) != step:
+        return
+    deaths = context.cache_dir / "deaths"
+    already = len(deaths.read_text()) if deaths.exists() else 0
+    if already < int(how.get("die_times", 99)):
+        deaths.write_text("x" * (already + 1))
+        print(f"dying at step {step}", flush=True)
+        if how["die"] == "exit":
+            os._exit(7)
+        os.kill(os.getpid(), signal.Signals[how["die"]])
+        time.sleep(10)
+
+
+def _log_start(spec: Spec, context: RunContext) -> None:
+    """For tests that ask what ran where and when."""
+    entry = {
+        "kind": spec.kind,
+        "batch": getattr(getattr(spec, "layout", None), "global_batch_size", None),
+        "seed": getattr(spec, "seed", None),
+        "pid": os.getpid(),
+        "time": time.monotonic(),
+        "environment": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")},
+    }
+    with (context.cache_dir / "starts.jsonl").open("a") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def environment(spec: Spec, cache_dir: Path) -> Environment:
+    if "input_error" in spec.workload.model:
+        raise InputError("cannot be loaded")
+    return Environment(batchlab="0", python="3", numpy="2", platform="toy")
+
+
+def install() -> None:
+    """Stand in for batchlab.runs.execute in this process."""
+    module = types.ModuleType("batchlab.runs.execute")
+    module.execute = execute  # type: ignore[attr-defined]
+    module.environment = environment  # type: ignore[attr-defined]
+    sys.modules["batchlab.runs.execute"] = module
+
+
+if __name__ == "__main__":
+    install()
+    from batchlab.engines.worker import main
+
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)
