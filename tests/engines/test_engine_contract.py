@@ -13,6 +13,7 @@ from batchlab.protocols import Engine, Event, Finished, Progress
 from batchlab.record import Outcome, Record, TrainResult
 from batchlab.run_folder import RunFolder, read_spec
 from batchlab.spec import CapacitySpec, TrainSpec, run_id
+from batchlab.testing import check_engine
 
 CarryOut = Callable[..., list[Record]]
 Build = Callable[[], Engine]
@@ -35,6 +36,10 @@ def test_a_run_leaves_its_record_and_its_events(
     assert (last.run_id, last.step, last.steps, last.tokens) == (record.run_id, 40, 40, 1280)
     assert isinstance(events[-1], Finished)
     assert events[-1].spec == spec
+
+
+def test_it_keeps_the_public_contract(any_engine: Build, toy_train: Callable[..., TrainSpec]) -> None:
+    check_engine(any_engine, [toy_train(seed=seed) for seed in range(3)])
 
 
 def test_what_is_finished_is_not_repeated(

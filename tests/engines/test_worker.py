@@ -136,9 +136,10 @@ def test_asked_to_stop_a_measurement_ends_at_once(
     assert run.record() is None
 
 
-def test_asked_twice_it_ends(worker: Talk, toy_train: Callable[..., TrainSpec]) -> None:
+def test_asked_twice_it_ends(worker: Talk, toy_train: Callable[..., TrainSpec], tmp_path: Path) -> None:
     worker.say(toy_train(sleep=30))
-    worker.hear()
+    while not (tmp_path / "cache" / "starts.jsonl").exists():
+        time.sleep(0.02)
     for _ in range(200):
         worker.process.send_signal(signal.SIGTERM)
         time.sleep(0.05)

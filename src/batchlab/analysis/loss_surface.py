@@ -25,6 +25,9 @@ Pairing = Literal["verified", "declared", "none"]
 FIT_WINDOW = 2.0
 """Octaves around the best cell whose cells enter the quadratic, besides its two neighbours."""
 
+FLAT = 1e-9
+"""Curvature per octave² below this share of the loss is rounding, not shape."""
+
 FIT_REACH = 1.5
 """Octaves from the best cell within which a fitted best learning rate is believed."""
 
@@ -126,29 +129,36 @@ def edge_of(cells: Sequence[Cell], best: Cell | None) -> Literal["", "low", "hig
     return ""
 
 
+def beyond_edge(cells: Sequence[Cell], best: Cell, edge: Literal["", "low", "high"]) -> Cell | None:
+    """The nearest cell past the best one on its edge side: it was tried and has no finite loss. None: not tried."""
+    rates = [cell.learning_rate for cell in cells]
+    place = rates.index(best.learning_rate) + {"high": 1, "low": -1, "": len(cells)}[edge]
+    return cells[place] if 0 <= place < len(cells) else None
+
+
 def fit_learning_rate(cells: Sequence[Cell], best: Cell | None) -> LrFit:
     """Least-squares parabola in log2(LR) through the best cell, its neighbours and what lies within two octaves.
 
-    Believed only with at least three finite cells, positive curvature, and a vertex that lies between the cells used
-    and within 1.5 octaves of the best one. A parabola is a local model: diverging learning rates make the true curve
-    far steeper on the right than on the left.
+    Believed only with at least three finite cells, one on each side of the best, positive curvature, and a vertex that
+    lies between the cells used and within 1.5 octaves of the best one. A parabola is a local model: diverging
+    learning rates make the true curve far steeper on the right than on the left.
     """
     finite = [cell for cell in cells if cell.losses]
     if best is None or len(finite) < 3:
         return LrFit(False, f"{len(finite)} learning rates with a finite loss; a parabola needs three")
     place = finite.index(best)
+    if place in (0, len(finite) - 1):
+        return LrFit(False, "the best learning rate is at the edge of those with a finite loss")
     used = [
         cell
         for i, cell in enumerate(finite)
         if abs(i - place) <= 1 or abs(math.log2(cell.learning_rate / best.learning_rate)) <= FIT_WINDOW
     ]
-    if len(used) < 3:
-        return LrFit(False, "the best learning rate is at the edge of those tried")
     rates = tuple(cell.learning_rate for cell in used)
     means = comparable_means(used)
     x = np.array([math.log2(rate / best.learning_rate) for rate in rates])
     a, b, c = (float(value) for value in np.polyfit(x, np.array([means[rate] for rate in rates]), 2))
-    if not (math.isfinite(a) and a > 0):
+    if not a > FLAT * max(map(abs, means.values())):
         return LrFit(False, "the loss does not curve upwards around the best learning rate", learning_rates=rates)
     vertex = -b / (2 * a)
     if not x[0] < vertex < x[-1]:
@@ -204,7 +214,7 @@ def _row(
     )
 
 
-def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: str, starved: bool) -> str:
+def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low", "high"], starved: bool) -> str:
     parts = []
     runs = [run for cell in cells for run in cell.runs]
     if starved:
@@ -215,13 +225,12 @@ def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: str, starved: bool
     elif len(cells) == 1:
         parts.append("one learning rate: not tuned")
     elif edge:
-        beyond = [c for c in cells if (c.learning_rate - best.learning_rate) * (1 if edge == "high" else -1) > 0]
-        end = "highest" if edge == "high" else "lowest"
-        if beyond:
-            nearest = beyond[0] if edge == "high" else beyond[-1]
+        nearest = beyond_edge(cells, best, edge)
+        if nearest is not None:
             words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
             parts.append(f"edge: the next learning rate, {say_rate(nearest.learning_rate)}, {words}")
         else:
+            end = "highest" if edge == "high" else "lowest"
             parts.append(f"edge: best at the {end} learning rate tried")
     return "; ".join(parts)
 

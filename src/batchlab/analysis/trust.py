@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.conclusions import say_good_set
 from batchlab.analysis.findings import Answer, Findings, SurfaceFinding, TrustItem
+from batchlab.analysis.loss_surface import beyond_edge
 from batchlab.analysis.wording import say_count, say_interval, say_layout, say_list, say_rate, say_speed
 from batchlab.batch import format_bytes, format_count
 from batchlab.record import Outcome
@@ -80,7 +81,7 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
     sizes = [row.global_batch_size for row in surface.rows]
     size_edge = surface.best is not None and len(sizes) > 1 and surface.best.global_batch_size in (sizes[0], sizes[-1])
     if edges:
-        bounded = all("the next learning rate" in row.remark for row in edges)
+        bounded = all(row.best and beyond_edge(row.cells, row.best, row.edge) for row in edges)
         where = f"batch {say_list([row.global_batch_size for row in edges])}"
         if bounded:
             return TrustItem(

@@ -94,7 +94,7 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
 
     # The gradient of one step must not leak into the next; a loaded state certainly carries none.
     saved = trainable.state()
-    norms = []
+    norms: list[float] = []
     for target in (trainable, make()):
         if norms:
             target.init(0)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.runs import runs_from
+from batchlab.batch import lay_out
+from batchlab.spec import TrainSpec
+
+Study = Callable[..., Any]
+
+
+def test_findings_recover_the_truth_behind_the_records(synthetic_study: Study) -> None:
+    findings = assemble(*synthetic_study(noise_sd=0.0, best_lr=1.2e-3, peak_speed=80_000.0, half_speed_batch=10.0))
+    surface, memory, speed = findings.surface, findings.memory, findings.throughput
+    assert surface is not None
+    assert memory is not None
+    assert speed is not None
+    assert surface.best is not None
+    assert surface.best.global_batch_size == 16
+    for row in surface.rows:
+        truth = 1.2e-3 * (row.global_batch_size / 16) ** 0.5
+        assert row.fit.best_learning_rate == pytest.approx(truth)
+        assert row.fit.best_loss == pytest.approx(2.4 + 0.01 * {4: 4, 8: 1, 16: 0, 32: 1, 64: 4}[row.global_batch_size])
+        assert row.tokens_per_second == pytest.approx(80_000 * row.global_batch_size / (row.global_batch_size + 10))
+        assert row.hours == pytest.approx(409_600 / row.tokens_per_second / 3600)
+    assert (memory.max_micro_batch_size, memory.status) == (48, "proved")
+    assert memory.line is not None
+    assert memory.line.slope == pytest.approx(20 * 2**20)
+    assert speed.fastest == 64
+    assert speed.knee == 64  # 32/42 is under 90 % of 64/74
+
+
+def test_the_order_of_records_changes_nothing(synthetic_study: Study) -> None:
+    experiment, subject, records, rows, decisions = synthetic_study()
+    shuffled = list(records)
+    random.Random(1).shuffle(shuffled)
+    assert assemble(experiment, subject, shuffled, rows, decisions) == assemble(
+        experiment, subject, records, rows, decisions
+    )
+
+
+def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> None:
+    findings = assemble(*synthetic_study(batch_curvature=0.0005))
+    assert findings.surface is not None
+    assert findings.recommended is not None
+    good = {row.global_batch_size for row in findings.surface.as_good}
+    assert findings.recommended.layout.global_batch_size == max(good)  # here speed grows with batch
+    assert findings.recommended.warmup_tokens == pytest.approx(40_960)
+    by_goal = {r.goal: r for r in findings.recommendations}
+    assert set(by_goal) == {"quality", "fastest", "largest"}
+    assert by_goal["fastest"] == findings.recommended
+    assert by_goal["largest"].layout == lay_out(64, 48, sequence_length=64)
+    assert "by 2 accumulated micro-batches" in by_goal["largest"].why
+
+
+def test_without_noise_only_the_best_is_recommended(synthetic_study: Study) -> None:
+    findings = assemble(*synthetic_study(seeds=1, batch_curvature=0.0005))
+    assert findings.surface is not None
+    assert findings.surface.best is not None
+    assert findings.recommended is not None
+    assert findings.recommended.layout.global_batch_size == findings.surface.best.global_batch_size
+
+
+def test_without_speed_the_best_is_recommended(synthetic_study: Study) -> None:
+    experiment, subject, records, rows, decisions = synthetic_study()
+    untimed = [(spec, record) for spec, record in records if spec.kind != "throughput"]
+    findings = assemble(experiment, subject, untimed, rows, decisions)
+    assert findings.throughput is None
+    assert findings.recommended is not None
+    assert "speed was not measured" in findings.recommended.why
+
+
+@pytest.mark.parametrize("keep", range(0, 25, 3))
+def test_a_study_cut_anywhere_still_gives_findings(synthetic_study: Study, keep: int) -> None:
+    findings = assemble(*synthetic_study(keep=keep), planned_runs=24, partial=True)
+    assert len(findings.runs) == keep
+    assert findings.partial
+    assert len(findings.answers) == 7
+    assert (findings.recommended is None) == (keep == 0)
+
+
+def test_the_subject_may_be_as_stored_and_decisions_may_be_missing(synthetic_study: Study) -> None:
+    experiment, subject, records, rows, decisions = synthetic_study()
+    stored = assemble(experiment, subject.model_dump(mode="json"), records, rows, decisions)
+    assert stored.subject == subject
+    bare = assemble(experiment, subject, records)
+    assert bare.token_budget == 409_600
+    assert all(run.rows == () for run in bare.runs)
+
+
+def test_runs_carry_their_rows_in_order(synthetic_study: Study) -> None:
+    _, _, records, rows, _ = synthetic_study(diverges_above=3.0)
+    runs = runs_from(records, rows)
+    keys = [(run.global_batch_size, run.learning_rate, run.seed) for run in runs]
+    assert keys == sorted(keys)
+    assert len(runs) == sum(isinstance(spec, TrainSpec) for spec, _ in records)
+    assert all(run.rows for run in runs)
+    assert all(run.val_loss is None for run in runs if run.outcome == "diverged")
+
+
+def test_analysis_needs_neither_torch_nor_plotting() -> None:
+    code = (
+        "import sys, batchlab.analysis.assemble, batchlab.analysis.summary, batchlab.plan, batchlab.search.grid; "
+        "print([m for m in ('torch', 'scipy', 'plotly', 'jinja2') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,90 @@
+"""kill -9 at random moments, then the same command again: outcomes.csv is equal to the last bit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batchlab.metrics import read_rows
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[[Path], "subprocess.Popen[str]"]
+Finish = Callable[["subprocess.Popen[str]"], str]
+WorkersOf = Callable[[Path], list[psutil.Process]]
+
+FEW = pytest.param(3, id="few")
+TWENTY = pytest.param(20, id="twenty", marks=pytest.mark.chaos)
+
+
+def require_intact(folder: Path, undisturbed: bytes, workers_of: WorkersOf) -> None:
+    """Everything on disk is whole, and nothing is left running."""
+    assert (folder / "outcomes.csv").read_bytes() == undisturbed
+    for metrics in folder.glob("runs/train-*/metrics.jsonl"):
+        rows, unreadable = read_rows(metrics)
+        assert unreadable == 0, metrics
+        trained = [row.step for row in rows if row.train_loss is not None]
+        assert trained == sorted(set(trained)), metrics
+    assert not list(folder.rglob("*.batchlab-tmp"))
+    assert not list(folder.glob("runs/*/checkpoint"))
+    deadline = time.monotonic() + 30
+    while left := workers_of(folder):
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kills", [FEW, TWENTY])
+def test_the_study_is_killed(
+    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, workers_of: WorkersOf, kills: int
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"random seed {seed}")
+    dice = random.Random(seed)
+    remaining, number = kills, 0
+    while remaining:
+        folder = tmp_path / f"study{number}"
+        number += 1
+        begun = time.monotonic()
+        process = start(folder)
+        while remaining:
+            time.sleep(dice.uniform(0.2, 6.0))
+            if process.poll() is not None:
+                break  # this study is finished: the remaining kills go to another one
+            process.kill()
+            process.communicate()
+            remaining -= 1
+            process = start(folder)
+        finish(process)
+        print(f"study {number}: {kills - remaining} kills so far, {time.monotonic() - begun:.0f} s")
+        require_intact(folder, undisturbed, workers_of)
+
+
+@pytest.mark.parametrize("kills", [FEW, TWENTY])
+def test_workers_are_killed(
+    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, workers_of: WorkersOf, kills: int
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"random seed {seed}")
+    dice = random.Random(seed)
+    remaining, number = kills, 0
+    while remaining:
+        folder = tmp_path / f"study{number}"
+        number += 1
+        process, finished_before = start(folder), -1
+        while remaining and process.poll() is None:
+            time.sleep(dice.uniform(0.05, 2.0))
+            finished = len(list(folder.glob("runs/*/record.json")))
+            workers = workers_of(folder)
+            if finished > finished_before and workers:  # never the same attempts of one run again and again
+                dice.choice(workers).kill()
+                finished_before = finished
+                remaining -= 1
+        finish(process)
+        finish(start(folder))
+        require_intact(folder, undisturbed, workers_of)

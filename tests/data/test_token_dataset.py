@@ -1,0 +1,74 @@
+"""Windows over token ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchlab.data.tokens import TokenDataset, largest_id
+from batchlab.errors import InputError
+from batchlab.testing import check_dataset
+
+
+@given(length=st.integers(1, 9), extra=st.integers(0, 40), kind=st.sampled_from(["uint8", "uint16", "int32", "int64"]))
+def test_windows_cover_the_tokens_without_overlap(length: int, extra: int, kind: str) -> None:
+    tokens = (np.arange(length + 1 + extra) % 100).astype(kind)
+    data = TokenDataset(tokens, length)
+    assert len(data) == (len(tokens) - 1) // length
+    x, y = data.gather(np.arange(len(data)))
+    assert x.dtype == y.dtype == np.int64
+    assert np.array_equal(x.ravel(), tokens[: x.size])
+    assert np.array_equal(y.ravel(), tokens[1 : y.size + 1])
+    check_dataset(data)
+
+
+def test_memory_mapped_files_are_not_read_into_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", np.arange(1000, dtype=np.uint16))
+    data = TokenDataset(np.load(tmp_path / "ids.npy", mmap_mode="r"), 10)
+    assert isinstance(data.tokens.base, np.memmap)
+    assert type(data.tokens) is np.ndarray
+    assert data.gather(np.array([98]))[1].tolist() == [list(range(981, 991))]
+    check_dataset(data)
+
+
+def test_strided_arrays_work() -> None:
+    tokens = np.arange(200, dtype=np.int32)[::2]
+    assert TokenDataset(tokens, 5).gather(np.array([1]))[0].tolist() == [[10, 12, 14, 16, 18]]
+
+
+def test_digest_tells_content_type_and_length_apart() -> None:
+    tokens = np.arange(100, dtype=np.uint8)
+    changed = tokens.copy()
+    changed[57] = 0
+    digests = [TokenDataset(t, 4).digest for t in (tokens, changed, tokens[:-1], tokens.astype(np.uint16))]
+    assert len(set(digests)) == 4
+    assert TokenDataset(tokens.copy(), 4).digest == digests[0]
+    assert len(digests[0]) == 64
+
+
+def test_vocabulary_is_the_largest_id_plus_one() -> None:
+    tokens = np.array([3, 9, 2, 9], dtype=np.int16)
+    assert TokenDataset(tokens, 1).vocabulary == 10
+    assert largest_id(np.array([255, 0], dtype=np.uint8)) == 255
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (np.arange(8), "has 8 tokens, too few for one window of 8"),
+        (np.array([], dtype=np.int64), "has 0 tokens"),
+        (np.linspace(0, 1, 50), "float64 values; token ids are whole numbers"),
+        (np.arange(50).reshape(5, 10), r"shape \(5, 10\)"),
+        (np.array([3, -100] * 20), "token id -100"),
+        (np.array([1, None] * 20), "Python objects"),
+        (np.array([True] * 20), "bool values"),
+    ],
+)
+def test_wrong_arrays_are_refused_in_a_sentence(tokens: np.ndarray, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        TokenDataset(tokens, 8, "training data")
+    assert str(caught.value).startswith("The training data ")

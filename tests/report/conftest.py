@@ -1,0 +1,126 @@
+"""Findings of studies in every state a report may meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.findings import Failure, Findings
+from batchlab.record import CheckItem, Environment
+
+STATES: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "partial": {"keep": 9},
+    "nothing trained": {"keep": 0},
+    "samples": {"unit": "samples", "token_budget": 64 * 200},
+    "one size": {"sizes": (16,), "seeds": 1, "max_extensions": 0},
+    "one seed": {"seeds": 1, "max_extensions": 0},
+    "failures": {"out_of_memory": (32, 64), "max_micro_batch_size": 16, "failed": (4,), "diverges_above": 3.0},
+    "all diverged": {"diverges_above": 1e-9},
+    "starved": {"token_budget": 64 * 64 * 20},
+    "no capacity": {},
+    "no speed": {},
+    "ten sizes": {
+        "sizes": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+        "token_budget": 512 * 64 * 60,
+        "learning_rates": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    },
+}
+_LEFT_OUT = {"no capacity": "capacity", "no speed": "throughput"}
+_CHECKS = (
+    CheckItem(name="loss", status="ok", text="The loss of 8 samples is the mean of two losses of 4."),
+    CheckItem(name="leak", status="note", text="3 of 256 held-out samples also occur in training."),
+    CheckItem(name="learning rate", status="fail", text="The optimizer ignores the learning rate it is given."),
+)
+
+HOSTILE = (
+    "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> | `a` [b](javascript:c) _d_ \"e\" 'f' &amp;"
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `state` runs once for each of the STATES."""
+    if "state" in metafunc.fixturenames:
+        metafunc.parametrize("state", STATES)
+
+
+@pytest.fixture(scope="session")
+def attack() -> str:
+    """What every free text says in the `hostile` findings."""
+    return HOSTILE
+
+
+@pytest.fixture(scope="session")
+def plan() -> type[Plan]:
+    """`plan()` or `plan("block")`: a plan with that paste-ready block."""
+    return Plan
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a report needs of a plan."""
+
+    paste_block: str = "learning_rate = 0.003\nmicro_batch_size = 32"
+
+
+@pytest.fixture(scope="session")
+def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
+    """`study("partial")`: the findings of a study in one of the STATES, each computed once."""
+    made: dict[str, Findings] = {}
+
+    def build(state: str) -> Findings:
+        if state not in made:
+            experiment, subject, records, rows, decisions = synthetic_study(**STATES[state])
+            if state in _LEFT_OUT:
+                records = [(spec, record) for spec, record in records if spec.kind != _LEFT_OUT[state]]
+            partial = "keep" in STATES[state]
+            made[state] = assemble(
+                experiment, subject, records, rows, decisions, _CHECKS, 31 if partial else None, partial
+            )
+        return made[state]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def hostile(study: Callable[[str], Findings]) -> Findings:
+    """A study in which everything that a person or an error message can write is an attack."""
+    found = study("failures")
+    surface = found.surface
+    assert surface is not None
+    assert found.memory is not None
+
+    def spoil(row: Any) -> Any:
+        cells = tuple(
+            replace(cell, runs=tuple(replace(run, reason=HOSTILE) for run in cell.runs)) for cell in row.cells
+        )
+        return replace(row, cells=cells, remark=HOSTILE, fit=replace(row.fit, why_not=HOSTILE))
+
+    task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
+    return replace(
+        found,
+        experiment=found.experiment.model_copy(update={"task": task, "model": {HOSTILE: HOSTILE}}),
+        subject=found.subject.model_copy(update={"data_source": HOSTILE}),
+        environment=Environment(
+            batchlab="0", python="3", numpy="2", platform=HOSTILE, processor=HOSTILE, device=HOSTILE, framework=HOSTILE
+        ),
+        checks=(CheckItem(name=HOSTILE, status="fail", text=HOSTILE),),
+        memory=replace(
+            found.memory,
+            points=tuple(replace(point, reason=HOSTILE) for point in found.memory.points),
+            limit_is=HOSTILE,
+        ),
+        surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows), cannot_tell=HOSTILE),
+        recommendations=tuple(replace(r, why=HOSTILE) for r in found.recommendations),
+        trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in found.trust),
+        answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in found.answers),
+        not_answered=(HOSTILE,),
+        failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
+        conclusions=(HOSTILE,),
+        accepted_edits=(HOSTILE,),
+        environments_differ=(HOSTILE,),
+    )

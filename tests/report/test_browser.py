@@ -1,0 +1,155 @@
+"""report.html in a real browser: nothing fetched, nothing complained about, everything drawn, nothing cut off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchlab.analysis.findings import Findings
+from batchlab.report.write import write_report
+
+pytestmark = pytest.mark.slow
+
+Study = Callable[[str], Findings]
+SHOWN = ("whole", "partial", "failures", "ten sizes", "all diverged", "nothing trained")
+
+# What a drawn plot must hold, counted in the page itself.
+COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
+  const figure = JSON.parse(document.getElementById('figures').textContent)[box.dataset.figure];
+  const visible = figure.data.filter((trace) => trace.type !== 'heatmap' && trace.x.some((x) => x !== null));
+  return {
+    key: box.dataset.figure,
+    expected: visible.length,
+    drawn: box.querySelectorAll('.scatterlayer .trace').length,
+    images: box.querySelectorAll('.heatmaplayer image').length,
+    maps: figure.data.filter((trace) => trace.type === 'heatmap' && trace.z.flat().some((z) => z !== null)).length,
+    ink: getComputedStyle(box.querySelector('.xtitle')).fill,
+    wide: box.parentElement.scrollWidth > box.parentElement.clientWidth + 1,
+    mayScroll: box.style.minWidth !== '',
+  };
+})"""
+BOTTOMS = """() => ['answer', 'trust', 'questions', 'not-answered'].map(
+  (id) => [id, document.getElementById(id).getBoundingClientRect().bottom])"""
+
+
+def _unavailable(reason: str) -> None:
+    """Skips; where CI is set a browser is required, so that the test cannot fade away there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must run the browser test: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _unavailable("playwright is not installed")
+    path = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
+    if path is None:
+        _unavailable("no chromium on PATH (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """One page opened from disk, with all that it complained about or asked for."""
+
+    def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
+        phone = width < 500
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 844 if phone else 800},
+            color_scheme=scheme,
+            has_touch=phone,
+            is_mobile=phone,
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.address = path.as_uri()
+        self.page.goto(self.address)
+        self.drawn()
+
+    def drawn(self, scheme: str = "") -> None:
+        """Waits for the plots (of a scheme). By selector: the page's policy lets no string be evaluated in it."""
+        self.page.wait_for_selector(f"html[data-plots{f'={scheme}' if scheme else ''}]", state="attached")
+
+    def close(self) -> None:
+        self.context.close()
+
+
+@pytest.fixture(scope="module")
+def reports(study: Study, tmp_path_factory: pytest.TempPathFactory, plan: Any) -> dict[str, Path]:
+    made = {}
+    for state in SHOWN:
+        folder = tmp_path_factory.mktemp("report")
+        found = study(state)
+        lines = "\n".join(f"setting_{i} = {i}" for i in range(14))
+        write_report(folder, found, plan(lines) if found.recommended else None, "Some notes.")
+        made[state] = folder / "report.html"
+    return made
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("shown", SHOWN)
+def test_page_is_quiet_whole_and_fits(
+    browser: Any, reports: dict[str, Path], shown: str, width: int, scheme: str
+) -> None:
+    visit = Visit(browser, reports[shown], width, scheme)
+    page = visit.page
+    plots = page.evaluate(COUNT)
+    assert plots
+    for plot in plots:
+        assert plot["drawn"] == plot["expected"], plot
+        assert plot["images"] == plot["maps"], plot
+        assert not plot["wide"] or plot["mayScroll"], plot
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 1280:
+        for name, bottom in page.evaluate(BOTTOMS):
+            assert bottom <= 800, name
+    assert visit.complaints == []
+    # Plotly makes pictures of its own (data:, blob:); the file itself is all that is read
+    assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [visit.address]
+    visit.close()
+
+
+def test_plots_follow_a_change_of_scheme(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["whole"], 1280, "light")
+    before = visit.page.evaluate(COUNT)
+    visit.page.emulate_media(color_scheme="dark")
+    visit.drawn("dark")
+    after = visit.page.evaluate(COUNT)
+    assert all(a["ink"] != b["ink"] for a, b in zip(after, before, strict=True))
+    assert [a["drawn"] for a in after] == [b["drawn"] for b in before]
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_printing_is_light_and_comes_back(browser: Any, reports: dict[str, Path], tmp_path: Path) -> None:
+    visit = Visit(browser, reports["whole"], 1280, "dark")
+    visit.page.pdf(path=str(tmp_path / "report.pdf"), format="A4", print_background=True)
+    assert (tmp_path / "report.pdf").stat().st_size > 20_000
+    visit.drawn("dark")
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_copy_button_copies_the_block(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["whole"], 1280, "light")
+    visit.page.click("#copy")
+    selected = visit.page.evaluate("getSelection().toString()")
+    assert selected.split("\n")[:2] == ["setting_0 = 0", "setting_1 = 1"]
+    assert "setting_13 = 13" in selected
+    assert visit.complaints == []
+    visit.close()

@@ -1,0 +1,154 @@
+"""report.html: self-contained, small enough, and deaf to what people typed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from batchlab.analysis.findings import Findings
+from batchlab.report.figures import build_figures
+from batchlab.report.html import render_html
+from batchlab.report.write import write_report
+
+Study = Callable[[str], Findings]
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: elements with attributes, visible text, contents of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[tuple[dict[str, str], str]] = []
+        self.words: list[str] = []
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag in ("script", "style"):
+            self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append((self.elements[-1][1], data))
+        elif not self._inside:
+            self.words.append(data)
+
+    @property
+    def visible(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_every_state_renders(study: Study, state: str, plan: Any) -> None:
+    found = study(state)
+    text = render_html(found, plan() if found.recommended else None, None)
+    page = Page(text)
+    assert len(text.encode()) <= 8 * 2**20
+    assert "None" not in page.visible.replace("None of", "")
+    plots = [a["data-figure"] for tag, a in page.elements if "data-figure" in a]
+    assert plots == [key for key, figure in build_figures(found).items() if figure.drawable]
+    data = json.loads(next(text for attrs, text in page.scripts if attrs.get("id") == "figures"))
+    assert set(data) == set(plots)
+
+
+def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) -> None:
+    text = render_html(study("whole"), plan(), None)
+    places = [
+        text.index(f'id="{name}"')
+        for name in ("answer", "paste", "trust", "questions", "not-answered", "setup", "results", "method")
+    ]
+    assert places == sorted(places)
+    found = study("whole")
+    page = Page(text)
+    for item in found.trust:
+        assert item.label in page.visible
+    for answer in found.answers:
+        assert answer.question in page.visible
+
+
+def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any) -> None:
+    page = Page(render_html(study("whole"), plan(), None))
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert tag not in ("iframe", "object", "embed", "base", "form")
+        for name in ("src", "href"):
+            assert attributes.get(name, "#").startswith(("#", "data:,"))
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+    runnable = [text for attributes, text in page.scripts if "type" not in attributes]
+    assert len(runnable) == 2
+    for text in runnable:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_hostile_words_stay_words(hostile: Findings, plan: Any, attack: str) -> None:
+    text = render_html(hostile, plan(attack), attack)
+    page = Page(text)
+    assert sum(tag == "script" for tag, _ in page.elements) == 4
+    assert not any(tag == "img" for tag, _ in page.elements)
+    assert not any("onerror" in attributes for _, attributes in page.elements)
+    assert attack in "".join(page.words)  # the notes, as they were typed
+    for attributes, content in page.scripts:
+        if attributes.get("type") == "application/json":
+            assert not set("<>&") & set(content)
+            json.loads(content)
+    assert "/home/secret" not in text
+
+
+def test_partial_studies_wear_a_banner(study: Study, plan: Any) -> None:
+    assert "9 of 31 planned training runs are done" in Page(render_html(study("partial"), plan(), None)).visible
+    assert 'class="partial" role="status"' not in render_html(study("whole"), plan(), None)
+
+
+def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
+    # the sentences that the analysis wrote are the analysis' own to test
+    found = replace(study("samples"), trust=(), answers=(), not_answered=(), conclusions=(), failures=())
+    page = Page(render_html(found, None, None))
+    assert not re.findall(r"[^.]*token[^.]*", page.visible, flags=re.IGNORECASE)
+    assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())
+
+
+def test_notes_are_shown_when_there_are_any(study: Study, plan: Any) -> None:
+    assert 'id="notes"' in render_html(study("whole"), plan(), "line one\n<i>two</i>")
+    assert 'id="notes"' not in render_html(study("whole"), plan(), None)
+
+
+def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:
+    assert render_html(study("partial"), plan(), "n") == render_html(study("partial"), plan(), "n")
+
+
+def test_both_files_are_replaced_whole(study: Study, tmp_path: Path, plan: Any) -> None:
+    (tmp_path / "report.html").write_text("old")
+    (tmp_path / "report.md").write_text("old")
+    write_report(tmp_path, study("whole"), plan(), "caf\udce9")  # a file name that is not text, as Python reads it
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.md"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("# synthetic")
+
+
+def test_reports_are_written_without_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import batchlab\n"
+        "assert not {'jinja2', 'plotly', 'scipy'} & set(sys.modules), 'import batchlab loads heavy modules'\n"
+        "import batchlab.report.write, batchlab.report.html\n"
+        "assert batchlab.report.html._plotly()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
