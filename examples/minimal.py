@@ -2,10 +2,10 @@ import torch
 
 import batchlab
 
-x = torch.randn(10_000, 8, generator=torch.Generator().manual_seed(0))
+x = torch.randn(10_000, 9, generator=torch.Generator().manual_seed(0))  # the ninth column is noise the model never sees
 task = batchlab.task(
     model=lambda: torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)),
     loss=lambda model, x, y: torch.nn.functional.mse_loss(model(x), y),
-    train=(x[:9000], x[:9000].sum(dim=1, keepdim=True).sin()),
-    valid=(x[9000:], x[9000:].sum(dim=1, keepdim=True).sin()),
+    train=(x[:9000, :8], x[:9000].sin().sum(dim=1, keepdim=True)),
+    valid=(x[9000:, :8], x[9000:].sin().sum(dim=1, keepdim=True)),
 )

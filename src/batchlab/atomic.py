@@ -1,14 +1,16 @@
 """Files that are either the old ones or the new ones, whatever kills the writer.
 
 Content goes to a temporary file in the same folder, reaches the disk, and is then renamed over the old name. A writer
-that was killed leaves a temporary file; whoever holds the lock of that folder may remove it.
+that was killed leaves its temporary file, but not the kernel's lock on it: that tells it from one being written.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 from batchlab.errors import StorageFailed
 
 _SUFFIX = ".batchlab-tmp"
+_LOCKED_BY_THEN = 1.0  # seconds after which a writer that lives has locked its temporary file
 
 _STORAGE_FAILURES = {
     errno.ENOSPC: "is full",
@@ -60,6 +63,8 @@ def write_atomically(path: Path, content: bytes | str | Iterable[bytes]) -> None
     with storage_errors(path):
         try:
             with temporary.open("xb") as file:
+                with suppress(OSError):  # a file system without locks: leftovers then stay
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 file.writelines(chunks)
                 file.flush()
                 os.fsync(file.fileno())
@@ -77,9 +82,12 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what killed writers left in `folder` (not below). Only for the holder of the folder's lock."""
+    """Delete what killed writers left in `folder` (not below). Safe while others write there."""
     for path in folder.glob(f".*{_SUFFIX}"):
-        path.unlink(missing_ok=True)
+        with suppress(OSError), path.open("rb") as file:  # locked, or gone meanwhile
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - path.stat().st_mtime > _LOCKED_BY_THEN:
+                path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

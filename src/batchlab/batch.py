@@ -94,13 +94,15 @@ def lay_out(
 _BYTE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
-def parse_bytes(text: str | int) -> int:
+def parse_bytes(text: object) -> int:
     """`"16GiB"`, `"700 MiB"`, `"1.5gb"` or a number of bytes, as bytes.
 
     Raises ValueError naming what is possible.
     """
     if isinstance(text, int):
         return text
+    if not isinstance(text, str):  # a number with a point, from TOML or JSON
+        raise ValueError(f"{text!r} is not an amount of memory; write it like 16GiB, 700MiB or 1073741824")
     cleaned = text.strip().lower().replace(" ", "")
     number = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
     suffix = cleaned[len(number) :] or "b"

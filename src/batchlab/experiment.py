@@ -27,6 +27,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+LearningRate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
 
@@ -114,7 +115,9 @@ DEFAULT_TIME_BUDGET = 15 * 60.0
 class SweepConfig(Frozen):
     """The learning-rate axis and how noise is measured."""
 
-    learning_rates: tuple[PositiveFloat, ...] | None = Field(default=None, description="default: by optimizer family")
+    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
+        default=None, description="default: by optimizer family"
+    )
     max_extensions: NonNegativeInt = Field(default=3, description="times the grid grows where a best is at its edge")
     seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
     first_seed: NonNegativeInt = 0

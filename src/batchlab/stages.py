@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from batchlab.batch import BatchLayout, format_bytes, lay_out
+from batchlab.engines.pool import visible_cuda_devices
 from batchlab.errors import StudyChanged
 from batchlab.opening import EngineFactory, Opened, changed_code
 from batchlab.progress import View
@@ -233,6 +234,7 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         usable_cores(),
         workers=experiment.device.workers,
         threads=experiment.device.threads,
+        devices=max(1, len(visible_cuda_devices())),
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,7 @@ class Store:
                     write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n")
         store = cls.open(path)
         store.require_same(experiment)
-        with _lock(path):
-            remove_temporaries(path)
+        store._tidy()
         return store
 
     @classmethod
@@ -176,6 +176,7 @@ class Store:
         try:
             with FileLock(run / "lock", timeout=0):
                 (run / "record.json").unlink(missing_ok=True)
+                shutil.rmtree(run / "checkpoint", ignore_errors=True)
         except Timeout:
             return False
         return True
@@ -194,10 +195,11 @@ class Store:
         return "" if text.strip() == template.strip() else text
 
     def write_tables(self) -> list[tuple[Spec, Record]]:
-        """Rewrite outcomes.csv and results.csv from the records, which are returned.
+        """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
 
         Under the study's lock, so that of two processes none overwrites a newer table by an older one.
         """
+        self._tidy()
         with _lock(self.path):
             records = self.records()
             write_atomically(self.path / "outcomes.csv", outcomes_csv(records))
@@ -210,6 +212,15 @@ class Store:
         with _lock(self.path):
             write_atomically(path, text)
         return path
+
+    def _tidy(self) -> None:
+        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up."""
+        remove_temporaries(self.path)
+        for checkpoint in self.path.glob("runs/*/checkpoint"):
+            run = checkpoint.parent
+            with suppress(Timeout), FileLock(run / "lock", timeout=0):
+                if (run / "record.json").exists():
+                    shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _lock(path: Path) -> FileLock:

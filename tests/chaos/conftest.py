@@ -50,7 +50,7 @@ def start() -> Start:
 
 
 @pytest.fixture(scope="session")
-def finish() -> Callable[["subprocess.Popen[str]"], str]:
+def finish() -> Callable[[subprocess.Popen[str]], str]:
     """Wait for a study's process and return what it said; it must have ended well."""
 
     def wait(process: subprocess.Popen[str]) -> str:
@@ -63,7 +63,7 @@ def finish() -> Callable[["subprocess.Popen[str]"], str]:
 
 @pytest.fixture(scope="session")
 def undisturbed(
-    start: Start, finish: Callable[["subprocess.Popen[str]"], str], tmp_path_factory: pytest.TempPathFactory
+    start: Start, finish: Callable[[subprocess.Popen[str]], str], tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     """outcomes.csv of a study that nothing happened to."""
     folder = tmp_path_factory.mktemp("undisturbed") / "study"

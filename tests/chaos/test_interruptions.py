@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -78,7 +79,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
     mount = shutil.which("mount")
     if os.name != "posix" or mount is None or not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root; the unit tests make single writes fail instead")
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)], capture_output=True, text=True)
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, text=True)
     if made.returncode != 0:
         pytest.skip(f"mounting a small file system is not permitted here: {made.stderr.strip()}")
 
@@ -102,13 +103,9 @@ def test_a_full_disk_loses_nothing_finished(
     wait_for_training(process, folder)
     used = shutil.disk_usage(disk).used
     ballast = disk / "ballast"
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-        except OSError:
-            pass
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 1, said
     assert "is full; finished runs are kept" in said

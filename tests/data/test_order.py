@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from batchlab.data.order import SampleOrder
 
 
+@settings(deadline=None)
 @given(samples=st.integers(1, 3000), seed=st.integers(0, 2**64), epoch=st.integers(0, 5))
 def test_every_epoch_is_a_permutation(samples: int, seed: int, epoch: int) -> None:
     indices = SampleOrder(samples, seed).indices(epoch * samples, (epoch + 1) * samples)
@@ -25,7 +27,7 @@ def test_permutation_around_square_sizes(samples: int) -> None:
     assert np.array_equal(np.sort(SampleOrder(samples, 7).indices(0, samples)), np.arange(samples))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     samples=st.integers(1, 500),
     seed=st.integers(0, 1000),
@@ -34,7 +36,7 @@ def test_permutation_around_square_sizes(samples: int) -> None:
 def test_random_access_equals_reading_in_order(samples: int, seed: int, cuts: list[int]) -> None:
     whole = SampleOrder(samples, seed).indices(0, cuts[-1])
     order = SampleOrder(samples, seed)
-    for start, stop in reversed(list(zip(cuts[:-1], cuts[1:], strict=True))):
+    for start, stop in reversed(list(itertools.pairwise(cuts))):
         assert np.array_equal(order.indices(start, stop), whole[start:stop])
 
 
@@ -56,17 +58,17 @@ def test_seeds_and_epochs_differ() -> None:
 
 
 def test_every_sample_is_equally_likely_at_every_position() -> None:
-    """Chi-square of the first and of a middle position over 5,000 seeds, 10 samples: below the 1e-6 quantile."""
+    """Chi-square of the first and of a middle position over 2,000 seeds, 10 samples: below the 1e-6 quantile."""
     for position in (0, 4):
-        counts = Counter(int(SampleOrder(10, seed).indices(position, position + 1)[0]) for seed in range(5000))
-        chi_square = sum((counts[index] - 500) ** 2 / 500 for index in range(10))
+        counts = Counter(int(SampleOrder(10, seed).indices(position, position + 1)[0]) for seed in range(2000))
+        chi_square = sum((counts[index] - 200) ** 2 / 200 for index in range(10))
         assert chi_square < 47.0  # 9 degrees of freedom
 
 
 def test_all_orders_of_few_samples_occur_about_equally() -> None:
-    counts = Counter(tuple(SampleOrder(4, seed).indices(0, 4).tolist()) for seed in range(4800))
+    counts = Counter(tuple(SampleOrder(4, seed).indices(0, 4).tolist()) for seed in range(2400))
     assert len(counts) == math.factorial(4)
-    assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 72.0  # 23 degrees of freedom, 5e-7
+    assert sum((count - 100) ** 2 / 100 for count in counts.values()) < 72.0  # 23 degrees of freedom, 5e-7
 
 
 def test_neighbours_in_the_stream_are_not_neighbours_in_the_data() -> None:

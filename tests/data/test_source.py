@@ -237,7 +237,7 @@ def test_bad_files_are_refused_in_one_or_two_sentences(tmp_path: Path, name: str
 def test_mixed_forms_and_half_given_paths(tmp_path: Path, ids: np.ndarray) -> None:
     with pytest.raises(InputError, match="in the same form"):
         pair(tmp_path, path=str(tmp_path / "text.txt"), valid_path=str(tmp_path / "ids.npy"))
-    with pytest.raises(InputError, match="without data.path"):
+    with pytest.raises(InputError, match=r"without data\.path"):
         pair(tmp_path, valid_path=str(tmp_path / "ids.npy"))
 
 

@@ -15,7 +15,7 @@ def numbered(n: int) -> SampleDataset:
     return SampleDataset((np.arange(n), -np.arange(n)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(samples=st.integers(1, 700), total=st.integers(1, 10_000), size=st.integers(1, 5000), seed=st.integers(0, 9))
 def test_every_batch_size_sees_the_same_samples_in_the_same_order(
     samples: int, total: int, size: int, seed: int

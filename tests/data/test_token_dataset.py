@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchlab.data.tokens import TokenDataset, largest_id
@@ -14,6 +14,7 @@ from batchlab.errors import InputError
 from batchlab.testing import check_dataset
 
 
+@settings(deadline=None)
 @given(length=st.integers(1, 9), extra=st.integers(0, 40), kind=st.sampled_from(["uint8", "uint16", "int32", "int64"]))
 def test_windows_cover_the_tokens_without_overlap(length: int, extra: int, kind: str) -> None:
     tokens = (np.arange(length + 1 + extra) % 100).astype(kind)

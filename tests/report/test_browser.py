@@ -25,7 +25,8 @@ COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
   return {
     key: box.dataset.figure,
     expected: visible.length,
-    drawn: box.querySelectorAll('.scatterlayer .trace').length,
+    drawn: [...box.querySelectorAll('.scatterlayer .trace')].filter(
+      (trace) => trace.querySelector('path.point, path.js-line, .textpoint')).length,
     images: box.querySelectorAll('.heatmaplayer image').length,
     maps: figure.data.filter((trace) => trace.type === 'heatmap' && trace.z.flat().some((z) => z !== null)).length,
     ink: getComputedStyle(box.querySelector('.xtitle')).fill,
@@ -100,9 +101,24 @@ def reports(study: Study, tmp_path_factory: pytest.TempPathFactory, plan: Any) -
     return made
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("shown", SHOWN)
+def test_hostile_words_do_nothing(browser: Any, hostile: Findings, plan: Any, attack: str, tmp_path: Path) -> None:
+    write_report(tmp_path, hostile, plan(attack), attack)
+    visit = Visit(browser, tmp_path / "report.html", 390, "light")
+    assert visit.page.evaluate("document.querySelectorAll('img, .plot a').length") == 0
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert visit.page.inner_text("#notes .notes") == attack
+    assert visit.complaints == []  # an alert would wait for an answer and time out above; a blocked one is a complaint
+    visit.close()
+
+
+@pytest.mark.parametrize(
+    ("shown", "width", "scheme"),
+    [
+        ("whole", 1280, "dark"),
+        ("whole", 390, "light"),
+        *((shown, width, scheme) for shown in SHOWN for width, scheme in ((1280, "light"), (390, "dark"))),
+    ],
+)
 def test_page_is_quiet_whole_and_fits(
     browser: Any, reports: dict[str, Path], shown: str, width: int, scheme: str
 ) -> None:

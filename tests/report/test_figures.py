@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from batchlab.analysis.findings import Findings
 from batchlab.record import Outcome
-from batchlab.report.figure import MAX_POINTS, colour_names, downsample, label, log_axis, plain, size_axis
+from batchlab.report.figure import MAX_POINTS, averaged, colour_names, downsample, label, log_axis, plain, size_axis
 from batchlab.report.figures import build_figures
 from batchlab.report.palette import THEMES
 
@@ -61,7 +62,7 @@ def test_loss_against_batch_shows_the_as_good_set_with_its_intervals(study: Stud
     found = study("whole")
     assert found.surface is not None
     figure = build_figures(found)["loss-batch"]
-    good = next(trace for trace in figure.data if trace.get("name") == "cannot be told from the best")
+    good = next(trace for trace in figure.data if trace.get("name") == "best, or cannot be told from it")
     expected = {row.global_batch_size: row.loss for row in found.surface.as_good}
     assert good["x"] == sorted(expected)
     for size, value, up, down in zip(
@@ -78,7 +79,8 @@ def test_a_single_seed_has_no_bars_and_says_so(study: Study) -> None:
     figure = build_figures(study("one seed"))["loss-batch"]
     assert "n = 1 run per point" in figure.caption
     assert not figure.layout or not figure.layout["shapes"]
-    assert all(not any(trace["error_y"]["array"]) for trace in figure.data if "error_y" in trace)
+    assert not any(trace["error_y"]["visible"] for trace in figure.data if "error_y" in trace)
+    assert not any("worse" in trace.get("name", "") for trace in figure.data)
 
 
 def test_starved_sizes_are_marked_and_not_joined(study: Study) -> None:
@@ -180,6 +182,24 @@ def test_downsampling_keeps_real_points_ends_and_extremes(values: list[float], l
         assert (kept[0], kept[-1]) == (points[0], points[-1])
         assert min(y for _, y in kept) == min(values)
         assert max(y for _, y in kept) == max(values)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=500), st.integers(1, 100))
+def test_averaging_keeps_the_mean_where_stretches_are_equal(values: list[float], stretches: int) -> None:
+    values *= stretches
+    means = averaged([(float(i), value) for i, value in enumerate(values)], stretches)
+    assert len(means) <= max(stretches, 1)
+    assert sum(y for _, y in means) / len(means) == pytest.approx(sum(values) / len(values), abs=1e-6)
+
+
+def test_a_limit_far_above_the_peaks_is_told_not_drawn(study: Study) -> None:
+    found = study("ten sizes")
+    assert found.memory is not None
+    ran = tuple(point for point in found.memory.points if point.fits)
+    figure = build_figures(replace(found, memory=replace(found.memory, points=ran, limit_bytes=2**40)))["memory"]
+    assert figure.layout
+    assert "shapes" not in figure.layout
+    assert "1024.00 GiB, far above this plot" in figure.caption
 
 
 def test_downsampling_drops_what_is_not_a_number() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.figures import build_figures
-from batchlab.report.html import render_html
+from batchlab.report.html import render_html, unbroken
+from batchlab.report.markdown import render_markdown
 from batchlab.report.write import write_report
 
 Study = Callable[[str], Findings]
@@ -64,6 +65,32 @@ def test_every_state_renders(study: Study, state: str, plan: Any) -> None:
     assert plots == [key for key, figure in build_figures(found).items() if figure.drawable]
     data = json.loads(next(text for attrs, text in page.scripts if attrs.get("id") == "figures"))
     assert set(data) == set(plots)
+
+
+def test_a_study_stopped_before_its_first_stage_renders(study: Study) -> None:
+    nothing = replace(
+        study("nothing trained"),
+        environment=None,
+        token_budget=None,
+        memory=None,
+        throughput=None,
+        surface=None,
+        trust=(),
+        answers=(),
+        checks=(),
+        planned_runs=None,
+    )
+    page = Page(render_html(nothing, None, None))
+    assert "No training run has finished yet, so there is nothing to recommend." in page.visible
+    assert "0 training runs are done" in page.visible
+    assert not any("data-figure" in attributes for _, attributes in page.elements)
+    assert "No recommendation" in render_markdown(nothing, None, None)
+
+
+def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
+    assert unbroken("<b> LR 3.0e-4: 2.40 [2.39, 2.41]") == (
+        '&lt;b&gt; <span class="unbroken">LR 3.0e-4</span>: 2.40 <span class="unbroken">[2.39, 2.41]</span>'
+    )
 
 
 def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) -> None:

@@ -55,6 +55,12 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     assert "(as good)" in text
 
 
+def test_one_seed_names_no_best(study: Study, plan: Any) -> None:
+    results = next(t for t in tables(render_markdown(study("one seed"), plan(), None)) if "best LR" in t[0])
+    assert not any("(best)" in line for line in results)
+    assert sum("(lowest)" in line for line in results) == 1
+
+
 def test_sizes_that_never_ran_are_listed(study: Study) -> None:
     results = next(t for t in tables(render_markdown(study("nothing trained"), None, None)) if "best LR" in t[0])
     assert len(results) == 2 + 5

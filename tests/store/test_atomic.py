@@ -76,6 +76,24 @@ def test_leftovers_of_killed_writers_are_recognised(tmp_path: Path) -> None:
         yield b"kept"
 
     write_atomically(path, pieces())
-    (tmp_path / seen[0]).write_text("as a killed writer leaves it")
+    leftover = tmp_path / seen[0]
+    leftover.write_text("as a killed writer leaves it")
+    remove_temporaries(tmp_path)
+    assert leftover.exists(), "a writer may have made it this moment"
+    os.utime(leftover, (0, 0))
     remove_temporaries(tmp_path)
     assert {entry.name for entry in tmp_path.iterdir()} == {"a.txt", ".own"}
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first"
+        for entry in tmp_path.iterdir():
+            os.utime(entry, (0, 0))
+        remove_temporaries(tmp_path)
+        yield b" second"
+
+    write_atomically(path, pieces())
+    assert path.read_bytes() == b"first second"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ def test_a_creator_killed_half_way_does_not_block_the_folder(tmp_path: Path, exp
     (tmp_path / ".lock").touch()
     leftover = tmp_path / ".experiment.json.0011.batchlab-tmp"
     leftover.write_text("{")
+    os.utime(leftover, (0, 0))
     Store.create(tmp_path, experiment)
     assert not leftover.exists()
 
@@ -159,6 +161,26 @@ def test_a_run_at_work_is_not_forgotten(
     assert not store.forget(run.run_id)
     run.unlock()
     assert store.forget(run.run_id)
+
+
+def test_what_a_run_killed_after_its_record_left_is_removed(
+    tmp_path: Path, experiment: Experiment, train_spec: Callable[..., TrainSpec]
+) -> None:
+    store = Store.create(tmp_path, experiment)
+    finished, running = store.run(train_spec()), store.run(train_spec(seed=1))
+    for run in (finished, running):
+        assert run.try_lock()
+        run.begin()
+    finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
+    for run in (finished, running):
+        run.save_checkpoint({"step": 1}, b"state")
+    store.write_tables()
+    assert finished.load_checkpoint() is not None, "its process may still be at work"
+    finished.unlock()
+    running.unlock()
+    store.write_tables()
+    assert finished.load_checkpoint() is None
+    assert running.load_checkpoint() == ({"step": 1}, b"state")
 
 
 def test_notes_are_the_persons(tmp_path: Path, experiment: Experiment) -> None:

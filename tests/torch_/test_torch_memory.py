@@ -27,10 +27,10 @@ LIMITED = f"""
         loss=lambda m, x, y: (m(x) - y).square().mean(), train=np.zeros(9), valid=np.zeros(9),
     )
     framework, device = TorchFramework(), DeviceSettings(memory_limit={LIMIT}, threads=1)
-    framework.start(device, 0)
 
     def attempt(size):
         batch = (np.zeros((size, 64), np.float32), np.ones((size, 64), np.float32))
+        framework.start(device, 0)
         trainable = framework.trainable(task, device, OptimizerSettings())
         trainable.init(0)
         for _ in range(2):

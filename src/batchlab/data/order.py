@@ -37,26 +37,31 @@ class SampleOrder:
         self.seed = seed
         self._left_radix = math.isqrt(samples - 1) + 1
         self._right_radix = -(-samples // self._left_radix)
-        self._keys: dict[int, _Words] = {}
 
     def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Dataset indices at stream positions [start, stop); may straddle epochs. ValueError for a negative start."""
         if start < 0 or stop < start:
             raise ValueError(f"stream positions [{start}, {stop}) were asked; give 0 ≤ start ≤ stop")
-        pieces = []
-        while start < stop:
-            epoch, first = divmod(start, self.samples)
-            last = min(first + stop - start, self.samples)
-            pieces.append(self._permute(np.arange(first, last, dtype=np.uint64), self._epoch_keys(epoch)))
-            start += last - first
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        if start == stop:
+            return np.empty(0, np.int64)
+        first, last = start // self.samples, (stop - 1) // self.samples
+        positions = np.arange(start - first * self.samples, stop - first * self.samples, dtype=np.uint64)
+        if first == last:
+            return self._permute(positions, self._epoch_keys(first)[:, None])
+        epochs, positions = np.divmod(positions, np.uint64(self.samples))
+        keys = np.stack([self._epoch_keys(epoch) for epoch in range(first, last + 1)], axis=1)
+        return self._permute(positions, keys[:, epochs.astype(np.int64)])
 
     def _permute(self, positions: _Words, keys: _Words) -> npt.NDArray[np.int64]:
-        """Cycle walking: what lands outside 0 … n−1 is permuted again until it lands inside."""
+        """Cycle walking: what lands outside 0 … n−1 is permuted again until it lands inside.
+
+        `keys` has a row for each round, and one column, or one for each position.
+        """
         walked = self._network(positions, keys)
         outside = np.flatnonzero(walked >= self.samples)
         while outside.size:
-            walked[outside] = self._network(walked[outside], keys)
+            own = keys[:, outside] if keys.shape[1] > 1 else keys
+            walked[outside] = self._network(walked[outside], own)
             outside = outside[walked[outside] >= self.samples]
         return walked.astype(np.int64)
 
@@ -71,12 +76,8 @@ class SampleOrder:
         return left + right * left_radix
 
     def _epoch_keys(self, epoch: int) -> _Words:
-        if epoch not in self._keys:
-            name = f"batchlab order 1/{self.seed}/{epoch}".encode()
-            self._keys = {
-                epoch: np.frombuffer(hashlib.shake_128(name).digest(8 * _ROUNDS), dtype="<u8").astype(np.uint64)
-            }
-        return self._keys[epoch]
+        name = f"batchlab order 1/{self.seed}/{epoch}".encode()
+        return np.frombuffer(hashlib.shake_128(name).digest(8 * _ROUNDS), dtype="<u8").astype(np.uint64)
 
 
 def _mix(words: _Words) -> _Words:

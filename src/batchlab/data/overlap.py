@@ -32,7 +32,7 @@ def contained_share(valid: Dataset, train: Dataset, limit: int = 64) -> float:
 
 def _contained_passages(valid: TokenDataset, train: TokenDataset, chosen: npt.NDArray[np.int64]) -> float:
     length = min(max(valid.sequence_length + 1, _PASSAGE_TOKENS), len(valid.tokens))
-    starts = np.minimum(chosen * valid.sequence_length, len(valid.tokens) - length)
+    starts = np.unique(np.minimum(chosen * valid.sequence_length, len(valid.tokens) - length))
     dtype = train.tokens.dtype
     missing: dict[int, bytes] = {}
     for start in starts.tolist():

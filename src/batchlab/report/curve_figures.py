@@ -6,10 +6,24 @@ from collections.abc import Callable, Sequence
 
 from batchlab.analysis.findings import BatchRow, Findings, Run
 from batchlab.record import MetricRow, Outcome
-from batchlab.report.figure import Figure, Point, Trace, axis, downsample, layout, legend_title, log_axis, missing
+from batchlab.report.figure import (
+    Figure,
+    Point,
+    Trace,
+    averaged,
+    axis,
+    downsample,
+    layout,
+    legend_title,
+    log_axis,
+    missing,
+)
 from batchlab.report.loss_figures import judged, no_loss
-from batchlab.report.palette import colour_of, dash_of, symbol_of
+from batchlab.report.palette import colour_of, symbol_of
 from batchlab.report.words import Words, learning_rate, plural
+
+STRETCHES = 80
+"""Training loss is drawn as at most this many means: single batches scatter more than batch sizes differ."""
 
 
 def first_runs(findings: Findings) -> list[tuple[BatchRow, Run]]:
@@ -30,12 +44,14 @@ def _line(index: int, total: int, row: BatchRow, points: Sequence[Point], **sett
     rate = learning_rate(row.best.learning_rate if row.best else None)
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers",
         "name": f"{row.global_batch_size:,} (LR {rate})",
         "legendgroup": f"{row.global_batch_size}",
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
-        "line": {"color": colour_of(index, total), "dash": dash_of(index), "width": 1.8},
+        "line": {"color": colour_of(index, total), "width": 1.6},
+        # a few markers along each line say whose it is without colour
+        "marker": {"symbol": symbol_of(index), "size": 7, "color": colour_of(index, total), "maxdisplayed": 9},
         "hovertemplate": f"batch {row.global_batch_size:,}: %{{y:.4g}} at %{{x:,}}<extra></extra>",
         **settings,
     }
@@ -64,9 +80,7 @@ def validation_curves(findings: Findings) -> Figure:
                 continue
             first = row.global_batch_size not in drawn
             drawn.add(row.global_batch_size)
-            line = _line(index, len(rows), row, points, showlegend=first, opacity=1 if first else 0.45)
-            mark = {"symbol": symbol_of(index), "size": 7 if first else 4, "color": colour_of(index, len(rows))}
-            traces.append({**line, "mode": "lines+markers", "marker": mark})
+            traces.append(_line(index, len(rows), row, points, showlegend=first, opacity=1 if first else 0.4))
     if not traces:
         return missing(key, title, "The runs left no evaluation series, so their curves cannot be drawn.")
     return Figure(
@@ -75,7 +89,11 @@ def validation_curves(findings: Findings) -> Figure:
         caption=f"{plural(len(traces), 'run')}, {_sized(len(drawn))}; fainter lines are further seeds, and all sizes "
         f"are evaluated on the same held-out set at the same numbers of {words.units}{_cut([t['y'] for t in traces])}.",
         data=tuple(traces),
-        layout=layout(xaxis=_tokens_axis(words), yaxis=axis(words.loss_axis, **_upper_end([t["y"] for t in traces]))),
+        layout=layout(
+            legend=legend_title("batch (best LR)"),
+            xaxis=_tokens_axis(words),
+            yaxis=axis(words.loss_axis, **_upper_end([t["y"] for t in traces])),
+        ),
         height=400,
     )
 
@@ -102,7 +120,7 @@ def training_curves(findings: Findings) -> Figure:
     traces: list[Trace] = []
     drawn = 0
     for index, (row, run) in enumerate(pairs):
-        losses = _series(run.rows, lambda r: r.train_loss)
+        losses = averaged([(float(r.tokens), r.train_loss) for r in run.rows if r.train_loss is not None], STRETCHES)
         rates = _series(run.rows, lambda r: r.learning_rate)
         drawn += bool(losses)
         if losses:
@@ -123,8 +141,8 @@ def training_curves(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"n = {plural(drawn, 'run')}, {_sized(len(pairs))}, lowest seed; training loss is the mean between two "
-        f"logged rows; {where}{_cut(curves)}.",
+        caption=f"n = {plural(drawn, 'run')}, {_sized(len(pairs))}, lowest seed; training loss is "
+        f"averaged over at most {STRETCHES} stretches of a run; {where}{_cut(curves)}.",
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),

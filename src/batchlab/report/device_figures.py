@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings, MemoryFinding, ThroughputPoint
+from batchlab.batch import format_bytes
 from batchlab.report.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
 from batchlab.report.words import Words, byte_scale, layout_text, listing, plural
 
@@ -105,7 +106,8 @@ def memory(findings: Findings) -> Figure:
     fitted = [p for p in found.points if p.fits and p.peak_bytes is not None]
     if not fitted and not found.limit_bytes:
         return missing(key, title, "No probe recorded how much memory it used, and no limit is known.")
-    factor, unit = byte_scale(max([p.peak_bytes or 0 for p in found.points] + [found.limit_bytes or 0]))
+    limit = _limit_in_sight(found)
+    factor, unit = byte_scale(max([p.peak_bytes or 0 for p in found.points] + [limit or 0]))
     sizes = sorted({p.micro_batch_size for p in found.points})
     traces: list[Trace] = []
     if found.line:
@@ -142,7 +144,7 @@ def memory(findings: Findings) -> Figure:
         layout=layout(
             xaxis=axis(f"micro-batch size ({words.items})", rangemode="tozero"),
             yaxis=axis(f"peak memory ({unit})", rangemode="tozero"),
-            **_limit(found, factor),
+            **_limit(limit, factor),
         ),
     )
 
@@ -167,10 +169,17 @@ def _failed(found: MemoryFinding, factor: float) -> list[Trace]:
     ]
 
 
-def _limit(found: MemoryFinding, factor: float) -> dict[str, list[Trace]]:
-    if not found.limit_bytes:
+def _limit_in_sight(found: MemoryFinding) -> int | None:
+    """The limit, unless it is so far above all peaks that drawing it would flatten them."""
+    highest = max((p.peak_bytes or 0 for p in found.points), default=0)
+    failed = any(not p.fits for p in found.points)
+    return found.limit_bytes if found.limit_bytes and (failed or found.limit_bytes <= 3 * highest) else None
+
+
+def _limit(limit: int | None, factor: float) -> dict[str, list[Trace]]:
+    if not limit:
         return {}
-    height = found.limit_bytes * factor
+    height = limit * factor
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height}
     note = {"text": "limit", "x": 0, "xref": "paper", "xanchor": "left", "y": height, "yanchor": "top"}
     return {
@@ -189,6 +198,8 @@ def _memory_caption(found: MemoryFinding, ran: int) -> str:
             f"; the line through {found.line.n} of them costs {found.line.slope / 2**20:.3g} MiB per sample, "
             f"R² {found.line.r_squared:.3f}, largest residual {found.line.largest_residual / 2**20:.1f} MiB"
         )
-    if found.limit_bytes and found.limit_is:
-        text += f"; the limit bounds {found.limit_is}"
+    if found.limit_bytes:
+        beyond = "" if _limit_in_sight(found) else ", far above this plot"
+        text += f"; the limit is {format_bytes(found.limit_bytes)}{beyond}"
+        text += f" ({found.limit_is})" if found.limit_is else ""
     return text + "."

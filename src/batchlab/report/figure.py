@@ -137,8 +137,9 @@ def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequen
     return {
         "type": "data",
         "symmetric": False,
-        "array": [0.0 if h is None else h - v for h, v in zip(high, value, strict=True)],
-        "arrayminus": [0.0 if b is None else v - b for b, v in zip(low, value, strict=True)],
+        "visible": any(end is not None for end in (*low, *high)),
+        "array": [None if h is None else h - v for h, v in zip(high, value, strict=True)],
+        "arrayminus": [None if b is None else v - b for b, v in zip(low, value, strict=True)],
         "thickness": 1.4,
         "width": 5,
     }
@@ -161,6 +162,15 @@ def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
         highest = max(range(len(part)), key=lambda k: part[k][1])
         kept += [part[k] for k in sorted({lowest, highest})]
     return [*kept, finite[-1]]
+
+
+def averaged(points: Sequence[Point], stretches: int) -> list[Point]:
+    """At most `stretches` means (of both coordinates) over equally many neighbouring points, finite ones only."""
+    finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
+    if len(finite) <= stretches:
+        return finite
+    parts = [finite[i * len(finite) // stretches : (i + 1) * len(finite) // stretches] for i in range(stretches)]
+    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
 
 
 def plain(value: Any) -> Any:

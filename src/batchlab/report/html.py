@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import batchlab
 from batchlab.analysis.findings import Findings
@@ -60,7 +61,15 @@ def render_html(findings: Findings, plan: PasteReady | None, notes: str | None) 
 
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
-    return Environment(loader=PackageLoader("batchlab.report"), autoescape=True, undefined=StrictUndefined)
+    made = Environment(loader=PackageLoader("batchlab.report"), autoescape=True, undefined=StrictUndefined)
+    made.filters["unbroken"] = unbroken
+    return made
+
+
+def unbroken(text: str) -> Markup:
+    """The text, escaped, whose learning rates (3.0e-4) and intervals ([2.40, 2.41]) stay on one line."""
+    numbers = r"(?:LR )?\d[\d.]*e-?\d+|\[-?\d[\d.]*, -?\d[\d.]*\]"
+    return Markup(re.sub(numbers, r'<span class="unbroken">\g<0></span>', str(escape(text))))
 
 
 def _source(name: str) -> str:

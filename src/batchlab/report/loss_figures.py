@@ -28,24 +28,34 @@ def no_loss(findings: Findings) -> str:
     return f"None of {plural(len(findings.runs), 'training run')} has a final validation loss: {listing(ended)}."
 
 
-# What a point means: (test, name, marker, filled).
 def _group(row: BatchRow) -> int:
     if row.starved:
-        return 3
+        return 4
     if row.edge:
-        return 2
+        return 2 if row.as_good else 3
     return 0 if row.as_good else 1
 
 
 _GROUPS = (
-    ("cannot be told from the best", "circle", "@accent"),
+    ("best, or cannot be told from it", "circle", "@accent"),
     ("worse than the best", "circle-open", "@ink"),
-    ("best LR at the grid's edge", "triangle-up-open", "@warn"),
+    ("as good, its best LR at the grid's edge", "triangle-up", "@accent"),
+    ("worse, its best LR at the grid's edge", "triangle-up-open", "@warn"),
     ("starved: too few steps to judge", "x-thin-open", "@soft"),
 )
+"""What a point means: name, marker, colour; `_group` gives the index."""
+
+_UNRESOLVED = (
+    "lowest loss seen",
+    "higher loss",
+    "lowest, its best LR at the grid's edge",
+    "higher, its best LR at the grid's edge",
+    _GROUPS[4][0],
+)
+"""The names where noise was not measured: nothing is called worse then."""
 
 
-def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool) -> list[Trace]:
+def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resolved: bool) -> list[Trace]:
     """One trace per meaning, so that the legend says what every marker is; `named` writes the size beside each."""
     traces: list[Trace] = []
     for index, (name, symbol, colour) in enumerate(_GROUPS):
@@ -58,7 +68,7 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool) -> li
             {
                 "type": "scatter",
                 "mode": "markers+text" if named else "markers",
-                "name": name,
+                "name": name if resolved else _UNRESOLVED[index],
                 "x": [xs[i] for i, _ in estimates],
                 "y": values,
                 "text": [f"  {rows[i].global_batch_size:,}" for i, _ in estimates],
@@ -130,6 +140,10 @@ def _band(surface: SurfaceFinding) -> list[Trace]:
     return [{**box, "fillcolor": "@tint", "line": {"width": 0}, "layer": "below"}]
 
 
+def _resolved(findings: Findings) -> bool:
+    return findings.surface is not None and findings.surface.resolved
+
+
 def _noise_words(findings: Findings) -> str:
     surface = findings.surface
     seeds = [len(r.best.losses) for r in judged(surface) if r.best]
@@ -155,7 +169,11 @@ def loss_vs_batch(findings: Findings) -> Figure:
         title=title,
         caption=f"{plural(len(rows), 'batch size')} trained for {budget}, {len(findings.runs):,} runs in all; "
         f"each point is the best learning rate of its size; {_noise_words(findings)}.",
-        data=(_connection(rows, sizes), *_single_runs(rows, sizes), *_points(rows, sizes, named=False)),
+        data=(
+            _connection(rows, sizes),
+            *_single_runs(rows, sizes),
+            *_points(rows, sizes, named=False, resolved=_resolved(findings)),
+        ),
         layout=layout(
             xaxis=size_axis(
                 f"{words.batch_axis}, best LR" if rates else words.batch_axis,
@@ -192,7 +210,7 @@ def loss_vs_hours(findings: Findings) -> Figure:
         title=title,
         caption=f"Time is the budget divided by the measured {words.units}/s of each size running alone, not the clock "
         f"of the sweep; {plural(len(timed), 'batch size')}{without}; {_noise_words(findings)}.",
-        data=(_connection(timed, xs), *_points(timed, xs, named=True)),
+        data=(_connection(timed, xs), *_points(timed, xs, named=True, resolved=_resolved(findings))),
         layout=layout(
             xaxis=axis(f"training time for the budget ({unit})", rangemode="tozero"),
             yaxis=axis(words.loss_axis),

@@ -18,7 +18,7 @@ from batchlab.report.tables import Table
 from batchlab.report.words import Words, learning_rate, loss, sparkline
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
-_SAID = {"best": " (best)", "as-good": " (as good)"}
+_SAID = {"best": " (best)", "lowest": " (lowest)", "as-good": " (as good)"}
 _CHECKS = {"ok": "✓", "note": "!", "fail": "✗"}
 
 

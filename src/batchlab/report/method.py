@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
+from batchlab.batch import format_bytes
 from batchlab.experiment import AcrossBatch
 from batchlab.record import Outcome
 from batchlab.report.tables import Column, Row, Table
@@ -149,8 +150,9 @@ def _best_rate(findings: Findings) -> str:
     fitted = sum(row.fit.valid for row in rows)
     reasons = sorted({row.fit.why_not for row in rows if not row.fit.valid and row.fit.why_not})
     text = (
-        "The tried learning rate with the lowest mean loss; the parabola in log LR through its neighbours is drawn "
-        f"where it holds ({fitted} of {plural(len(rows), 'size')})"
+        "The tried learning rate with the lowest loss on the seeds that the compared cells share, since a mean over "
+        "several seeds is no match for one lucky run; further seeds then run there. The parabola in log LR through its "
+        f"neighbours is drawn where it holds ({fitted} of {plural(len(rows), 'size')})"
     )
     edges = [row.global_batch_size for row in rows if row.edge]
     if reasons:
@@ -211,7 +213,7 @@ def _memory(findings: Findings) -> str:
         return "Not probed in this study."
     text = "Peaks are of whole steps, optimizer, clipping and evaluation included, in a fresh process"
     if found.limit_bytes and found.limit_is:
-        text += f"; the limit of {found.limit_bytes / 2**30:.2f} GiB bounds {found.limit_is}"
+        text += f"; the limit is {format_bytes(found.limit_bytes)} ({found.limit_is})"
     text += f"; no size above {found.searched_up_to:,} was probed"
     proved = {
         "verified": "the largest size ran, larger ones may fit",

@@ -2,7 +2,7 @@
 
 Batch sizes are ordered, so their colours run along viridis (Smith & van der Walt 2015), which stays ordered and apart
 under the common colour blindnesses; each scheme uses the stretch of it that stands out from its background. Markers
-and dashes repeat what the colour says.
+repeat what the colour says.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ THEMES: Mapping[str, Mapping[str, object]] = {
 }
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "pentagon", "star")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px,2px,2px", "2px,4px")
 
 
 def colour_of(index: int, total: int) -> str:
@@ -60,10 +59,6 @@ def colour_of(index: int, total: int) -> str:
 
 def symbol_of(index: int) -> str:
     return SYMBOLS[index % len(SYMBOLS)]
-
-
-def dash_of(index: int) -> str:
-    return DASHES[index % len(DASHES)]
 
 
 def css_variables(scheme: str) -> str:

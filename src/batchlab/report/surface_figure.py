@@ -93,10 +93,16 @@ def surface(findings: Findings) -> Figure:
 
 def _surface_caption(findings: Findings, cells: Sequence[Cell], means: Sequence[float], fitted: int) -> str:
     runs = sum(len(cell.runs) for cell in cells)
-    text = f"{plural(len(cells), 'cell')}, n = {plural(runs, 'run')}; numbers are mean final validation losses"
+    text = (
+        f"{plural(len(cells), 'cell')}, n = {plural(runs, 'run')}; numbers are mean final validation losses, the best "
+        "of a size is chosen on the seeds that its cells share"
+    )
     if means and _ceiling(means) < means[-1]:
         text += f", colour stops at {loss(_ceiling(means))} so that the good cells stay apart"
-    sizes = len(findings.surface.rows) if findings.surface else 0
+    rows = findings.surface.rows if findings.surface else ()
+    sizes = len(rows)
+    if sizes * len({cell.learning_rate for cell in cells}) > len(cells):
+        text += "; blank combinations were not run"
     return f"{text}; a parabola in log LR could be fitted at {fitted} of {plural(sizes, 'batch size')}."
 
 

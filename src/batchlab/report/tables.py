@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from batchlab.analysis.findings import BatchRow, Cell, Findings
+from batchlab.analysis.findings import BatchRow, Cell, Findings, SurfaceFinding
 from batchlab.batch import format_bytes
 from batchlab.record import Outcome
 from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
@@ -23,7 +23,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Row:
     texts: tuple[str, ...]
-    mark: str = ""  # "best" | "as-good" | "failed" | ""
+    mark: str = ""  # "best" | "lowest" | "as-good" | "failed" | ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,21 @@ def results_table(findings: Findings) -> Table:
     )
     known = {row.global_batch_size: row for row in (findings.surface.rows if findings.surface else ())}
     sizes = sorted({*known, *findings.experiment.batch.global_batch_sizes})
-    best = findings.surface.best if findings.surface else None
     rows = []
     for size in sizes:
         row = known.get(size)
         if row is None:
             rows.append(_not_run(findings, size))
         else:
-            chosen = best is not None and best.global_batch_size == size
-            rows.append(_result(findings, row, "best" if chosen else "as-good" if row.as_good else ""))
+            rows.append(_result(findings, row, _mark(findings.surface, row)))
     return Table(columns, tuple(rows))
+
+
+def _mark(surface: SurfaceFinding | None, row: BatchRow) -> str:
+    """One seed makes no winner: where noise was not measured the best is only the `lowest`."""
+    if surface and surface.best and surface.best.global_batch_size == row.global_batch_size:
+        return "best" if surface.resolved else "lowest"
+    return "as-good" if row.as_good else ""
 
 
 def _result(findings: Findings, row: BatchRow, mark: str) -> Row:

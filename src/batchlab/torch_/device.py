@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
 import sys
@@ -60,10 +59,9 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
     torch.backends.cudnn.benchmark = False
     if "torch._dynamo" in sys.modules:  # importing it takes a second, and without it there is nothing to forget
         sys.modules["torch._dynamo"].reset()
-    gc.collect()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.cuda.empty_cache()
+    memory.release(device)
     seed_everything(seed)
     return device
 

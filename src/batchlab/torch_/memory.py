@@ -40,11 +40,10 @@ def bound(device: torch.device, limit: int | None) -> int:
 
     Returns the baseline in bytes: VmData on a CPU, the allocator's reserved bytes elsewhere. Call once per process.
     """
-    gc.collect()
+    release(device)
     if device.type == "cuda":
         return _bound_cuda(device, limit)
     if device.type == "mps":
-        torch.mps.empty_cache()
         held = torch.mps.driver_allocated_memory()
         if limit is not None:
             torch.mps.set_per_process_memory_fraction((held + limit) / torch.mps.recommended_max_memory())
@@ -61,7 +60,6 @@ def bound(device: torch.device, limit: int | None) -> int:
 def _bound_cuda(device: torch.device, limit: int | None) -> int:
     """Also without a limit of its own the process is kept within the free memory: some drivers would rather spill into
     the host's, which does not crash but is many times slower."""
-    torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_reserved(device)
     allowed = held + (free if limit is None else min(limit, free))
@@ -75,7 +73,6 @@ def restart_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
-        _return_free_heap()
         if _CLEAR_REFS.exists():
             _CLEAR_REFS.write_text("5")  # 5: set the peak of resident memory to its present value; see man proc(5)
         if _baseline.resident is None:
@@ -131,7 +128,13 @@ def _data() -> int:
     return _status("VmData") if _STATUS.exists() else 0
 
 
-def _return_free_heap() -> None:
-    """Give freed heap pages back, so that baselines and peaks count what is really held (glibc only)."""
+def release(device: torch.device) -> None:
+    """Give back what is no longer held (on Linux the heap's free pages too), so that baselines and peaks count only
+    what is."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

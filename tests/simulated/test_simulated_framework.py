@@ -1,0 +1,109 @@
+"""The simulated framework and recipe as a worker meets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batchlab.batch import Unit
+from batchlab.errors import InputError
+from batchlab.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.recipes import recipe
+from batchlab.simulated.framework import SimulatedFramework
+from batchlab.simulated.machine import Simulation, simulation
+from batchlab.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.task import Task, task
+from batchlab.workload import load
+
+RECIPE = TaskReference(kind="recipe", target="simulated")
+DEVICE = DeviceSettings(name="simulated")
+
+
+def workload(**settings: Any) -> Workload:
+    return Workload.model_validate({"task": RECIPE, "unit": Unit.SAMPLES, **settings})
+
+
+def test_the_recipe_loads_and_trains(tmp_path: Path) -> None:
+    loaded = load(workload(model={"samples": 100, "dimensions": 3}), tmp_path)
+    assert len(loaded.train) == 100
+    assert "100 samples of 3 dimensions" in loaded.source
+    trainable = loaded.framework.trainable(loaded.task, DEVICE, OptimizerSettings())
+    trainable.init(0)
+    batch = loaded.train.gather(np.arange(4))
+    trainable.accumulate(batch, 0.25)
+    assert float(trainable.apply(0.1).grad_norm) > 0
+    assert trainable.parameter_count() == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_recipe_is_a_valid_experiment_that_states_every_truth() -> None:
+    settings = recipe("simulated").experiment
+    experiment = build_experiment({"name": "s", "task": RECIPE, **settings})
+    assert simulation(experiment.model) == Simulation()
+    again = type(experiment).model_validate_json(experiment.model_dump_json())
+    assert simulation(again.model) == Simulation()
+
+
+def test_truths_change_the_data_s_identity(tmp_path: Path) -> None:
+    digests = {
+        load(workload(model={"samples": 64, **more}), tmp_path).data_digest
+        for more in ({}, {"table_seed": 1}, {"gradient_noise": 2.0}, {"fixed_bytes": 1})
+    }
+    assert len(digests) == 3  # memory is not data
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"model": {"dimension": 4}}, "Did you mean 'dimensions'"),
+        ({"model": {"dimensions": 0}}, "model.dimensions is 0; give a whole number of at least 1"),
+        ({"model": {"dimensions": 2.5}}, "model.dimensions is 2.5; give a whole number"),
+        ({"model": {"condition": "big"}}, "model.condition is 'big'; give a number of at least 1"),
+        ({"model": {"rounding": -0.1}}, "at least 0"),
+        ({"model": {"start_loss": float("nan")}}, "model.start_loss is nan"),
+        ({"model": {"samples": True}}, "model.samples is True"),
+        ({"data": DataConfig(path="x.txt")}, "makes its own data"),
+        ({"sequence_length": 8}, "counts in samples"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(workload(**settings), tmp_path)
+    assert says in str(caught.value)
+
+
+def test_devices() -> None:
+    framework = SimulatedFramework()
+    assert framework.resolve_device("auto") == framework.resolve_device("simulated") == "simulated"
+    with pytest.raises(InputError, match=r"set device\.name=simulated"):
+        framework.resolve_device("cuda:0")
+    assert framework.bound_memory(DEVICE) == 0
+    environment = framework.environment(DEVICE)
+    assert environment.framework == environment.device == "simulated"
+
+
+def test_start_seeds_what_a_person_may_draw_from() -> None:
+    framework = SimulatedFramework()
+    drawn = []
+    for seed in (5, 5, 6):
+        framework.start(DEVICE, seed)
+        drawn.append(np.random.random())
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def given_task(model: Any) -> Task:
+    return task(model=model, loss=print, train=(np.zeros(2), np.zeros(2)), valid=(np.zeros(2), np.zeros(2)))
+
+
+@pytest.mark.parametrize("change", [{"precision": "bf16"}, {"compile": True}])
+def test_what_is_not_simulated_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="always computes in float64"):
+        SimulatedFramework().trainable(given_task(Simulation), DEVICE.model_copy(update=change), OptimizerSettings())
+
+
+def test_other_models_are_refused() -> None:
+    with pytest.raises(InputError, match="not dict"):
+        SimulatedFramework().trainable(given_task(dict), DEVICE, OptimizerSettings())
