@@ -39,7 +39,10 @@ experiments = st.builds(
     st.none() | st.lists(positive, min_size=1, max_size=5),
     st.integers(1, 9),
     st.none() | st.integers(1, 2**50),
-    st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text()),
+    st.dictionaries(
+        st.text(max_size=5),
+        st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(),
+    ),
     st.none() | positive,
 )
 

@@ -55,7 +55,7 @@ def test_data_files_that_cannot_be_trained_on(capsys: pytest.CaptureFixture[str]
     for path, said in [
         ("missing.txt", "missing.txt"),
         ("empty.txt", "empty"),
-        ("short.txt", "short"),
+        ("short.txt", "9 tokens"),
         ("latin.txt", "UTF-8"),
         ("floats.npy", "float"),
         ("words.npy", "words.npy"),

@@ -37,17 +37,10 @@ def squared_error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.mse_loss(model(x), y)
 
 
-@pytest.fixture(autouse=True)
-def _fresh_process_state() -> Iterator[None]:
-    """As a worker does between runs."""
-    TorchFramework().start(DeviceSettings(), 0)
-    yield
-    TorchFramework().start(DeviceSettings(), 0)
-
-
 @pytest.fixture
-def make() -> Callable[..., InspectableTorchTrainable]:
+def make() -> Iterator[Callable[..., InspectableTorchTrainable]]:
     """`make(model=…, loss=…, optimizer=…, batch_ratio=…, device={…}, **optimizer settings)`, not yet initialised."""
+    TorchFramework().start(DeviceSettings(), 0)
 
     def build(
         *,
@@ -67,7 +60,8 @@ def make() -> Callable[..., InspectableTorchTrainable]:
             what, DeviceSettings(**(device or {})), OptimizerSettings(config=config, batch_ratio=batch_ratio)
         )
 
-    return build
+    yield build
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture
