@@ -53,7 +53,7 @@ def test_the_study_is_killed(
         begun = time.monotonic()
         process = start(folder)
         while remaining:
-            time.sleep(dice.uniform(0.2, 6.0))
+            time.sleep(dice.uniform(0.1, 3.0))
             if process.poll() is not None:
                 break  # this study is finished: the remaining kills go to another one
             process.kill()

@@ -74,7 +74,9 @@ def test_study_toml_that_does_not_say_what_it_should(
     assert said in refused(["study", "mine.toml"], capsys, tmp_path)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("3h", 10800), ("45m", 2700), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3h", 10800), ("45m", 2700), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)]
+)
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 

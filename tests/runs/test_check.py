@@ -515,7 +515,7 @@ def test_held_out_data_from_the_training_data() -> None:
     x, y = vectors(0)
     result = run_check(make_task(valid=(x[:32], y[:32])))
     assert not_ok(result) == {"held-out data": "fail"}
-    assert "100%" in item(result, "held-out data").text
+    assert "100 %" in item(result, "held-out data").text
 
 
 def test_a_little_overlap_is_a_note() -> None:

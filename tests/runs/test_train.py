@@ -11,11 +11,11 @@ import pytest
 
 from batchlab.batch import BatchLayout
 from batchlab.data.stream import SampleStream
+from batchlab.experiment import ScheduleConfig, TaskReference
 from batchlab.protocols import Batch, Interrupted, MemoryReading, StepStats
 from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.train import train
 from batchlab.spec import TrainSpec, Workload
-from batchlab.experiment import ScheduleConfig, TaskReference
 
 
 class Numbers:
@@ -188,9 +188,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_to_the_same_numbers() -> None
     assert first.steps == 30
     second = Recorder()
     ended, _, _ = run(spec(8), second, Notebook(saved=notebook.saved))
-    assert [*first.seen, *second.seen] and np.concatenate([*first.seen, *second.seen]).tolist() == np.concatenate(
-        reference.seen
-    ).tolist()
+    assert np.concatenate([*first.seen, *second.seen]).tolist() == np.concatenate(reference.seen).tolist()
     assert ended.result.resumed == 1
     assert ended.result.final_train_loss == whole.result.final_train_loss
     assert ended.result.clipped_fraction == whole.result.clipped_fraction

@@ -244,12 +244,12 @@ def _clipped(rows: list[BatchRow]) -> str:
     low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])
     if shares[high] - shares[low] < 0.005:
         return (
-            f"Gradients were clipped in {shares[high]:.0%} of the steps at every batch size's best learning rate "
+            f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every batch size's best learning rate "
             f"(n = {say_count(len(shares), 'size')})."
         )
     return (
-        f"At each size's best learning rate gradients were clipped in {shares[low]:.0%} (batch {low:,}) to "
-        f"{shares[high]:.0%} (batch {high:,}) of the steps (n = {say_count(len(shares), 'size')}): part of a "
+        f"At each size's best learning rate gradients were clipped in {100 * shares[low]:.0f} % (batch {low:,}) to "
+        f"{100 * shares[high]:.0f} % (batch {high:,}) of the steps (n = {say_count(len(shares), 'size')}): part of a "
         "size's effective learning rate is its clipping."
     )
 

@@ -215,7 +215,7 @@ def _scale(found: Findings) -> Answer:
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.as_good)
         doubt += f"; at this budget the largest batch that noise cannot separate from the best is {largest:,}"
-    return Answer("How far can I scale before I waste tokens?", NOT_MEASURED, doubt, "")
+    return Answer(f"How far can I scale before I waste {found.experiment.unit}?", NOT_MEASURED, doubt, "")
 
 
 def _train_with(found: Findings) -> Answer:

@@ -9,7 +9,9 @@ from batchlab.batch import BatchLayout, Unit, format_count
 
 
 def say_rate(learning_rate: float) -> str:
-    """`1.0e-3`, `7.07e-4`: at most three digits."""
+    """`1.0e-3`, `7.07e-4`, and plainly `0.4` or `1.3` where that is as short: at most three digits."""
+    if 0.1 <= learning_rate < 1000:
+        return f"{learning_rate:.3g}"
     mantissa, _, exponent = f"{learning_rate:.2e}".partition("e")
     return f"{mantissa.removesuffix('0')}e{int(exponent)}"
 

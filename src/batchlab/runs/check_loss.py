@@ -138,7 +138,7 @@ def splitting(bench: Bench, miscounted: bool) -> Verdict:
         return "note", "not tested: no gradient reaches any parameter"
     if not repeated <= bench.tolerance:
         return "note", (
-            f"not tested: with dropout off, the same batch twice gives gradients {repeated:.1%} apart; the forward "
+            f"not tested: with dropout off, the same batch twice gives gradients {100 * repeated:.1f} % apart; the forward "
             "pass is random in some other way"
         )
     bench.accumulate(*bench.halves)
@@ -155,5 +155,5 @@ def splitting(bench: Bench, miscounted: bool) -> Verdict:
     statistics = "; its statistics depend on the batch" if layer and "norm" in layer.lower() else ""
     return "note", (
         f"{bench.mixes} mixes samples{statistics}: gradients of {size} and of {half} + {half} samples are "
-        f"{difference:.1%} apart. Batches are never split, so the largest batch is what fits at once"
+        f"{100 * difference:.1f} % apart. Batches are never split, so the largest batch is what fits at once"
     )
