@@ -95,6 +95,7 @@ class ThroughputResult(Frozen):
     tokens_per_second_blocks: tuple[float, ...]
     step_seconds: float
     warmup_seconds: float = Field(description="time before the first timed block, compilation included")
+    other_load: float | None = Field(default=None, description="share of the processor other programs used meanwhile")
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
 

@@ -58,6 +58,7 @@ class CheckSpec(Frozen):
 
     kind: Literal["check"] = "check"
     workload: Workload
+    largest_batch: PositiveInt | None = Field(default=None, description="largest global batch size of the sweep")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 

@@ -5,8 +5,8 @@ A stage run again finds its records and decisions and does only what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from batchlab.engines.pool import visible_cuda_devices
 from batchlab.errors import StudyChanged
 from batchlab.opening import EngineFactory, Opened, changed_code
 from batchlab.progress import View
-from batchlab.protocols import Finished
+from batchlab.protocols import Engine, Finished
 from batchlab.record import CapacityResult, CheckResult, Outcome, Record, ThroughputResult, TrainResult
 from batchlab.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget
@@ -65,38 +65,49 @@ class Session:
         return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
 
 
-def run_specs(session: Session, specs: Sequence[Spec], *, workers: int = 1, exclusive: bool = False) -> list[Record]:
+def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:
+    """Records of measurements that must have the device to themselves: a fresh process each, one after the other."""
+    with opened_engine(session, workers=1) as engine:
+        return run_specs(session, specs, engine, exclusive=True)
+
+
+@contextmanager
+def opened_engine(session: Session, workers: int) -> Iterator[Engine]:
+    """An engine that is closed whatever happens; its worker processes start when there is work for them."""
+    engine = session.make_engine(session.opened.store.path, workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclusive: bool = False) -> list[Record]:
     """Records of these specs, in their order: those on disk as they are, the others executed now."""
     store = session.opened.store
-    found: dict[str, Record] = {}
-    missing: list[Spec] = []
-    for spec in specs:
-        record = store.record(run_id(spec))
-        if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
-            store.forget(record.run_id)
-            record = None
-        if record is None:
-            missing.append(spec)
-        else:
-            found[record.run_id] = record
+    found = {run_id(spec): _finished(session, run_id(spec)) for spec in specs}
+    missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
         _require_unchanged_code(session)
-        with ExitStack() as stack:
-            if exclusive:
-                stack.enter_context(store.exclusive())
-            engine = session.make_engine(store.path, workers)
-            stack.callback(engine.close)
-            for spec in missing:
+        with store.exclusive() if exclusive else nullcontext():
+            for spec in missing.values():
                 engine.submit(spec, exclusive=exclusive)
-            waiting = {run_id(spec) for spec in missing}
-            while waiting:
+            while missing:
                 for event in engine.wait(1.0):
                     session.view.show(event)
                     if isinstance(event, Finished):
                         found[event.record.run_id] = event.record
-                        waiting.discard(event.record.run_id)
+                        del missing[event.record.run_id]
                         session.after_run()
-    return [found[run_id(spec)] for spec in specs]
+    return [record for spec in specs if (record := found[run_id(spec)]) is not None]
+
+
+def _finished(session: Session, identity: str) -> Record | None:
+    """The record on disk; where failed runs are to be retried, a failed one is dropped first."""
+    record = session.opened.store.record(identity)
+    if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
+        session.opened.store.forget(identity)
+        return None
+    return record
 
 
 def _require_unchanged_code(session: Session) -> None:
@@ -112,8 +123,13 @@ def check_stage(session: Session) -> CheckResult | Record:
     """Is the task sound? The check's result, or the record of a check that itself failed."""
     middle = session.opened.experiment.reference_batch_size
     device = session.device.model_copy(update={"memory_limit": None})  # soundness is asked here, not size
-    spec = CheckSpec(workload=session.opened.workload, optimizer=session.optimizer(middle), device=device)
-    record = run_specs(session, [spec], exclusive=True)[0]
+    spec = CheckSpec(
+        workload=session.opened.workload,
+        largest_batch=session.opened.experiment.batch.global_batch_sizes[-1],
+        optimizer=session.optimizer(middle),
+        device=device,
+    )
+    record = run_alone(session, [spec])[0]
     return record.result if isinstance(record.result, CheckResult) else record
 
 
@@ -151,7 +167,7 @@ def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = Fal
             )
             for size in asked
         ]
-        records = run_specs(session, specs, exclusive=True)
+        records = run_alone(session, specs)
         broken = [r for r in records if r.outcome is Outcome.FAILED]
         if broken:
             raise StageFailed(f"The task failed while its memory was measured: {broken[0].reason}")
@@ -207,8 +223,8 @@ def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
     return capacity.smallest_failed is not None and layout.micro_batch_size >= capacity.smallest_failed
 
 
-def throughput_stage(session: Session, layouts: Sequence[BatchLayout], *, exclusive: bool = True) -> dict[int, float]:
-    """Measured tokens/s by global batch size; sizes whose measurement failed are absent."""
+def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[int, ThroughputResult]:
+    """What was measured by global batch size; sizes whose measurement failed are absent."""
     specs = [
         ThroughputSpec(
             workload=session.opened.workload,
@@ -218,9 +234,9 @@ def throughput_stage(session: Session, layouts: Sequence[BatchLayout], *, exclus
         )
         for layout in layouts
     ]
-    records = run_specs(session, specs, exclusive=exclusive)
+    records = run_alone(session, specs)
     return {
-        layout.global_batch_size: record.result.tokens_per_second
+        layout.global_batch_size: record.result
         for layout, record in zip(layouts, records, strict=True)
         if isinstance(record.result, ThroughputResult)
     }
@@ -290,19 +306,23 @@ def sweep_stage(
         max_runs=experiment.budget.max_runs,
     )
     tried_hopeless: set[int] = set()
-    while trials := search.ask():
-        running = []
-        for trial in trials:
-            size = trial.global_batch_size
-            if hopeless(layouts[size], capacity):
-                if size in tried_hopeless:
-                    continue
-                tried_hopeless.add(size)
-            running.append(trial)
-        specs = [train_spec(session, trial, layouts, budget, concurrency, capacity) for trial in running]
-        session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
-        records = dict(zip(running, run_specs(session, specs, workers=concurrency.workers), strict=True))
-        search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+    with opened_engine(session, concurrency.workers) as engine:
+        while trials := search.ask():
+            running = [trial for trial in trials if _worth_running(trial, layouts, capacity, tried_hopeless)]
+            specs = [train_spec(session, trial, layouts, budget, concurrency, capacity) for trial in running]
+            session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
+            records = dict(zip(running, run_specs(session, specs, engine), strict=True))
+            search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+
+
+def _worth_running(trial: Trial, layouts: dict[int, BatchLayout], capacity: Capacity, tried_hopeless: set[int]) -> bool:
+    """A size at which a probe ran out of memory is run once, so that the record says so, and not at every LR."""
+    size = trial.global_batch_size
+    if not hopeless(layouts[size], capacity):
+        return True
+    first = size not in tried_hopeless
+    tried_hopeless.add(size)
+    return first
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:

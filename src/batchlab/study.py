@@ -13,6 +13,7 @@ from typing import Any, Literal
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.summary import summary_lines
+from batchlab.analysis.throughput import BUSY_SHARE
 from batchlab.batch import BatchLayout
 from batchlab.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.experiment import DEFAULT_TIME_BUDGET, Experiment
@@ -154,10 +155,12 @@ def _stages(session: Session, until: Stage) -> None:
 
 def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:
     fitting = [layout for layout in layouts.values() if not hopeless(layout, capacity)]
-    rates = throughput_stage(session, fitting)
-    for size, rate in rates.items():
-        session.view.say(f"   batch {size}: {rate:,.0f} {session.opened.experiment.unit}/s")
-    return rates
+    measured = throughput_stage(session, fitting)
+    for size, result in measured.items():
+        others = result.other_load or 0.0
+        doubt = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
+        session.view.say(f"   batch {size}: {result.tokens_per_second:,.0f} {session.opened.experiment.unit}/s{doubt}")
+    return {size: result.tokens_per_second for size, result in measured.items()}
 
 
 class _Documents:

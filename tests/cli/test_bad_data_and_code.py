@@ -1,4 +1,4 @@
-"""Wrong data, code, devices and folders, found by a worker before anything is written: exit code 2, one or two sentences."""
+"""Wrong data, code, devices and folders: found before anything is written, exit code 2, one or two sentences."""
 
 from __future__ import annotations
 

@@ -170,13 +170,24 @@ def test_rows_are_means_since_the_previous_row() -> None:
     assert rows[0].tokens_per_second == pytest.approx(16.0)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 100.0])
-def test_divergence_ends_the_run_early_and_is_an_outcome(bad: float) -> None:
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_the_run_at_once_and_is_an_outcome(bad: float) -> None:
     ended, recorder, _ = run(spec(8), Recorder({20: bad}))
     assert ended.outcome is Outcome.DIVERGED
     assert recorder.steps == 20
     assert "step 20 of 64" in ended.reason
     assert ended.result.final_val_loss is None
+
+
+def test_a_loss_far_above_its_start_ends_the_run_early() -> None:
+    ended, recorder, _ = run(spec(8, budget=2048), Recorder({step: 1.0 + step / 5 for step in range(300)}))
+    assert ended.outcome is Outcome.DIVERGED
+    assert 64 <= recorder.steps <= 160
+
+
+def test_one_noisy_step_is_no_divergence() -> None:
+    ended, _, _ = run(spec(8), Recorder({20: 100.0, 1: 0.01}))
+    assert ended.outcome is Outcome.COMPLETED
 
 
 def test_a_stopped_run_goes_on_from_its_checkpoint_to_the_same_numbers() -> None:

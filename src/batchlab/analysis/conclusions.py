@@ -244,8 +244,8 @@ def _clipped(rows: list[BatchRow]) -> str:
     low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])
     if shares[high] - shares[low] < 0.005:
         return (
-            f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every batch size's best learning rate "
-            f"(n = {say_count(len(shares), 'size')})."
+            f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every batch size's best learning "
+            f"rate (n = {say_count(len(shares), 'size')})."
         )
     return (
         f"At each size's best learning rate gradients were clipped in {100 * shares[low]:.0f} % (batch {low:,}) to "

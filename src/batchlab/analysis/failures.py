@@ -25,7 +25,7 @@ def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[F
             grouped[run.outcome, run.global_batch_size].append(run)
     listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
     listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(spec, record)]
-    listed += _starved(found) + _slow(found) + _mixing(found) + _checks(found)
+    listed += _starved(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
     return tuple(listed)
 
 
@@ -114,6 +114,20 @@ def _starved(found: Findings) -> list[Failure]:
             f"Starved: fewer than {MIN_STEPS} steps, or a warm-up of fewer than {MIN_WARMUP_STEPS}.",
             f"batch {say_list([row.global_batch_size for row in rows])}",
             f"Give --token-budget {needed} or more (now {format_count(found.token_budget)}), or leave these sizes out.",
+        )
+    ]
+
+
+def _disturbed(found: Findings) -> list[Failure]:
+    speed = found.throughput
+    if speed is None or not speed.disturbed:
+        return []
+    worst = max(point.other_load or 0.0 for point in speed.points)
+    return [
+        Failure(
+            f"Speed measured while other programs used up to {100 * worst:.0f} % of the processor: it reads too low.",
+            f"batch {say_list(speed.disturbed)}",
+            "Close them, delete runs/throughput-* in the study and run the command again; losses are not affected.",
         )
     ]
 

@@ -65,6 +65,7 @@ class ThroughputPoint:
     step_seconds: float
     warmup_seconds: float
     peak_bytes: int | None
+    other_load: float | None = None  # share of the processor that other programs used meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ThroughputFinding:
     fastest: int | None  # global batch size
     knee: int | None  # smallest global batch size within 10 % of the fastest
     falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: spill or a missing fast path
+    disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor
 
     def at(self, global_batch_size: int) -> ThroughputPoint | None:
         return next((p for p in self.points if p.layout.global_batch_size == global_batch_size), None)

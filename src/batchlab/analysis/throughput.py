@@ -12,6 +12,9 @@ from batchlab.spec import Spec, ThroughputSpec
 KNEE_SHARE = 0.9
 """The knee is the smallest size within 10 % of the fastest: beyond it a larger batch buys less than that."""
 
+BUSY_SHARE = 0.1
+"""Where other programs used more of the processor than this, a measured speed says little."""
+
 FALL_SHARE = 0.8
 """More than 20 % slower than a smaller batch is no noise: memory has spilled to the host or a fast path was missed."""
 
@@ -36,13 +39,16 @@ def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFind
     fastest = max(points, key=lambda point: point.tokens_per_second.value)
     enough = KNEE_SHARE * fastest.tokens_per_second.value
     knee = next(point for point in points if point.tokens_per_second.value >= enough)
+    busy = tuple(p.layout.global_batch_size for p in points if (p.other_load or 0.0) > BUSY_SHARE)
     fallen, best_so_far = [], 0.0
     for point in points:
+        if point.layout.global_batch_size in busy:
+            continue
         if point.tokens_per_second.value < FALL_SHARE * best_so_far:
             fallen.append(point.layout.global_batch_size)
         best_so_far = max(best_so_far, point.tokens_per_second.value)
     return ThroughputFinding(
-        tuple(points), fastest.layout.global_batch_size, knee.layout.global_batch_size, tuple(fallen)
+        tuple(points), fastest.layout.global_batch_size, knee.layout.global_batch_size, tuple(fallen), busy
     )
 
 
@@ -54,4 +60,5 @@ def _point(spec: ThroughputSpec, result: ThroughputResult) -> ThroughputPoint:
         step_seconds=result.step_seconds,
         warmup_seconds=result.warmup_seconds,
         peak_bytes=result.peak_reserved_bytes or result.peak_allocated_bytes,
+        other_load=result.other_load,
     )

@@ -176,6 +176,8 @@ def _fastest(found: Findings) -> Answer:
     largest = speed.points[-1].layout.global_batch_size
     if speed.fastest == largest:
         spread += "; the largest size measured is the fastest" if spread else "the largest size measured is the fastest"
+    if speed.disturbed:
+        spread += f"; measured while other programs were busy at batch {say_list(speed.disturbed)}"
     if speed.falls_off:
         spread += f"; batch {say_list(speed.falls_off)} falls off"
     return Answer(

@@ -118,8 +118,8 @@ def _overlap(valid: Dataset, train: Dataset) -> Verdict:
     share = contained_share(valid, train)
     if share > LEAKED:
         return "fail", (
-            f"{100 * share:.0f} % of the held-out data is also in the training data, so a held-out loss would measure memory; "
-            "hold out other data"
+            f"{100 * share:.0f} % of the held-out data is also in the training data, so a held-out loss would measure "
+            "memory; hold out other data"
         )
     if share > 0:
         return "note", f"{100 * share:.1f} % of the held-out data is also in the training data"

@@ -138,8 +138,8 @@ def splitting(bench: Bench, miscounted: bool) -> Verdict:
         return "note", "not tested: no gradient reaches any parameter"
     if not repeated <= bench.tolerance:
         return "note", (
-            f"not tested: with dropout off, the same batch twice gives gradients {100 * repeated:.1f} % apart; the forward "
-            "pass is random in some other way"
+            f"not tested: with dropout off, the same batch twice gives gradients {100 * repeated:.1f} % apart; the "
+            "forward pass is random in some other way"
         )
     bench.accumulate(*bench.halves)
     difference = distance(trainable.gradients(), once)

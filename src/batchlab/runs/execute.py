@@ -126,12 +126,15 @@ def _configured(workload: Workload) -> list[str]:
 
 
 def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
+    uncompiled = spec.device.model_copy(update={"compile": False})  # the check uses several batch shapes
     result = check(
-        lambda: loaded.framework.trainable(loaded.task, spec.device, spec.optimizer),
+        lambda: loaded.framework.trainable(loaded.task, uncompiled, spec.optimizer),
         train=stream,
         valid=loaded.valid,
         train_dataset=loaded.train,
         unit=loaded.task.unit,
         own_optimizer=loaded.task.optimizer is not None,
+        precision=spec.device.precision,
+        largest_batch=spec.largest_batch,
     )
     return Ended(Outcome.COMPLETED, "", result)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import statistics
 
+import psutil
+
 from batchlab.data.stream import SampleStream
 from batchlab.protocols import Ended, Interrupted, RunContext, Trainable
 from batchlab.record import Outcome, ThroughputResult
@@ -18,6 +20,32 @@ WARMUP_STEPS = 3
 
 LEARNING_RATE = 1e-6
 """Small enough that no weights leave the range in which arithmetic runs at its normal speed."""
+
+
+class OtherLoad:
+    """How much of the processor went to other programs since this was made.
+
+    Two threads that wait for each other at every operation lose far more than that share: 1.5 busy cores of two were
+    seen to cost a factor of 20.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def share(self) -> float:
+        """Between 0 and 1, of all cores."""
+        (total, idle, own), (total_before, idle_before, own_before) = self._now(), self._before
+        elapsed = total - total_before
+        others = elapsed - (idle - idle_before) - (own - own_before)
+        return min(1.0, max(0.0, others / elapsed)) if elapsed > 0 else 0.0
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """(all time, idle time, this process's time) in core-seconds."""
+        times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already in user and nice
+        return sum(times) - guests, idle, own.user + own.system
 
 
 def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext) -> Ended:
@@ -35,6 +63,7 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
     estimate = trainable.synchronize() - warm
     steps_per_block = max(1, round(spec.block_seconds / max(estimate, 1e-9)))
 
+    load = OtherLoad() if spec.device.name == "cpu" else None
     seconds_per_step = []
     step = WARMUP_STEPS + 1
     for block in range(spec.repeats):
@@ -55,6 +84,7 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         tokens_per_second_blocks=rates,
         step_seconds=statistics.median(seconds_per_step),
         warmup_seconds=warm - begun,
+        other_load=load.share() if load else None,
         peak_allocated_bytes=memory.peak_allocated_bytes,
         peak_reserved_bytes=memory.peak_reserved_bytes,
     )

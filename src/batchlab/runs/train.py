@@ -1,8 +1,8 @@
 """Train from scratch for a fixed number of tokens: the loop, over any Trainable.
 
 One step: its micro-batches are gathered by sample index, each adds the gradient of Σ losses / (count of the whole
-global batch), then the optimizer steps at the schedule's mean over the tokens of this step. Nothing in the loop waits for the
-device: statistics stay there until a row of metrics is due.
+global batch), then the optimizer steps at the schedule's mean over the tokens of this step. Nothing in the loop waits
+for the device: statistics stay there until a row of metrics is due.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from batchlab.batch import BatchLayout
 from batchlab.data.stream import SampleStream
 from batchlab.protocols import Batch, Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
 from batchlab.record import MetricRow, Outcome, TrainResult
+from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
 from batchlab.schedule import Schedule
 from batchlab.spec import TrainSpec
-
-DIVERGED_FACTOR = 3.0
-"""A training loss this many times its first value means the run has diverged. Losses of healthy runs fall; a loss that
-starts at ln(vocabulary) and triples is far beyond any transient seen with warm-up."""
 
 FINAL_FRACTION = 0.1
 """The final training loss is the mean over this last share of the run: one step alone is mostly noise."""
@@ -32,7 +29,7 @@ FINAL_FRACTION = 0.1
 class Tally:
     """What the run has summed up so far; goes into the checkpoint, so that a resumed run ends with the same numbers."""
 
-    first_loss: float | None = None
+    watch: DivergenceWatch
     loss_sum: float = 0.0
     grad_norm_sum: float = 0.0
     clipped_sum: float = 0.0
@@ -49,9 +46,7 @@ class Tally:
         """Add finished steps; False as soon as one of them shows divergence."""
         for offset, (loss, norm, clipped) in enumerate(stats):
             value, norm_value = float(loss), float(norm)
-            if self.first_loss is None:
-                self.first_loss = value
-            if not (math.isfinite(value) and math.isfinite(norm_value)) or value > self._ceiling():
+            if self.watch.diverged(value) or not math.isfinite(norm_value):
                 return False
             self.loss_sum += value
             self.grad_norm_sum += norm_value
@@ -62,9 +57,6 @@ class Tally:
                 self.tail_loss_sum += value
                 self.tail_steps += 1
         return True
-
-    def _ceiling(self) -> float:
-        return DIVERGED_FACTOR * abs(self.first_loss or 0.0) + 1.0
 
     def clear_row(self) -> None:
         self.loss_sum = self.grad_norm_sum = self.clipped_sum = self.row_seconds = 0.0
@@ -84,19 +76,21 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
     tail_start = steps - max(1, round(FINAL_FRACTION * steps))
 
     trainable.init(spec.seed)
-    tally, step = Tally(), 0
+    tally, step = Tally(DivergenceWatch(window_steps(layout.global_batch_size))), 0
     if (saved := context.load_checkpoint()) is not None:
         header, state = saved
         trainable.load(state)
-        step, tally = header["step"], Tally(**header["tally"])
+        step = header["step"]
+        tally = Tally(**{**header["tally"], "watch": DivergenceWatch(**header["tally"]["watch"])})
         tally.resumed += 1
     pending: list[StepStats] = []
     resumed_at = saved_at = trainable.synchronize()
 
     def diverged(at_step: int) -> Ended:
+        start = f" (it started at {tally.watch.start:.3g})" if tally.watch.start is not None else ""
         reason = (
-            f"The training loss left its path around step {at_step} of {steps} "
-            f"(it started at {tally.first_loss:.3g}): not finite, or over {DIVERGED_FACTOR:g} times its start."
+            f"The training loss left its path around step {at_step} of {steps}{start}: "
+            f"not finite, or on average over {FACTOR:g} times its start."
         )
         return Ended(Outcome.DIVERGED, reason, _result(spec, tally, at_step, trainable, stream, context))
 
