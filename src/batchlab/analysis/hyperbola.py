@@ -1,8 +1,8 @@
 """The time–cost curve S = S_min (1 + B_crit / B): its fit, its profile, and whether it holds.
 
 Source: McCandlish et al. 2018 (arXiv:1812.06162), eq. 2.11. Everything is in ln S, so errors are relative. For a given
-B_crit the best ln S_min is a mean; one dimension is left, and its limits B_crit → 0 (steps do not depend on the batch) and
-B_crit → ∞ (S ∝ 1/B) are ordinary points of it. A confidence set that reaches a limit is one-sided.
+B_crit the best ln S_min is a mean; one dimension is left, and its limits B_crit → 0 (steps do not depend on the batch)
+and B_crit → ∞ (S ∝ 1/B) are ordinary points of it. A confidence set that reaches a limit is one-sided.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Profile:
 
     @cached_property
     def threshold(self) -> float:
-        """Sums of squares below this belong to the 95 % confidence set (t² with n − 2 degrees of freedom, or normal)."""
+        """Sums of squares up to this belong to the 95 % confidence set: t² with n − 2 degrees of freedom, or normal."""
         if self.noise_sd is not None:
             return self.least + (1.959964 * max(self.noise_sd, RESOLUTION)) ** 2
         t = t_quantile(0.5 + CONFIDENCE / 2, self.n - 2)
@@ -143,6 +143,18 @@ class Profile:
             r_squared=1 - self.least / self.squares_flat if self.squares_flat > 0 else 0.0,
             n=self.n,
         )
+
+    def predict(self, log_batch: float) -> tuple[float, float]:
+        """ln S of one more run at ln B, and its standard error: noise and the doubt of the fit, linearised."""
+        point = np.array([self.best])
+        here = np.array([log_batch])
+        value = float(self.level(point)[0] + _rise(point, here)[0, 0])
+        share, at_point = (1 / (1 + np.exp(b - self.best)) for b in (self.log_batch, here))
+        columns = np.column_stack([np.ones(self.n), share])
+        row = np.array([1.0, float(at_point[0])])
+        leverage = float(row @ np.linalg.pinv(columns.T @ columns) @ row)
+        sd = self.fit.residual_sd if self.noise_sd is None else self.noise_sd
+        return value, max(sd, RESOLUTION) * math.sqrt(1 + leverage)
 
     def misfit(self) -> str | None:
         """Why the curve cannot be believed, or None.
