@@ -43,9 +43,6 @@ from batchlab.store import Store
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
 
-REPORT_SHARE = 0.05
-"""Rewriting the report after every run may take at most this share of the time; else it waits for the next run."""
-
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
@@ -91,26 +88,30 @@ def run_study(
     """
     begun = time.monotonic()
     opened = open_study(values, folder, make_engine, accept_edits=accept_edits)
-    documents = _Documents(opened.store)
-    session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=documents.refresh)
+    store = opened.store
+
+    def after_run() -> None:
+        write_documents(store, partial=True)  # a tenth of a second; whatever stops the study leaves a usable report
+
+    session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     try:
         _stages(session, until)
     except StageFailed as failure:
         view.say(str(failure))
     except KeyboardInterrupt:
-        documents.write(partial=True)
-        finished = sum(1 for spec, _ in opened.store.records() if spec.kind == "train")
+        write_documents(store, partial=True)
+        finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
         raise StudyInterrupted(
             f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
             "run the same command again to go on."
         ) from None
     except BatchlabError:
-        documents.write(partial=True)
+        write_documents(store, partial=True)
         raise
     else:
         if until == "sweep":
-            opened.store.decide("complete", True)
-    findings = documents.write(partial=not opened.store.decisions().get("complete", False))
+            store.decide("complete", True)
+    findings = write_documents(store, partial=not store.decisions().get("complete", False))
     view.say(f"   {duration(time.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines))
@@ -161,26 +162,6 @@ def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Cap
         doubt = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
         session.view.say(f"   batch {size}: {result.tokens_per_second:,.0f} {session.opened.experiment.unit}/s{doubt}")
     return {size: result.tokens_per_second for size, result in measured.items()}
-
-
-class _Documents:
-    """Writes the report, the tables and the plan from what is on disk; after every run while that is cheap."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._cost = 0.0
-        self._written = 0.0
-
-    def refresh(self) -> None:
-        if time.monotonic() - self._written >= self._cost / REPORT_SHARE:
-            self.write(partial=True)
-
-    def write(self, *, partial: bool) -> Findings:
-        started = time.monotonic()
-        findings = write_documents(self._store, partial=partial)
-        self._written = time.monotonic()
-        self._cost = self._written - started
-        return findings
 
 
 def write_documents(store: Store, *, partial: bool) -> Findings:

@@ -1,4 +1,4 @@
-"""Tokens to one loss from runs that each had their own budget, and the doubt that a noisy loss brings to a critical batch.
+"""Tokens to one loss from runs that each had their own budget, and what noise of the losses does to a critical batch.
 
 Every run's schedule ended at its own `tokens`. For one batch size and budget the loss counts at its best learning rate;
 between budgets it is a straight line in ln tokens; the target is where that line crosses it, and is never extrapolated.
@@ -15,11 +15,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from batchlab.analysis.findings import Interval
-from batchlab.analysis.steps_to_target import OVERHEAD, CriticalBatch, StepsFinding, StepsPoint, critical_batch
+from batchlab.analysis.hyperbola import fit_hyperbola
+from batchlab.analysis.steps_to_target import (
+    OVERHEAD,
+    CriticalBatch,
+    StepsFinding,
+    StepsPoint,
+    critical_batch,
+    plan_runs,
+)
 from batchlab.errors import InputError
 
 MIN_BUDGETS = 3
 DRAWS = 200
+RUNAWAY = 100.0
+"""A critical batch this many times the largest size measured is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +45,7 @@ class BudgetRun:
 def tuned_loss(losses: Mapping[float, float]) -> float:
     """Lowest loss over learning rates: the vertex of the parabola in ln LR through the best cell and its neighbours.
 
-    The best cell itself where it is the first or the last, so an optimum outside the grid is not made up. A vertex is at
-    most a little below the best cell; the bare minimum of noisy cells would be too low by more.
+    The best cell itself where it is the first or the last, so an optimum outside the grid is not made up.
     """
     rates = sorted(losses)
     best = min(range(len(rates)), key=lambda i: losses[rates[i]])
@@ -54,7 +63,7 @@ def tuned_loss(losses: Mapping[float, float]) -> float:
 
 
 def tokens_to_loss(curve: Sequence[tuple[float, float]], target: float) -> float | None:
-    """Tokens at which (tokens, loss) pairs first cross `target` downwards, linear in ln tokens; None where they do not."""
+    """Tokens at which (tokens, loss) pairs first cross `target` downwards, linear in ln tokens; None: they do not."""
     points = sorted(curve)
     for (tokens, loss), (later, lower) in itertools.pairwise(points):
         if lower <= target < loss:
@@ -70,7 +79,7 @@ def points_at_loss(runs: Sequence[BudgetRun], target: float) -> tuple[StepsPoint
     budgets = {run.tokens for run in runs}
     if len(budgets) < MIN_BUDGETS:
         raise InputError(
-            f"Steps to a loss from runs that decay need at least {MIN_BUDGETS} token budgets, and these have {len(budgets)}."
+            f"Steps to a loss from runs that decay take {MIN_BUDGETS} token budgets or more; these have {len(budgets)}."
         )
     cells: dict[float, dict[float, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
@@ -92,35 +101,44 @@ def critical_batch_from_budgets(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> StepsFinding:
-    """Critical batch sizes at `target` with intervals that contain the whole way from losses to the fit.
+    """Critical batch sizes at `target` with 95 % intervals that contain the way from losses to the fit.
 
-    Each draw adds Gaussian noise of `loss_sd` (relative: the spread between seeds) to every run's loss and repeats tuning,
-    crossing and fitting; the limits are the 2.5 and 97.5 % points around the undisturbed fit. Draws that the curve
-    cannot describe count as unlimited on both sides, so limits vanish where too many do.
+    Each draw adds Gaussian noise of `loss_sd` (relative: the spread between seeds) to every run's loss and repeats
+    tuning, crossing and the fit over the sizes chosen. Limits are the 2.5 and 97.5 % points or the profile's, whichever
+    are wider: draws know only that noise, the residuals of the profile also how far the curve is from true. One that
+    runs away leaves the other alone. S_min and E_min keep their profile intervals.
     """
-    points = points_at_loss(runs, target)
-    finding = critical_batch(points, origin="budgets", base_batch=base_batch)
-    if finding.fit is None or finding.twice is None or finding.overhead is None:
+    finding = critical_batch(points_at_loss(runs, target), origin="budgets", base_batch=base_batch)
+    if finding.fit is None or finding.twice is None or finding.twice.value is None:
         return finding
     generator = np.random.Generator(np.random.PCG64(seed))
-    low, high = [], []
+    drawn = []
     for _ in range(draws):
         factors = 1 + loss_sd * generator.standard_normal(len(runs))
-        drawn = [replace(run, loss=run.loss * float(f)) for run, f in zip(runs, factors, strict=True)]
-        again = critical_batch(points_at_loss(drawn, target), origin="budgets", base_batch=base_batch)
-        low.append(again.fit.b_crit if again.fit else 0.0)
-        high.append(again.fit.b_crit if again.fit else math.inf)
-    bottom = sorted(low)[math.floor(0.025 * draws)]
-    top = sorted(high)[math.ceil(0.975 * draws) - 1]
-    base = finding.overhead.base_batch or 0.0
-    b_crit = finding.fit.b_crit
-
-    def at_overhead(value: float) -> float:
-        return OVERHEAD * value + (1 + OVERHEAD) * base
-
-    if bottom == 0 or top == math.inf:
-        reason = "Noise of the losses leaves the critical batch size without a limit on one side or both."
-        return replace(finding, status="cannot_tell", reason=reason, twice=None, overhead=None, fit=None)
-    twice = CriticalBatch("2x", Interval(b_crit, bottom, top, finding.fit.n))
-    overhead = Interval(at_overhead(b_crit), at_overhead(bottom), at_overhead(top), finding.fit.n)
-    return replace(finding, twice=twice, overhead=CriticalBatch("20pct", overhead, base_batch=base))
+        noisy = [replace(run, loss=run.loss * float(f)) for run, f in zip(runs, factors, strict=True)]
+        reached = [(p.batch, p.steps) for p in points_at_loss(noisy, target) if p.batch in finding.used and p.steps]
+        if len(reached) > 2:
+            drawn.append(fit_hyperbola(*np.array(reached).T).b_crit)
+    drawn.sort()
+    low, high = drawn[math.floor(0.025 * len(drawn))], drawn[math.ceil(0.975 * len(drawn)) - 1]
+    if high > RUNAWAY * finding.used[-1]:
+        return replace(
+            finding,
+            status="at_least",
+            reason="Noise of the losses leaves no upper limit.",
+            fit=None,
+            twice=CriticalBatch("2x", None, at_least=min(low, finding.used[-1])),
+            overhead=None,
+            s_min=None,
+            settle=plan_runs(finding.used, "larger"),
+        )
+    profile = finding.twice.value
+    low, high = min(low, profile.low or low), max(high, profile.high or high)
+    n, base, b_crit = finding.fit.n, base_batch or finding.used[0], finding.fit.b_crit
+    at_fit, at_low, at_high = (OVERHEAD * value + (1 + OVERHEAD) * base for value in (b_crit, low, high))
+    overhead = Interval(at_fit, at_low, at_high, n)
+    return replace(
+        finding,
+        twice=CriticalBatch("2x", Interval(b_crit, low, high, n)),
+        overhead=CriticalBatch("20pct", overhead, base_batch=base),
+    )

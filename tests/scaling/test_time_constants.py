@@ -1,0 +1,115 @@
+"""beta2, weight decay and warm-up at another batch size or budget."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchlab.scaling import (
+    Refused,
+    Scaled,
+    beta2_at,
+    beta2_by_half_life,
+    beta_by_sde,
+    warmup_by_tokens,
+    weight_decay_by_timescale,
+)
+
+
+@given(beta=st.floats(0.5, 0.9999), ratio=st.floats(0.01, 100))
+def test_half_life_rule_is_refused_exactly_below_one_step(beta: float, ratio: float) -> None:
+    answer = beta2_by_half_life(beta, ratio)
+    if beta2_at(beta, ratio) < 0.5 * (1 - 1e-9):
+        assert isinstance(answer, Refused)
+        assert "less than one step" in answer.reason
+    elif beta2_at(beta, ratio) > 0.5 * (1 + 1e-9):
+        assert isinstance(answer, Scaled)
+        assert answer.value == beta2_at(beta, ratio)
+
+
+def test_half_life_refusal_says_how_far_it_goes() -> None:
+    answer = beta2_by_half_life(0.95, 16)
+    assert answer == Refused(
+        "At 16 × the batch, beta2 0.95 would become 0.44, a half-life of less than one step; the half-life in tokens "
+        "can be held up to 13.5 × the batch."
+    )
+
+
+@given(beta=st.floats(0.01, 0.9999), ratio=st.floats(0.01, 1000))
+def test_sde_rule_is_refused_exactly_where_it_leaves_the_unit_interval(beta: float, ratio: float) -> None:
+    answer = beta_by_sde(beta, ratio)
+    if ratio * (1 - beta) >= 1:
+        assert isinstance(answer, Refused)
+        assert "must stay below 1" in answer.reason
+    else:
+        assert isinstance(answer, Scaled)
+        assert 0 < answer.value < 1
+
+
+def test_sde_rule_at_the_published_limits() -> None:
+    assert isinstance(beta_by_sde(0.95, 20.01), Refused)
+    assert isinstance(beta_by_sde(0.9, 10.01), Refused)
+    answer = beta_by_sde(0.95, 4)
+    assert isinstance(answer, Scaled)
+    assert answer.value == pytest.approx(0.8)
+
+
+@given(beta=st.floats(0.99, 0.9999), ratio=st.floats(0.25, 4))
+def test_both_beta_rules_agree_to_first_order(beta: float, ratio: float) -> None:
+    linear, held = beta_by_sde(beta, ratio), beta2_by_half_life(beta, ratio)
+    assert isinstance(linear, Scaled)
+    assert isinstance(held, Scaled)
+    assert abs(linear.value - held.value) <= (ratio * (1 - beta)) ** 2 + (1 - beta) ** 2 * ratio
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, -0.5, math.nan])
+def test_a_beta_without_half_life_is_refused(beta: float) -> None:
+    assert isinstance(beta2_by_half_life(beta, 2), Refused)
+    assert isinstance(beta_by_sde(beta, 2), Refused)
+
+
+@given(decay=st.floats(1e-4, 1), ratio=st.floats(1 / 64, 64), rate=st.floats(0.1, 10))
+def test_weight_decay_holds_the_timescale_in_tokens(decay: float, ratio: float, rate: float) -> None:
+    answer = weight_decay_by_timescale(decay, 64, 64 * ratio, learning_rate_ratio=rate)
+    assert isinstance(answer, Scaled)
+    before, after = 64 / (1e-3 * decay), 64 * ratio / (1e-3 * rate * answer.value)
+    assert after == pytest.approx(before)
+
+
+def test_weight_decay_at_a_longer_budget_falls() -> None:
+    answer = weight_decay_by_timescale(0.1, 64, 64, budget_ratio=16)
+    assert isinstance(answer, Scaled)
+    assert answer.value == pytest.approx(0.1 * 16**-0.47)
+    assert "not checked by us" in answer.source
+
+
+def test_weight_decay_is_refused_above_the_critical_batch() -> None:
+    answer = weight_decay_by_timescale(0.1, 64, 512, critical_batch_size=256)
+    assert isinstance(answer, Refused)
+    assert "256" in answer.reason
+    assert isinstance(weight_decay_by_timescale(0.1, 512, 256, critical_batch_size=128), Scaled)  # downwards
+    assert isinstance(weight_decay_by_timescale(-0.1, 64, 128), Refused)
+    assert isinstance(weight_decay_by_timescale(0.1, 64, 0), Refused)
+    none = weight_decay_by_timescale(0.0, 64, 128)
+    assert isinstance(none, Scaled)
+    assert none.value == 0
+
+
+def test_warmup_is_the_same_tokens_and_grows_with_the_budget() -> None:
+    same, longer = warmup_by_tokens(1e6, 8192), warmup_by_tokens(1e6, 8192, budget_ratio=4)
+    assert isinstance(same, Scaled)
+    assert isinstance(longer, Scaled)
+    assert (same.value, longer.value) == (1e6, 4e6)
+    assert isinstance(warmup_by_tokens(0, 8192), Scaled)  # no warm-up stays none
+
+
+def test_a_warmup_of_under_five_steps_is_refused() -> None:
+    assert isinstance(warmup_by_tokens(5 * 8192, 8192), Scaled)
+    answer = warmup_by_tokens(4 * 8192, 8192)
+    assert isinstance(answer, Refused)
+    assert "4 steps" in answer.reason
+    assert isinstance(warmup_by_tokens(math.nan, 8192), Refused)
+    assert isinstance(warmup_by_tokens(1e6, 0), Refused)

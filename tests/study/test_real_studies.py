@@ -1,0 +1,101 @@
+"""Whole studies with real torch training in real worker processes, on small budgets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from batchlab.cli import run
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+SMALL = ["--batch-sizes", "4,8,16", "--learning-rates", "0.002,0.004,0.008,0.016", "--seeds", "2"]
+
+
+def shared(*names: str) -> list[str]:
+    paths = [DATA / name for name in names]
+    for path in paths:
+        if not path.exists():
+            pytest.skip(f"{path.name} is not beside this checkout (../shared/data)")
+    return [str(path) for path in paths]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "outcomes.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def limit_arguments(folder: Path) -> list[str]:
+    """A device on which batch 128 and 256 do not fit unsplit and 8 does."""
+    return [
+        *("study", "quickstart", "--out", str(folder), "--memory-limit", "60MiB", "--batch-sizes", "8,128,256"),
+        *("--learning-rates", "0.004", "--seeds", "1", "--token-budget", "32768", "--set", "evaluation.samples=16"),
+    ]
+
+
+def test_sizes_beyond_a_memory_limit_are_trained_in_micro_batches(tmp_path: Path) -> None:
+    run(limit_arguments(tmp_path / "s"))
+    by_size = {int(row["global_batch_size"]): row for row in rows(tmp_path / "s")}
+    assert set(by_size) == {8, 128, 256}
+    assert all(row["outcome"] == "completed" for row in by_size.values())
+    assert int(by_size[128]["grad_accum_steps"]) > 1
+    assert int(by_size[256]["grad_accum_steps"]) > 1
+    decided = json.loads((tmp_path / "s" / "decisions.json").read_text())["micro_batch"]
+    assert decided["smallest_failed"] is not None
+    assert int(by_size[256]["micro_batch_size"]) <= decided["max_micro_batch_size"]
+
+
+def test_without_micro_batching_they_are_out_of_memory_and_the_study_finishes(tmp_path: Path) -> None:
+    run([*limit_arguments(tmp_path / "s"), "--set", "batch.micro_batching=off"])
+    outcomes = {int(row["global_batch_size"]): row["outcome"] for row in rows(tmp_path / "s")}
+    assert outcomes == {8: "completed", 128: "out_of_memory", 256: "out_of_memory"}
+    assert "out of memory" in (tmp_path / "s" / "report.md").read_text().lower()
+
+
+def test_a_persons_text_file(tmp_path: Path) -> None:
+    (text,) = shared("tinyshakespeare/input.txt")
+    arguments = ["study", "quickstart", "--out", str(tmp_path / "s"), "--set", f"data.path={text}", *SMALL]
+    assert run([*arguments, "--token-budget", "65536"]) == 0
+    assert all(row["outcome"] == "completed" for row in rows(tmp_path / "s"))
+
+
+def test_two_files_as_training_and_held_out_data(tmp_path: Path) -> None:
+    train, valid = shared("wikitext2/valid.txt", "wikitext2/test.txt")
+    arguments = ["study", "quickstart", "--out", str(tmp_path / "s"), *SMALL, "--token-budget", "65536"]
+    assert run([*arguments, "--set", f"data.path={train}", "--set", f"data.valid_path={valid}"]) == 0
+    assert "valid.txt" in (tmp_path / "s" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("example", "budget", "separable"),
+    [("language_model.py", "32768", True), ("image_model.py", "3200", False), ("tabular_model.py", "3200", True)],
+)
+def test_the_examples(example: str, budget: str, separable: bool, tmp_path: Path) -> None:
+    """`batchlab study examples/….py` ends with an answer; the convnet's BatchNorm is found and forbids splitting."""
+    folder = tmp_path / "s"
+    arguments = ["study", str(ROOT / "examples" / example), "--out", str(folder), "--batch-sizes", "8,16,32"]
+    assert run([*arguments, "--token-budget", budget, "--seeds", "2", "--set", "sweep.max_extensions=0"]) == 0
+    checks = [json.loads(path.read_text()) for path in folder.glob("runs/check-*/record.json")]
+    assert checks[0]["result"]["separable"] is separable
+    if not separable:
+        assert "BatchNorm" in (folder / "report.md").read_text()
+
+
+def test_a_model_file_outside_the_repository_with_a_module_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "elsewhere"
+    project.mkdir()
+    (project / "layers.py").write_text("import torch\n\n\ndef network():\n    return torch.nn.Linear(8, 1)\n")
+    minimal = (ROOT / "examples" / "minimal.py").read_text()
+    (project / "mine.py").write_text("import layers\n" + minimal + "\nmodel = layers.network\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["study", "elsewhere/mine.py", "--batch-sizes", "8,16", "--token-budget", "1600", "--seeds", "2"]
+    assert run(arguments) == 0
+    subject = json.loads(Path("studies/mine/decisions.json").read_text())["subject"]
+    assert {Path(path).name for path in subject["code"]} == {"mine.py", "layers.py"}
