@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 
 from batchlab.batch import Unit, lay_out
@@ -39,6 +41,11 @@ SyntheticStudy = tuple[
 
 BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2**20
 """A micro-batch of 48 takes 980 MiB above the baseline: it fits under the default limit of 990 MiB, 49 does not."""
+
+# The same examples every time, so that a test never fails by luck; HYPOTHESIS_PROFILE=explore looks for new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

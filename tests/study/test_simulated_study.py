@@ -182,3 +182,10 @@ def test_sizes_with_too_few_steps_are_run_but_never_judged(tmp_path: Path) -> No
     assert not largest.as_good
     assert surface.best is not None
     assert surface.best.global_batch_size < 64
+
+
+def test_without_any_budget_a_run_goes_over_its_data_a_bounded_number_of_times(tmp_path: Path) -> None:
+    small = {"model": {"samples": 256}, "budget": {"token_budget": None}}
+    result = study(tmp_path / "s", **small)
+    assert result.findings.token_budget == 30 * 256
+    assert max(run.epochs for run in result.findings.runs) == pytest.approx(30)

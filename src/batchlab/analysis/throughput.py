@@ -16,7 +16,8 @@ BUSY_SHARE = 0.1
 """Where other programs used more of the processor than this, a measured speed says little."""
 
 FALL_SHARE = 0.8
-"""More than 20 % slower than a smaller batch is no noise: memory has spilled to the host or a fast path was missed."""
+"""Even its fastest block more than 20 % slower than a smaller batch: memory has spilled to the host, or a fast path was
+missed."""
 
 
 def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFinding | None:
@@ -44,7 +45,7 @@ def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFind
     for point in points:
         if point.layout.global_batch_size in busy:
             continue
-        if point.tokens_per_second.value < FALL_SHARE * best_so_far:
+        if (point.tokens_per_second.high or point.tokens_per_second.value) < FALL_SHARE * best_so_far:
             fallen.append(point.layout.global_batch_size)
         best_so_far = max(best_so_far, point.tokens_per_second.value)
     return ThroughputFinding(

@@ -69,9 +69,10 @@ def size_axis(
     values = sorted(set(sizes))
     low, high = math.log10(values[0]), math.log10(values[-1])
     pad = max(0.07 * (high - low), 0.1)
+    apart = 0.06 * (high - low + 2 * pad)
     ticks: list[int] = []
     for value in reversed(values):
-        if not ticks or math.log10(ticks[-1] / value) >= 0.07 * (high - low):
+        if not ticks or math.log10(ticks[-1] / value) >= apart:
             ticks.append(value)
     return axis(
         title,
