@@ -6,8 +6,7 @@ A stage run again finds its records and decisions and does only what is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,113 +14,30 @@ import psutil
 
 from batchlab.batch import BatchLayout, Unit, format_bytes, lay_out
 from batchlab.engines.pool import visible_cuda_devices
-from batchlab.errors import StudyChanged
-from batchlab.opening import EngineFactory, Opened, changed_code
-from batchlab.progress import View
-from batchlab.protocols import Engine, Finished
 from batchlab.record import CapacityResult, CheckResult, Outcome, Record, ThroughputResult, TrainResult
 from batchlab.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget, steps_to_judge
 from batchlab.search.capacity import CapacitySearch
 from batchlab.search.grid import GridSearch, Trial, TrialOutcome, default_learning_rates
+from batchlab.session import Session, opened_engine, run_alone, run_specs
 from batchlab.spec import (
     CapacitySpec,
     CheckSpec,
     DeviceSettings,
-    OptimizerSettings,
-    Spec,
     ThroughputSpec,
     TrainSpec,
-    run_id,
 )
+
+
+class StageFailed(Exception):
+    """A stage cannot give what the next one needs; the text says why."""
+
 
 LARGEST_EVALUATION_BATCH = 64
 
 DEFAULT_PASSES = {Unit.TOKENS: 4, Unit.SAMPLES: 30}
 """Where neither tokens nor time were asked for, a run goes over its data at most so often. Text repeated up to 4 times
 trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); images and tables are repeated more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One invocation working on a study."""
-
-    opened: Opened
-    make_engine: EngineFactory
-    view: View
-    retry_failed: bool = False
-    after_run: Callable[[], None] = lambda: None
-
-    @property
-    def device(self) -> DeviceSettings:
-        """Device settings of a measurement that runs alone; training runs change the threads."""
-        asked = self.opened.experiment.device
-        return DeviceSettings(
-            name=self.opened.subject.device,
-            precision=asked.precision,
-            compile=asked.compile,
-            threads=asked.threads or usable_cores(),
-            memory_limit=asked.memory_limit,
-        )
-
-    def optimizer(self, global_batch_size: int) -> OptimizerSettings:
-        experiment = self.opened.experiment
-        ratio = global_batch_size / experiment.reference_batch_size
-        return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
-
-
-def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:
-    """Records of measurements that must have the device to themselves: a fresh process each, one after the other."""
-    with opened_engine(session, workers=1) as engine:
-        return run_specs(session, specs, engine, exclusive=True)
-
-
-@contextmanager
-def opened_engine(session: Session, workers: int) -> Iterator[Engine]:
-    """An engine that is closed whatever happens; its worker processes start when there is work for them."""
-    engine = session.make_engine(session.opened.store.path, workers)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclusive: bool = False) -> list[Record]:
-    """Records of these specs, in their order: those on disk as they are, the others executed now."""
-    store = session.opened.store
-    found = {run_id(spec): _finished(session, run_id(spec)) for spec in specs}
-    missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
-    if missing:
-        _require_unchanged_code(session)
-        with store.exclusive() if exclusive else nullcontext():
-            for spec in missing.values():
-                engine.submit(spec, exclusive=exclusive)
-            while missing:
-                for event in engine.wait(1.0):
-                    session.view.show(event)
-                    if isinstance(event, Finished):
-                        found[event.record.run_id] = event.record
-                        del missing[event.record.run_id]
-                        session.after_run()
-    return [record for spec in specs if (record := found[run_id(spec)]) is not None]
-
-
-def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk; where failed runs are to be retried, a failed one is dropped first."""
-    record = session.opened.store.record(identity)
-    if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
-        session.opened.store.forget(identity)
-        return None
-    return record
-
-
-def _require_unchanged_code(session: Session) -> None:
-    changed = changed_code(session.opened.store, session.opened.subject)
-    if changed:
-        raise StudyChanged(
-            f"Edited while the study ran: {', '.join(sorted(changed))}. Finished runs are kept; undo the edit and run "
-            "the same command again, or start a new study with --out."
-        )
 
 
 def check_stage(session: Session) -> CheckResult | Record:
@@ -191,10 +107,6 @@ def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = Fal
         },
     )
     return Capacity(decided["max_micro_batch_size"], decided["smallest_failed"], max(peaks, default=0) or None)
-
-
-class StageFailed(Exception):
-    """A stage cannot give what the next one needs; the text says why."""
 
 
 def _process_bytes(record: Record) -> int:

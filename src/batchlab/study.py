@@ -25,9 +25,9 @@ from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
 from batchlab.search.budget import token_budget_of
 from batchlab.search.grid import default_learning_rates
+from batchlab.session import Session
 from batchlab.stages import (
     Capacity,
-    Session,
     StageFailed,
     budget_stage,
     capacity_stage,

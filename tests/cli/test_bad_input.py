@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import parse_duration, run
+from batchlab.cli import run
 from batchlab.errors import InputError
+from batchlab.options import parse_duration
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> str:
