@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,17 @@ def test_a_study_without_torch_says_what_to_install(tmp_path: object) -> None:
         + "except InputError as error:\n    print(error)\n"
     )
     assert "pip install 'batchlab[torch]'" in done.stdout, done.stderr
+
+
+def test_a_simulated_study_and_its_documents_need_no_torch(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    commands = [
+        ["study", "simulated", "--out", str(folder), "--token-budget", "3200", "--seeds", "2"],
+        ["report", str(folder)],
+        ["status", str(folder)],
+        ["plan", str(folder), "--devices", "2"],
+    ]
+    for command in commands:
+        done = python(BLOCK_TORCH + f"from batchlab.cli import run; raise SystemExit(run({command!r}))")
+        assert done.returncode == 0, (command, done.stderr)
+    assert (folder / "report.html").exists()

@@ -294,7 +294,9 @@ def _outcome(record: Record | None) -> TrialOutcome:
 def describe_capacity(session: Session, capacity: Capacity) -> str:
     """The stage's result as a line."""
     decided = session.opened.store.decisions().get("micro_batch", {})
-    limit = f" within {format_bytes(decided['limit_bytes'])}" if decided.get("limit_bytes") else ""
+    limit = (
+        f" within {format_bytes(decided['limit_bytes'])} ({decided['limit_is']})" if decided.get("limit_bytes") else ""
+    )
     if capacity.max_micro_batch_size is None:
         return f"   nothing fits{limit}"
     tail = f"; {capacity.smallest_failed} does not" if capacity.smallest_failed else ", all that the sweep needs"

@@ -84,7 +84,8 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
         return
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     trainable.init(0)
-    batch = stream.batch(0, WARMUP_BATCH)
+    # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
+    batch = stream.batch(0, _micro_batch_size(spec) if spec.device.compile else WARMUP_BATCH)
     for _ in range(2):
         trainable.accumulate(batch, 1.0 / trainable.count(batch))
         trainable.apply(LEARNING_RATE)
@@ -95,6 +96,10 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     loaded.framework.start(spec.device, seed=0)
     _process.baseline_bytes = loaded.framework.bound_memory(spec.device)
     _process.bounded = True
+
+
+def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
+    return spec.micro_batch_size if isinstance(spec, CapacitySpec) else spec.layout.micro_batch_size
 
 
 def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
