@@ -45,8 +45,11 @@ test: setup-dev browser check
 chaos: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m chaos -s
 
+# Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
 bench: setup-dev
 	$(BIN)/python benchmarks/loop_overhead/run.py
+	$(BIN)/python benchmarks/scaling_step_law/run.py
+	$(BIN)/python benchmarks/critical_batch/run.py
 
 format: setup-dev
 	$(BIN)/ruff format src tests examples benchmarks

@@ -22,6 +22,10 @@ LEARNING_RATE = 1e-6
 """Small enough that no weights leave the range in which arithmetic runs at its normal speed."""
 
 
+TIME_LIMIT = 60.0
+"""Seconds of the device's clock after which no further block is begun: on a busy machine a block can take minutes."""
+
+
 class OtherLoad:
     """How much of the processor went to other programs since this was made.
 
@@ -70,6 +74,8 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         if context.stop_requested():
             raise Interrupted
         started = trainable.synchronize()
+        if block and started - warm > TIME_LIMIT:
+            break
         for _ in range(steps_per_block):
             one_step(trainable, stream, layout, step, LEARNING_RATE)
             step += 1
