@@ -115,6 +115,10 @@ DEFAULT_TIME_BUDGET = 15 * 60.0
 class SweepConfig(Frozen):
     """The learning-rate axis and how noise is measured."""
 
+    search: Literal["grid", "adaptive"] = Field(
+        default="grid",
+        description="grid: every size at every LR; adaptive: each run where the ones before promise most",
+    )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
         default=None, description="default: by optimizer family"
     )

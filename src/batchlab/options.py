@@ -26,6 +26,8 @@ class Options:
         Any setting by its dotted name, e.g. --set data.path=corpus.txt (see `batchlab settings`).
     batch_sizes
         Global batch sizes: 8,16,32 or 4:64 (doubling).
+    search
+        grid, or adaptive: fewer runs, each where the ones before promise most.
     learning_rates
         1e-4,3e-4,1e-3 or 1e-4:3e-3 or 1e-4:3e-3:5.
     seeds
@@ -55,6 +57,7 @@ class Options:
     out: Path | None = None
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = ()
     batch_sizes: str | None = None
+    search: str | None = None
     learning_rates: str | None = None
     seeds: int | None = None
     token_budget: str | None = None
@@ -83,6 +86,7 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
         set_dotted(values, name.strip(), _toml_value(text))
     flags: dict[str, Any] = {
         "batch.global_batch_sizes": parse_sizes(options.batch_sizes) if options.batch_sizes else None,
+        "sweep.search": options.search,
         "sweep.learning_rates": parse_learning_rates(options.learning_rates) if options.learning_rates else None,
         "sweep.seeds": options.seeds,
         "budget.token_budget": _count(options.token_budget) if options.token_budget else None,

@@ -16,6 +16,7 @@ from batchlab.batch import BatchLayout, Unit, format_bytes, lay_out
 from batchlab.engines.pool import visible_cuda_devices
 from batchlab.record import CapacityResult, CheckResult, Outcome, Record, ThroughputResult, TrainResult
 from batchlab.resources import Concurrency, plan_concurrency, usable_cores
+from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget, steps_to_judge
 from batchlab.search.capacity import CapacitySearch
 from batchlab.search.grid import GridSearch, Trial, TrialOutcome, default_learning_rates
@@ -224,14 +225,7 @@ def sweep_stage(
 ) -> None:
     """Batch × learning rate at a constant token budget, coarse first, then edges, then seeds."""
     experiment = session.opened.experiment
-    search = GridSearch(
-        experiment.batch.global_batch_sizes,
-        learning_rates_of(session),
-        max_extensions=experiment.sweep.max_extensions,
-        seeds=experiment.sweep.seeds,
-        first_seed=experiment.sweep.first_seed,
-        max_runs=experiment.budget.max_runs,
-    )
+    search = _search(session, budget, concurrency)
     tried_hopeless: set[int] = set()
     with opened_engine(session, concurrency.workers) as engine:
         while trials := search.ask():
@@ -240,6 +234,31 @@ def sweep_stage(
             session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+    if isinstance(search, AdaptiveSearch):
+        session.view.say(f"   {search.stopped}")
+
+
+def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
+    """What decides which cells to train; an adaptive one never takes more runs than the grid would."""
+    experiment = session.opened.experiment
+    sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
+    if sweep.search == "adaptive":
+        return AdaptiveSearch(
+            sizes,
+            rates,
+            round_size=concurrency.workers,
+            max_runs=experiment.budget.max_runs or budget.runs_planned,
+            seeds=sweep.seeds,
+            first_seed=sweep.first_seed,
+        )
+    return GridSearch(
+        sizes,
+        rates,
+        max_extensions=sweep.max_extensions,
+        seeds=sweep.seeds,
+        first_seed=sweep.first_seed,
+        max_runs=experiment.budget.max_runs,
+    )
 
 
 def _worth_running(trial: Trial, layouts: dict[int, BatchLayout], capacity: Capacity, tried_hopeless: set[int]) -> bool:
@@ -284,11 +303,12 @@ def train_spec(
 
 
 def _outcome(record: Record | None) -> TrialOutcome:
-    """A trial that was not run because its size is known not to fit counts as one that failed."""
-    result = record.result if record else None
-    if record is None or record.outcome is not Outcome.COMPLETED or not isinstance(result, TrainResult):
-        return TrialOutcome(loss=None, judged=True)
-    return TrialOutcome(loss=result.final_val_loss, judged=not result.starved)
+    """A trial that was not run, because its size is known not to fit, counts as out of memory."""
+    if record is None:
+        return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
+    if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
+        return TrialOutcome(loss=None, why=record.outcome)
+    return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)
 
 
 def describe_capacity(session: Session, capacity: Capacity) -> str:

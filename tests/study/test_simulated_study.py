@@ -189,3 +189,19 @@ def test_without_any_budget_a_run_goes_over_its_data_a_bounded_number_of_times(t
     result = study(tmp_path / "s", **small)
     assert result.findings.token_budget == 30 * 256
     assert max(run.epochs for run in result.findings.runs) == pytest.approx(30)
+
+
+def test_an_adaptive_sweep_reaches_the_grids_best_cell_with_fewer_runs(finished: StudyResult, tmp_path: Path) -> None:
+    result = study(tmp_path / "s", sweep={"search": "adaptive"})
+    assert result.answered
+    grid, adaptive = finished.findings, result.findings
+    assert grid.surface is not None
+    assert adaptive.surface is not None
+    assert grid.surface.best is not None
+    assert adaptive.surface.best is not None
+    assert grid.surface.best.loss is not None
+    assert adaptive.surface.best.loss is not None
+    assert len(adaptive.runs) < len(grid.runs)
+    assert adaptive.surface.best.loss.value <= grid.surface.best.loss.value * 1.02
+    again = study(result.folder, sweep={"search": "adaptive"})
+    assert len(again.findings.runs) == len(adaptive.runs)

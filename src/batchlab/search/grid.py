@@ -9,10 +9,11 @@ depends on which of them finished first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from batchlab.errors import InputError
+from batchlab.record import Outcome
 
 NO_RATIO = 1.0
 
@@ -28,10 +29,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: starved."""
+    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: starved.
+
+    `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
+    about the batch size.
+    """
 
     loss: float | None
     judged: bool = True
+    why: Outcome | None = None
 
 
 class GridSearch:
@@ -137,27 +143,34 @@ class GridSearch:
         return float(f"{end * self.ratio ** (count if upwards else -count):.3g}")
 
     def _seed_round(self) -> list[Trial]:
-        bests = self._best_by_size()
-        if not bests or self.seeds < 2:
-            return []
-        size = min(bests, key=lambda s: (bests[s][0], s))
-        ordered = sorted(bests)
-        place = ordered.index(size)
-        neighbours = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
-        chosen = [size] + ([min(neighbours, key=lambda s: (bests[s][0], s))] if neighbours else [])
-        more = range(self.first_seed + 1, self.first_seed + self.seeds)
-        return [Trial(s, bests[s][1], seed) for s in chosen for seed in more]
+        return more_seeds(self._best_by_size(), self.first_seed, self.seeds)
 
     def _best_by_size(self) -> dict[int, tuple[float, float]]:
-        """Size → (loss, learning rate) of its best cell at the first seed; starved sizes only when all are."""
-        bests: dict[int, tuple[float, float]] = {}
-        for trial, outcome in self._outcomes.items():
-            if trial.seed == self.first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
-                cell = (outcome.loss, trial.learning_rate)
-                bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
-        starved = {trial.global_batch_size for trial, outcome in self._outcomes.items() if not outcome.judged}
-        unstarved = {size: cell for size, cell in bests.items() if size not in starved}
-        return unstarved or bests
+        return best_by_size(self._outcomes, self.first_seed)
+
+
+def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
+    """Size → (loss, learning rate) of its best cell at the first seed; starved sizes only when all are."""
+    bests: dict[int, tuple[float, float]] = {}
+    for trial, outcome in outcomes.items():
+        if trial.seed == first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
+            cell = (outcome.loss, trial.learning_rate)
+            bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
+    starved = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
+    unstarved = {size: cell for size, cell in bests.items() if size not in starved}
+    return unstarved or bests
+
+
+def more_seeds(bests: Mapping[int, tuple[float, float]], first_seed: int, seeds: int) -> list[Trial]:
+    """The last round of a search: further seeds at the best cell and at the best cell of its better neighbour."""
+    if not bests or seeds < 2:
+        return []
+    size = min(bests, key=lambda s: (bests[s][0], s))
+    ordered = sorted(bests)
+    place = ordered.index(size)
+    neighbours = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
+    chosen = [size] + ([min(neighbours, key=lambda s: (bests[s][0], s))] if neighbours else [])
+    return [Trial(s, bests[s][1], seed) for s in chosen for seed in range(first_seed + 1, first_seed + seeds)]
 
 
 def grid_ratio(learning_rates: Sequence[float]) -> float:

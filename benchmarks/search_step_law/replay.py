@@ -1,0 +1,107 @@
+"""The published Step Law runs as a table that answers a search: one loss per (batch size, half octave of LR)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchlab.record import Outcome
+from batchlab.search.grid import Trial, TrialOutcome
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "steplaw" / "dense_lr_bs_loss.csv"
+SEQUENCE_LENGTH = 2048
+DIVERGED = 4.0  # nats, at best losses of 2.2 to 2.6
+SHORT = 2000  # steps; with the warm-up believed to be 2,000 steps, such a run never reached its learning rate
+
+Cell = tuple[int, int]  # batch size in sequences, log2 of the learning rate in half octaves
+
+
+@dataclass(frozen=True)
+class Task:
+    """One (parameters, tokens) group of the table. `filled`: what cells outside answer, where they answer at all."""
+
+    parameters: float
+    tokens: float
+    losses: dict[Cell, float]
+    short: frozenset[Cell]
+    padded: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.parameters / 1e6:.0f}M/{self.tokens / 1e9:.0f}B"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({size for size, _ in self.losses}))
+
+    @property
+    def rates(self) -> tuple[int, int]:
+        """Lowest and highest half octave of the table."""
+        halves = [half for _, half in self.losses]
+        return min(halves), max(halves)
+
+    @property
+    def lowest(self) -> float:
+        return min(self.losses.values())
+
+    def answer(self, cell: Cell) -> TrialOutcome:
+        loss = self.losses.get(cell)
+        if loss is None and self.padded:
+            loss = self._padding(cell)
+        if loss is None:
+            return TrialOutcome(None, why=Outcome.FAILED)
+        return TrialOutcome(None, why=Outcome.DIVERGED) if loss > DIVERGED else TrialOutcome(loss)
+
+    def regret(self, cell: Cell) -> float:
+        """Loss over the lowest of the table − 1, in percent; infinite for a cell without a loss."""
+        loss = self.answer(cell).loss
+        return math.inf if loss is None else 100 * (loss / self.lowest - 1)
+
+    def deepseek(self) -> tuple[float, float]:
+        """(batch size in sequences, learning rate) by DeepSeek 2024, arXiv:2401.02954, with C = 6·N·D."""
+        compute = 6 * self.parameters * self.tokens
+        return 0.2920 * compute**0.3271 / SEQUENCE_LENGTH, 0.3118 * compute**-0.1250
+
+    def _padding(self, cell: Cell) -> float | None:
+        """Above the table a run diverges. Below it crawls: each octave lower adds what the lowest octave of that size
+        adds, at least 0.5 %. A hole inside the table stays one."""
+        size, half = cell
+        known = sorted(h for s, h in self.losses if s == size)
+        if half > known[-1]:
+            return math.inf
+        if half < known[0]:
+            bottom, above = self.losses[size, known[0]], self.losses.get((size, known[0] + 2), 0.0)
+            per_octave = max(0.005, bottom / above - 1 if above else 0.0)
+            return bottom * (1 + per_octave) ** ((known[0] - half) / 2)
+        return None
+
+
+def load(path: Path = DATA) -> list[Task]:
+    """Tasks by parameters, then tokens."""
+    losses: dict[tuple[float, float], dict[Cell, float]] = {}
+    short: dict[tuple[float, float], set[Cell]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            group = float(row["N"]), float(row["D"])
+            cell = int(row["bs"]), round(2 * math.log2(float(row["lr"])))
+            losses.setdefault(group, {})[cell] = float(row["smooth loss"])
+            if int(row["ti"]) < SHORT:
+                short.setdefault(group, set()).add(cell)
+    return [Task(*group, losses[group], frozenset(short.get(group, ()))) for group in sorted(losses)]
+
+
+def cell_of(trial: Trial) -> Cell:
+    """The table's cell nearest to a trial."""
+    return trial.global_batch_size, round(2 * math.log2(trial.learning_rate))
+
+
+def best_so_far(task: Task, cells: Iterator[Cell] | list[Cell], runs: int) -> list[float]:
+    """Regret of the best cell among the first 1 … `runs`; 100 while none has a loss (worse than any in the table)."""
+    regrets, lowest = [], 100.0
+    for cell in cells:
+        lowest = min(lowest, task.regret(cell))
+        regrets.append(lowest)
+    return (regrets + [lowest] * runs)[:runs]
