@@ -1,16 +1,16 @@
-"""Sentences about what happens during training: warm-up, the gap to the training loss, clipping, repeated data."""
+"""Sentences about what happens during training: warm-up, the gap to the training loss, repeated data."""
 
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.record import Outcome
-from batchlab.report.curve_figures import clipped_shares, first_runs
+from batchlab.report.curve_figures import first_runs
 from batchlab.report.words import Words, count, plural, signed
 
 
 def training_dynamics(findings: Findings) -> tuple[str, ...]:
     """One computed sentence each, with its n; empty before the first finished run."""
-    made = (_warmup(findings), _gap(findings), _clipping(findings), _repeats(findings), _resumed(findings))
+    made = (_warmup(findings), _gap(findings), _repeats(findings), _resumed(findings))
     return tuple(sentence for sentence in made if sentence)
 
 
@@ -56,14 +56,6 @@ def _gap(findings: Findings) -> str:
         f"Validation minus training loss lies between {signed(low[1])} (batch {low[0]:,}) and {signed(high[1])} "
         f"(batch {high[0]:,}), each size at its best learning rate (n = {total}). {caution}."
     )
-
-
-def _clipping(findings: Findings) -> str:
-    clip = findings.experiment.optimizer.grad_clip
-    known = [run for _, run in first_runs(findings) if run.clipped_fraction is not None]
-    if not clip or not known:
-        return ""
-    return f"Clipping to norm {clip:g} cut {clipped_shares(findings)} (n = {plural(len(known), 'run')})."
 
 
 def _repeats(findings: Findings) -> str:
