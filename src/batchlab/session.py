@@ -38,6 +38,7 @@ class Session:
         )
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:
+        """The optimizer at this size, relative to the size its settings are meant for."""
         experiment = self.opened.experiment
         ratio = global_batch_size / experiment.reference_batch_size
         return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)

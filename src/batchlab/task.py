@@ -25,8 +25,6 @@ class Task:
     sequence_length: int | None = None
     unit: Unit = Unit.TOKENS
     count: Callable[..., float] | None = None
-    metric: Callable[..., Any] | None = None
-    higher_is_better: bool = False
     reduction: Literal["mean", "sum"] = "mean"
     separable: bool | None = None
     framework: str = "torch"
@@ -43,8 +41,6 @@ def task(
     sequence_length: int | None = None,
     unit: str | None = None,
     count: Callable[..., float] | None = None,
-    metric: Callable[..., Any] | None = None,
-    higher_is_better: bool = False,
     reduction: str = "mean",
     separable: bool | None = None,
 ) -> Task:
@@ -58,7 +54,6 @@ def task(
     sequence_length: tokens per sample, for token data; leave out for samples.
     unit: "tokens" or "samples"; default: tokens where there is a sequence_length.
     count: `count(x, y)` → targets the loss averages over, where that is not every element of y.
-    metric: `metric(model, x, y)` → a number per batch to report beside the loss.
     reduction: "sum" where the loss is a plain sum rather than a mean.
     separable: False where samples of a batch influence each other; default: found out by `batchlab check`.
     """
@@ -68,7 +63,7 @@ def task(
                 f"batchlab.task({name}=…) was given {type(function).__name__}; give a function"
                 + (", e.g. model=lambda: MyModel(), so that every run starts afresh." if name == "model" else ".")
             )
-    for name, optional in (("optimizer", optimizer), ("count", count), ("metric", metric)):
+    for name, optional in (("optimizer", optimizer), ("count", count)):
         if optional is not None and not callable(optional):
             raise InputError(f"batchlab.task({name}=…) was given {type(optional).__name__}; give a function.")
     if unit is not None and unit not in set(Unit):
@@ -87,8 +82,6 @@ def task(
         sequence_length=sequence_length,
         unit=chosen,
         count=count,
-        metric=metric,
-        higher_is_better=higher_is_better,
         reduction="sum" if reduction == "sum" else "mean",
         separable=separable,
     )
