@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -40,6 +41,5 @@ def test_tokens_where_there_is_a_sequence_length_else_samples() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=".") as refusal:
+    with pytest.raises(InputError, match=re.escape(said)):
         batchlab.task(**{**SOUND, **wrong})
-    assert said in str(refusal.value)
