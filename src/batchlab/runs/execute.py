@@ -10,7 +10,10 @@ import gc
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from batchlab.data.stream import SampleStream
+from batchlab.errors import InputError
 from batchlab.protocols import Ended, RunContext
 from batchlab.record import Environment, InspectResult, Outcome
 from batchlab.runs.capacity import probe
@@ -73,8 +76,23 @@ def environment(spec: Spec, cache_dir: Path) -> Environment:
 def _load(workload: Workload, cache_dir: Path) -> Loaded:
     key = workload.model_dump_json()
     if key not in _process.loaded:
-        _process.loaded[key] = load(workload, cache_dir)
+        loaded = load(workload, cache_dir)
+        _require_same_data(workload, loaded)
+        _process.loaded[key] = loaded
     return _process.loaded[key]
+
+
+def _require_same_data(workload: Workload, loaded: Loaded) -> None:
+    """Every worker loads the task afresh: data drawn without a seed would differ in each, and no two runs be paired.
+
+    Files are not read through again here; the study compares their size and time when it is continued.
+    """
+    from_files = all(isinstance(data, str | Path | np.memmap) for data in (loaded.task.train, loaded.task.valid))
+    if workload.data_digest and not from_files and loaded.data_digest != workload.data_digest:
+        raise InputError(
+            f"{workload.task} gives other data each time it is loaded, so runs would not see the same samples; "
+            "fix the seed it is drawn or split with, or save it to a file once."
+        )
 
 
 def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> None:

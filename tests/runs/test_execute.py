@@ -1,0 +1,56 @@
+"""Preparing a worker process for a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchlab.errors import InputError
+from batchlab.experiment import TaskReference
+from batchlab.record import Outcome
+from batchlab.runs.execute import execute
+from batchlab.spec import CheckSpec, InspectSpec, Workload
+
+TASK = """
+import numpy as np, torch, batchlab
+x = np.random.default_rng(SEED).normal(size=(64, 4)).astype(np.float32)
+task = batchlab.task(
+    model=lambda: torch.nn.Linear(4, 1),
+    loss=lambda model, x, y: (model(x) - y).square().mean(),
+    train=(x[:40], x[:40, :1]),
+    valid=(x[40:], x[40:, :1]),
+)
+"""
+
+
+class Nothing:
+    """A RunContext that only has a folder."""
+
+    repaired_lines = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.cache_dir = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def workload(path: Path, digest: str = "") -> Workload:
+    return Workload(task=TaskReference(kind="file", target=str(path)), unit="samples", data_digest=digest)
+
+
+@pytest.mark.parametrize(("seed", "refused"), [("0", False), ("", True)])
+def test_data_that_differs_each_time_it_is_loaded_is_refused(tmp_path: Path, seed: str, refused: bool) -> None:
+    path = tmp_path / f"drawn_{'anew' if refused else 'once'}.py"
+    path.write_text(TASK.replace("SEED", seed))
+    inspected = execute(InspectSpec(workload=workload(path)), Nothing(tmp_path)).result
+    assert inspected is not None
+    assert inspected.kind == "inspect"
+    later = CheckSpec(workload=workload(path, inspected.data_digest))
+    if refused:
+        with pytest.raises(InputError, match="other data each time"):
+            execute(later, Nothing(tmp_path))
+    else:
+        assert execute(later, Nothing(tmp_path)).outcome is Outcome.COMPLETED
