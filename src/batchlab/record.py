@@ -6,7 +6,7 @@ Running out of memory, diverging, crashing or being killed are outcomes here, ne
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -154,8 +154,3 @@ class MetricRow(Frozen):
     tokens_per_second: float | None = None
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
-
-
-def row_values(row: MetricRow) -> dict[str, Any]:
-    """The row without its empty columns, ready for one JSON line."""
-    return row.model_dump(exclude_none=True)

@@ -75,7 +75,9 @@ def capacity_stage(session: Session, *, separable: bool, beyond_need: bool = Fal
     search = CapacitySearch(needed=max(needed, smallest), smallest=min(smallest, needed), prove=beyond_need)
     device = session.device
     if beyond_need and device.memory_limit is None and device.name == "cpu":
-        device = device.model_copy(update={"memory_limit": int(0.8 * psutil.virtual_memory().available)})
+        # Decided once: what is free changes all the time, and another limit would be another probe.
+        limit = store.decide("capacity_limit", int(0.8 * psutil.virtual_memory().available))
+        device = device.model_copy(update={"memory_limit": limit})
     peaks: list[int] = []
     while asked := search.ask():
         specs = [
@@ -311,13 +313,16 @@ def _outcome(record: Record | None) -> TrialOutcome:
     return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)
 
 
-def describe_capacity(session: Session, capacity: Capacity) -> str:
+def describe_capacity(session: Session, capacity: Capacity, *, beyond_need: bool = False) -> str:
     """The stage's result as a line."""
-    decided = session.opened.store.decisions().get("micro_batch", {})
+    decided = session.opened.store.decisions().get("capacity" if beyond_need else "micro_batch", {})
     limit = (
         f" within {format_bytes(decided['limit_bytes'])} ({decided['limit_is']})" if decided.get("limit_bytes") else ""
     )
     if capacity.max_micro_batch_size is None:
         return f"   nothing fits{limit}"
-    tail = f"; {capacity.smallest_failed} does not" if capacity.smallest_failed else ", all that the sweep needs"
+    if capacity.smallest_failed is not None:
+        tail = f"; {capacity.smallest_failed} does not"
+    else:
+        tail = "; nothing larger was tried" if beyond_need else ", all that the sweep needs"
     return f"   micro-batch {capacity.max_micro_batch_size} fits{limit}{tail}"

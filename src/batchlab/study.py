@@ -136,7 +136,8 @@ def _stages(session: Session, until: Stage) -> None:
     capacity = capacity_stage(session, separable=checked.separable)
     view.say(describe_capacity(session, capacity))
     if until == "capacity":
-        capacity_stage(session, separable=checked.separable, beyond_need=True)
+        largest = capacity_stage(session, separable=checked.separable, beyond_need=True)
+        view.say(describe_capacity(session, largest, beyond_need=True))
         return
     layouts = {
         size: layout_for(session, size, capacity, separable=checked.separable)

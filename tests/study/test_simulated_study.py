@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batchlab.batch import lay_out
+from batchlab.cli import run
 from batchlab.engines.inline import InlineEngine
 from batchlab.errors import InputError, StudyChanged
 from batchlab.progress import SilentView
@@ -205,3 +206,13 @@ def test_an_adaptive_sweep_reaches_the_grids_best_cell_with_fewer_runs(finished:
     assert adaptive.surface.best.loss.value <= grid.surface.best.loss.value * 1.02
     again = study(result.folder, sweep={"search": "adaptive"})
     assert len(again.findings.runs) == len(adaptive.runs)
+
+
+def test_the_capacity_command_says_the_largest_that_fits_and_one_more_that_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    largest = simulation({}).machine.max_micro_batch_size()
+    assert run(["capacity", "simulated", "--out", str(tmp_path / "s")]) == 0
+    assert f"micro-batch {largest} fits; {largest + 1} does not" in capsys.readouterr().out
+    report = (tmp_path / "s" / "report.md").read_text()
+    assert f"{largest:,} (proved: {largest + 1:,} ran out of memory)" in report
