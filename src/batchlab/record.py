@@ -78,6 +78,47 @@ class CheckResult(Frozen):
         return all(item.status != "fail" for item in self.items)
 
 
+class PhasePeak(Frozen):
+    """The largest moment of one phase of a step, in bytes of live storage, by what holds them."""
+
+    phase: Literal["forward", "backward", "optimizer", "evaluation"]
+    parameter_bytes: int = Field(description="parameters and buffers")
+    gradient_bytes: int
+    optimizer_bytes: int = Field(description="optimizer state")
+    activation_bytes: int = Field(description="kept from the forward for the backward pass, the batch itself included")
+    temporary_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return (
+            self.parameter_bytes
+            + self.gradient_bytes
+            + self.optimizer_bytes
+            + self.activation_bytes
+            + self.temporary_bytes
+        )
+
+
+class TracePoint(Frozen):
+    """What one micro-batch size needs, without what kernels allocate inside themselves."""
+
+    micro_batch_size: int
+    phases: tuple[PhasePeak, ...]
+    reserved_bytes: int | None = Field(
+        default=None, description="the CUDA caching allocator replayed over the same steps"
+    )
+
+    @property
+    def peak(self) -> PhasePeak:
+        return max(self.phases, key=lambda phase: phase.total_bytes)
+
+
+class TraceResult(Frozen):
+    kind: Literal["trace"] = "trace"
+    points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
+    untraceable: str = Field(default="", description="why the model cannot be traced, one sentence; empty: it can")
+
+
 class CapacityResult(Frozen):
     kind: Literal["capacity"] = "capacity"
     micro_batch_size: int
@@ -120,7 +161,8 @@ class TrainResult(Frozen):
 
 
 Result = Annotated[
-    InspectResult | CheckResult | CapacityResult | ThroughputResult | TrainResult, Field(discriminator="kind")
+    InspectResult | CheckResult | CapacityResult | ThroughputResult | TrainResult,
+    Field(discriminator="kind"),
 ]
 
 

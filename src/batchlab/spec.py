@@ -28,6 +28,11 @@ class Workload(Frozen):
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 
 
+Saving = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
+"""checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
+linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
+
+
 class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they are part of the spec."""
 
@@ -36,6 +41,7 @@ class DeviceSettings(Frozen):
     compile: bool = False
     threads: PositiveInt = 1
     memory_limit: PositiveInt | None = Field(default=None, description="bytes above the warmed-up baseline")
+    savings: tuple[Saving, ...] = Field(default=(), description="what is done to need less memory, besides precision")
 
 
 class OptimizerSettings(Frozen):
@@ -72,6 +78,18 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2 keeps gradients alive through a second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class TraceSpec(Frozen):
+    """Follow the memory of whole steps at several micro-batch sizes without the device and without real tensors."""
+
+    kind: Literal["trace"] = "trace"
+    workload: Workload
+    micro_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    grad_accum_steps: PositiveInt = 2
+    evaluation_batch_size: PositiveInt | None = Field(default=None, description="None: evaluate at each traced size")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 

@@ -26,19 +26,12 @@ from batchlab.runs.check import check_lines
 from batchlab.search.budget import token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.session import Session
-from batchlab.stages import (
-    Capacity,
-    StageFailed,
-    budget_stage,
-    capacity_stage,
-    check_stage,
-    concurrency_stage,
-    describe_capacity,
-    hopeless,
-    layout_for,
-    sweep_stage,
-    throughput_stage,
-)
+from batchlab.stages.budget import budget_stage, concurrency_stage
+from batchlab.stages.capacity import Capacity, capacity_stage, describe_capacity
+from batchlab.stages.check import check_stage
+from batchlab.stages.failure import StageFailed
+from batchlab.stages.sweep import sweep_stage
+from batchlab.stages.throughput import hopeless, layout_for, throughput_stage
 from batchlab.store import Store
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]

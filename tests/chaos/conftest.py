@@ -18,8 +18,9 @@ import pytest
 STUDY = """
 import sys
 import batchlab.cli as cli
+import batchlab.commands.running as running
 from batchlab.engines.local import LocalEngine
-cli.engine_factory = lambda values: lambda folder, workers: LocalEngine(folder, workers)
+running.engine_factory = lambda values: lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])
 """
 

@@ -1,0 +1,58 @@
+"""report, plan, status: what a study on disk says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+
+def report(folder: Path, /) -> int:
+    """Write a study's report.html, report.md, tables and plan again from its records."""
+    from batchlab.store import Store
+    from batchlab.study import write_documents
+
+    opened = Store.open(folder)
+    findings = write_documents(opened, partial=not opened.decisions().get("complete", False))
+    print(folder / "report.html")
+    return 0 if findings.recommended else 1
+
+
+def plan(
+    folder: Path,
+    /,
+    *,
+    devices: int = 1,
+    batch_size: int | None = None,
+    format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
+) -> int:
+    """The training plan of a study, for a number of devices, in the spelling of a trainer.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    devices
+        Data-parallel devices; the global batch stays as it is, its layout is solved anew.
+    batch_size
+        Another global batch size of the study than the recommended one.
+    format
+        Whose names to print.
+    """
+    from batchlab.plan import format_plan, make_plan
+    from batchlab.store import Store
+    from batchlab.study import read_findings
+
+    findings = read_findings(Store.open(folder), partial=False)
+    print(format_plan(make_plan(findings, devices=devices, global_batch_size=batch_size), format))
+    return 0
+
+
+def status(folder: Path, /) -> int:
+    """How far a study is: finished, failed and unfinished runs."""
+    from batchlab.progress import status_lines
+    from batchlab.store import Store
+
+    store = Store.open(folder)
+    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions()):
+        print(line)
+    return 0

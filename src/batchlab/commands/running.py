@@ -1,0 +1,80 @@
+"""What every command over a WHAT does: open its study, run it up to a stage, print."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from cyclopts import Parameter
+
+from batchlab.options import Options, experiment_values
+
+if TYPE_CHECKING:
+    from batchlab.opening import EngineFactory
+    from batchlab.study import Stage, StudyResult
+
+What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
+
+DEFAULTS = Options()
+
+
+def run_to(what: str, options: Options, until: Stage) -> int:
+    from batchlab.progress import open_view
+    from batchlab.study import run_study
+
+    values = experiment_values(what, options)
+    folder = options.out or Path("studies") / str(values["name"])
+    view = open_view(options.json)
+    view.say(f"study {folder}")
+    stop_on_sigterm()
+    try:
+        result = run_study(
+            values,
+            folder,
+            engine_factory(values),
+            view,
+            until=until,
+            accept_edits=options.accept_edits,
+            retry_failed=options.retry_failed,
+        )
+    finally:
+        view.close()
+    if options.json:
+        print(json.dumps(_as_json(result), indent=2))
+    elif until == "sweep":
+        print()
+        print("\n".join(result.summary))
+    return 0 if result.answered_at(until) else 1
+
+
+def _as_json(result: StudyResult) -> dict[str, Any]:
+    from batchlab.study import plan_or_none
+
+    plan = plan_or_none(result.findings)
+    return {
+        "folder": str(result.folder),
+        "answered": result.answered,
+        "summary": list(result.summary),
+        "plan": plan.model_dump(mode="json") if plan else None,
+    }
+
+
+def engine_factory(values: dict[str, Any]) -> EngineFactory:
+    """The simulated device needs no process of its own; everything else runs in worker processes."""
+    from batchlab.engines.inline import InlineEngine
+    from batchlab.engines.local import LocalEngine
+
+    if values.get("device", {}).get("name") == "simulated":
+        return lambda folder, workers: InlineEngine(folder)
+    return lambda folder, workers: LocalEngine(folder, workers)
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends a study as Ctrl-C does: workers save, the report is written."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

@@ -1,0 +1,104 @@
+"""Batch × learning rate at a constant token budget."""
+
+from __future__ import annotations
+
+from batchlab.batch import BatchLayout
+from batchlab.record import Outcome, Record, TrainResult
+from batchlab.resources import Concurrency
+from batchlab.search.adaptive import AdaptiveSearch
+from batchlab.search.budget import BudgetPlan
+from batchlab.search.grid import GridSearch, Trial, TrialOutcome
+from batchlab.session import Session, opened_engine, run_specs
+from batchlab.spec import TrainSpec
+from batchlab.stages.budget import learning_rates_of
+from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH, Capacity
+from batchlab.stages.throughput import hopeless
+
+
+def sweep_stage(
+    session: Session,
+    layouts: dict[int, BatchLayout],
+    budget: BudgetPlan,
+    concurrency: Concurrency,
+    capacity: Capacity,
+) -> None:
+    """Batch × learning rate at a constant token budget, coarse first, then edges, then seeds."""
+    experiment = session.opened.experiment
+    search = _search(session, budget, concurrency)
+    tried_hopeless: set[int] = set()
+    with opened_engine(session, concurrency.workers) as engine:
+        while trials := search.ask():
+            running = [trial for trial in trials if _worth_running(trial, layouts, capacity, tried_hopeless)]
+            specs = [train_spec(session, trial, layouts, budget, concurrency, capacity) for trial in running]
+            session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
+            records = dict(zip(running, run_specs(session, specs, engine), strict=True))
+            search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+    if isinstance(search, AdaptiveSearch):
+        session.view.say(f"   {search.stopped}")
+
+
+def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
+    """What decides which cells to train; an adaptive one never takes more runs than the grid would."""
+    experiment = session.opened.experiment
+    sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
+    if sweep.search == "adaptive":
+        return AdaptiveSearch(
+            sizes,
+            rates,
+            round_size=concurrency.workers,
+            max_runs=experiment.budget.max_runs or budget.runs_planned,
+            seeds=sweep.seeds,
+            first_seed=sweep.first_seed,
+        )
+    return GridSearch(
+        sizes,
+        rates,
+        max_extensions=sweep.max_extensions,
+        seeds=sweep.seeds,
+        first_seed=sweep.first_seed,
+        max_runs=experiment.budget.max_runs,
+    )
+
+
+def _worth_running(trial: Trial, layouts: dict[int, BatchLayout], capacity: Capacity, tried_hopeless: set[int]) -> bool:
+    """A size at which a probe ran out of memory is run once, so that the record says so, and not at every LR."""
+    size = trial.global_batch_size
+    if not hopeless(layouts[size], capacity):
+        return True
+    first = size not in tried_hopeless
+    tried_hopeless.add(size)
+    return first
+
+
+def train_spec(
+    session: Session,
+    trial: Trial,
+    layouts: dict[int, BatchLayout],
+    budget: BudgetPlan,
+    concurrency: Concurrency,
+    capacity: Capacity,
+) -> TrainSpec:
+    """The training run of one trial."""
+    experiment = session.opened.experiment
+    return TrainSpec(
+        workload=session.opened.workload,
+        layout=layouts[trial.global_batch_size],
+        learning_rate=trial.learning_rate,
+        seed=trial.seed,
+        token_budget=budget.token_budget,
+        schedule=experiment.schedule,
+        optimizer=session.optimizer(trial.global_batch_size),
+        evaluation_interval=budget.evaluation_interval,
+        evaluation_samples=experiment.evaluation.samples,
+        evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
+        device=session.device.model_copy(update={"threads": concurrency.threads}),
+    )
+
+
+def _outcome(record: Record | None) -> TrialOutcome:
+    """A trial that was not run, because its size is known not to fit, counts as out of memory."""
+    if record is None:
+        return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
+    if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
+        return TrialOutcome(loss=None, why=record.outcome)
+    return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)

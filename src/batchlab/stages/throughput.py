@@ -1,0 +1,44 @@
+"""How global batches are cut into what fits, and how fast each is, alone on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from batchlab.batch import BatchLayout, lay_out
+from batchlab.record import ThroughputResult
+from batchlab.session import Session, run_alone
+from batchlab.spec import ThroughputSpec
+from batchlab.stages.capacity import Capacity
+
+
+def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, separable: bool) -> BatchLayout:
+    """How a global batch is cut: unsplit where it fits or may not be split, else in the fewest pieces that fit."""
+    batch = session.opened.experiment.batch
+    ceiling = min(capacity.max_micro_batch_size or 1, batch.micro_batch_size or global_batch_size)
+    if batch.micro_batching == "off" or not separable:
+        ceiling = global_batch_size
+    return lay_out(global_batch_size, ceiling, sequence_length=session.opened.experiment.sequence_length)
+
+
+def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
+    """The layout holds a micro-batch at which a probe already ran out of memory."""
+    return capacity.smallest_failed is not None and layout.micro_batch_size >= capacity.smallest_failed
+
+
+def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[int, ThroughputResult]:
+    """What was measured by global batch size; sizes whose measurement failed are absent."""
+    specs = [
+        ThroughputSpec(
+            workload=session.opened.workload,
+            layout=layout,
+            optimizer=session.optimizer(layout.global_batch_size),
+            device=session.device,
+        )
+        for layout in layouts
+    ]
+    records = run_alone(session, specs)
+    return {
+        layout.global_batch_size: record.result
+        for layout, record in zip(layouts, records, strict=True)
+        if isinstance(record.result, ThroughputResult)
+    }
