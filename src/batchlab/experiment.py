@@ -79,7 +79,10 @@ class AcrossBatch(StrEnum):
 class OptimizerConfig(Frozen):
     """The optimizer as it is at `reference_batch_size`; `across_batch` says what changes at other sizes."""
 
-    name: Literal["adamw", "sgd", "task"] = Field(default="adamw", description="task: the person's own optimizer")
+    name: Literal["adamw", "adam", "sgd", "task"] = Field(
+        default="adamw",
+        description="adam adds the decay to the gradient; sgd has momentum; task: the person's own optimizer",
+    )
     beta1: Beta = 0.9
     beta2: Beta = 0.95
     epsilon: PositiveFloat = 1e-8
@@ -90,6 +93,11 @@ class OptimizerConfig(Frozen):
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
     reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
+
+    @property
+    def is_adam(self) -> bool:
+        """Whether it is built here and has Adam's moments."""
+        return self.name in ("adamw", "adam")
 
 
 class ScheduleConfig(Frozen):
@@ -105,6 +113,7 @@ class BudgetConfig(Frozen):
     """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
 
     token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
+    epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
     time_budget_seconds: PositiveFloat | None = None
     max_runs: PositiveInt | None = Field(default=None, description="training runs the whole sweep may use")
 
@@ -138,6 +147,9 @@ class EvaluationConfig(Frozen):
 
     points: PositiveInt = Field(default=8, description="evaluations per run, the last one at its end")
     samples: PositiveInt = Field(default=256, description="held-out samples, the same for every run")
+    target_loss: PositiveFloat | None = Field(
+        default=None, description="a validation loss to reach; the report says who"
+    )
 
 
 class DeviceConfig(Frozen):

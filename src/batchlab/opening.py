@@ -16,7 +16,7 @@ from batchlab.experiment import Experiment, build_experiment
 from batchlab.protocols import Engine, Finished
 from batchlab.record import InspectResult, Outcome
 from batchlab.search.budget import token_budget_of
-from batchlab.spec import DeviceSettings, InspectSpec, Workload
+from batchlab.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.store import Store
 from batchlab.workload import digest_of, file_states, hash_files
 
@@ -83,6 +83,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult
             model=experiment.model,
             data=experiment.data,
         ),
+        optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
@@ -101,8 +102,11 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult
 
 
 def complete(asked: Experiment, subject: InspectResult) -> Experiment:
-    """The experiment with what only the task itself can say: its unit, its lengths, that it brings an optimizer."""
+    """The experiment with what only the task itself can say: unit, lengths, its own optimizer, tokens of its epochs."""
     changes: dict[str, Any] = {"unit": subject.unit, "sequence_length": subject.sequence_length}
+    if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
+        tokens = round(epochs * subject.train_samples * subject.sequence_length)
+        changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
     if subject.own_optimizer:
         changes["optimizer"] = asked.optimizer.model_copy(update={"name": "task"})
     return asked.model_copy(update=changes)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from batchlab.errors import InputError
+from batchlab.recipes import Variant
 
 
 @Parameter(name="*")
@@ -46,6 +47,10 @@ class Options:
         fp32, tf32 or bf16.
     workers
         Training runs at the same time.
+    low_resource
+        A recipe's own version for a CPU or MPS: about 40M tokens, uncompiled, no TF32.
+    quick_test
+        A recipe's own version for at most five minutes on two cores: the same kind of model, real text.
     accept_edits
         Go on although the task's source was edited since the study began; the report says so.
     retry_failed
@@ -67,6 +72,8 @@ class Options:
     device: str | None = None
     precision: str | None = None
     workers: int | None = None
+    low_resource: Annotated[bool, Parameter(negative=())] = False
+    quick_test: Annotated[bool, Parameter(negative=())] = False
     accept_edits: Annotated[bool, Parameter(negative=())] = False
     retry_failed: Annotated[bool, Parameter(negative=())] = False
     json: Annotated[bool, Parameter(negative=())] = False
@@ -78,7 +85,7 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
     from batchlab.search.grid import parse_learning_rates, parse_sizes
     from batchlab.what import resolve_what
 
-    values = resolve_what(what)
+    values = resolve_what(what, _variant(options))
     for assignment in options.set_:
         name, equals, text = assignment.partition("=")
         if not equals:
@@ -98,11 +105,18 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
         "device.workers": options.workers,
     }
     if options.time_budget and not options.token_budget:
-        values.get("budget", {}).pop("token_budget", None)
+        for given in ("token_budget", "epochs"):
+            values.get("budget", {}).pop(given, None)
     for name, value in flags.items():
         if value is not None:
             set_dotted(values, name, value)
     return values
+
+
+def _variant(options: Options) -> Variant | None:
+    if options.low_resource and options.quick_test:
+        raise InputError("--low-resource and --quick-test are two versions of a recipe; give one of them.")
+    return "low_resource" if options.low_resource else "quick_test" if options.quick_test else None
 
 
 def _toml_value(text: str) -> object:

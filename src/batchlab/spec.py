@@ -56,6 +56,7 @@ class InspectSpec(Frozen):
 
     kind: Literal["inspect"] = "inspect"
     workload: Workload
+    optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 
 

@@ -206,7 +206,8 @@ def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
         f"data: {subject.data_source} ({subject.train_samples:,} samples, {subject.valid_samples:,} held out)",
         f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {len(sizes)} sizes",
         f"sweep: batch {', '.join(map(str, sizes))} × LR {', '.join(f'{rate:.3g}' for rate in rates)} = {cells} runs, "
-        f"{extra} more for seeds, and more where a best is at an edge"
+        f"{extra} more for seeds"
+        + (", and more where a best is at an edge" if experiment.sweep.max_extensions else "")
         + (f", {budget.max_runs} at most" if budget.max_runs else ""),
     ]
     if budget.token_budget is not None:

@@ -9,16 +9,21 @@ from typing import Any
 
 from batchlab.errors import InputError
 from batchlab.experiment import TaskReference
-from batchlab.recipes import RECIPES, recipe
+from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
-def resolve_what(what: str) -> dict[str, Any]:
+def resolve_what(what: str, variant: Variant | None = None) -> dict[str, Any]:
     """Nested experiment values for WHAT: where the task is, and the settings a recipe or study.toml brings.
 
-    Raises InputError when there is no such thing. Imports no person's code.
+    `variant`: a recipe's own smaller version. Raises InputError when there is no such thing. Imports no person's code.
     """
     if what in RECIPES:
-        return _from_recipe(what)
+        return _from_recipe(what, variant)
+    if variant is not None:
+        raise InputError(
+            f"--{dashed(variant)} is a recipe's own smaller version, and {what} is no recipe; "
+            "make it smaller with --token-budget and --batch-sizes."
+        )
     path, _, attribute = what.partition(":")
     if path.endswith(".toml"):
         return _from_toml(Path(path))
@@ -31,9 +36,13 @@ def resolve_what(what: str) -> dict[str, Any]:
     raise AssertionError(what)
 
 
-def _from_recipe(name: str) -> dict[str, Any]:
-    values = copy.deepcopy(dict(recipe(name).experiment))
-    return {"name": name, **values, "task": TaskReference(kind="recipe", target=name).model_dump()}
+def _from_recipe(name: str, variant: Variant | None) -> dict[str, Any]:
+    found = recipe(name)
+    values = copy.deepcopy(dict(found.experiment))
+    if variant is not None:
+        values = merge(values, dict(found.variant(variant)))
+    study = f"{name}-{dashed(variant)}" if variant else name
+    return {"name": study, **values, "task": TaskReference(kind="recipe", target=name).model_dump()}
 
 
 def _from_file(path: Path, attribute: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_optimizers_that_ignore_the_learning_rate_are_refused(make, optimizer, w
 
 
 def test_name_task_without_an_optimizer_is_refused(make):
-    with pytest.raises(InputError, match="adamw or sgd"):
+    with pytest.raises(InputError, match="adamw, adam or sgd"):
         make(name="task").init(0)
 
 

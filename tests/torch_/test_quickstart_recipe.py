@@ -12,7 +12,8 @@ from batchlab.batch import Unit
 from batchlab.errors import InputError
 from batchlab.experiment import DataConfig, TaskReference, build_experiment
 from batchlab.recipes import recipe
-from batchlab.recipes.quickstart import MODEL, model_settings
+from batchlab.recipes.model_settings import model_settings, require_heads
+from batchlab.recipes.quickstart import MODEL
 from batchlab.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
 from batchlab.workload import load
 
@@ -82,16 +83,22 @@ def test_model_settings_come_from_the_workload(text, tmp_path):
         ({"layers": 1.5}, "whole number"),
         ({"layers": "two"}, "whole number"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"d_model": 60}, "multiple of 8"),
+        ({"dropout": "much"}, "dropout is 'much'"),
     ],
 )
 def test_settings_that_make_no_model_are_refused(given, words):
     with pytest.raises(InputError, match=words):
-        model_settings(given)
+        model_settings(given, MODEL)
+
+
+def test_a_width_that_does_not_divide_into_heads_is_refused():
+    with pytest.raises(InputError, match="multiple of 8"):
+        require_heads({"d_model": 60, "heads": 4}, even=True)
+    require_heads({"d_model": 60, "heads": 4}, even=False)
 
 
 def test_defaults_are_kept_where_nothing_is_given():
-    assert model_settings({"layers": 3}) == {**MODEL, "layers": 3}
+    assert model_settings({"layers": 3}, MODEL) == {**MODEL, "layers": 3}
 
 
 def test_importing_the_recipe_does_not_import_torch():

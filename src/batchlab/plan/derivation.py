@@ -136,7 +136,7 @@ def _layout(findings: Findings, row: BatchRow, devices: int) -> BatchLayout:
 def _optimizer(findings: Findings, global_batch_size: int) -> OptimizerPlan:
     config = findings.experiment.optimizer
     ratio = global_batch_size / findings.experiment.reference_batch_size
-    adam = config.name == "adamw"
+    adam = config.is_adam
     decay = None if config.name == "task" else config.weight_decay
     if decay is not None and config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY:
         decay = weight_decay_at(decay, ratio)
@@ -225,6 +225,6 @@ def _provenance(findings: Findings, row: BatchRow, layout: BatchLayout, speed: P
             source="token budget ÷ (tokens/s × devices), evaluation and start-up not included",
         ),
     }
-    if optimizer.name != "adamw":
+    if not optimizer.is_adam:
         del entries["optimizer.beta2"]
     return entries

@@ -48,7 +48,7 @@ def _require_adamw(plan: TrainingPlan, trainer: str) -> None:
     """Left out, an optimizer's settings would silently become that trainer's defaults."""
     name = plan.batch_configuration.optimizer.name
     if name != "adamw":
-        what = "the task's own optimizer" if name == "task" else "SGD with momentum"
+        what = {"task": "the task's own optimizer", "sgd": "SGD with momentum", "adam": "Adam with coupled decay"}[name]
         raise InputError(f"{trainer} cannot express {what}; use --format json and set the optimizer up in code.")
 
 

@@ -35,7 +35,7 @@ class MadeFrom(Frozen):
 class OptimizerPlan(Frozen):
     """The optimizer as it was at this batch size; a person's own keeps its settings, unset ones do not apply."""
 
-    name: Literal["adamw", "sgd", "task"]
+    name: Literal["adamw", "adam", "sgd", "task"]
     beta1: float | None = None
     beta2: float | None = None
     epsilon: float | None = None

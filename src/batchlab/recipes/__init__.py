@@ -6,24 +6,54 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from batchlab.errors import InputError, did_you_mean
 from batchlab.spec import Workload
 from batchlab.task import Task
 
+Variant = Literal["low_resource", "quick_test"]
+
+
+def dashed(variant: Variant) -> str:
+    """As it is written on the command line and in a study's name: quick-test."""
+    return variant.replace("_", "-")
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`experiment` holds the settings that differ from the defaults; `task` builds what is trained from a workload."""
+    """`experiment` holds the settings that differ from the defaults; `task` builds what is trained from a workload.
+
+    `text` names the data of the published study, where there is one. `low_resource` and `quick_test` hold what changes
+    for a CPU or MPS, and for minutes on two cores.
+    """
 
     name: str
     summary: str
     experiment: Mapping[str, Any]
     task: Callable[[Workload, Path], Task]
+    text: str = ""
+    low_resource: Mapping[str, Any] | None = None
+    quick_test: Mapping[str, Any] | None = None
+
+    def variant(self, variant: Variant) -> Mapping[str, Any]:
+        """What changes for this variant; InputError where the recipe has none."""
+        changes = self.low_resource if variant == "low_resource" else self.quick_test
+        if changes is None:
+            raise InputError(
+                f"The recipe {self.name} has no --{dashed(variant)}: it is small as it is. Those that have "
+                f"one: {', '.join(name for name in RECIPES if recipe(name).quick_test is not None)}."
+            )
+        return changes
 
 
-RECIPES = {"quickstart": "batchlab.recipes.quickstart", "simulated": "batchlab.recipes.simulated"}
+RECIPES = {
+    "quickstart": "batchlab.recipes.quickstart",
+    "tinystories": "batchlab.recipes.tinystories",
+    "wikitext2": "batchlab.recipes.wikitext2",
+    "elman": "batchlab.recipes.elman",
+    "simulated": "batchlab.recipes.simulated",
+}
 
 
 def recipe(name: str) -> Recipe:

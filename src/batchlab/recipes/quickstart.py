@@ -6,11 +6,10 @@ Text: the Python standard library's own source code, read where Python is instal
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from batchlab.data.source import open_text_pair
-from batchlab.errors import InputError, did_you_mean
 from batchlab.recipes import Recipe
+from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.spec import Workload
 from batchlab.task import Task
 
@@ -27,7 +26,8 @@ def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text of `workload.data`, cross-entropy per byte in nats."""
     from batchlab.torch_.models import Decoder, next_token_loss
 
-    settings = model_settings(workload.model)
+    settings = model_settings(workload.model, MODEL)
+    require_heads(settings, even=True)
     length = workload.sequence_length
     text = open_text_pair(workload.data, cache_dir)
 
@@ -35,10 +35,10 @@ def task(workload: Workload, cache_dir: Path) -> Task:
         return Decoder(
             vocabulary=text.vocabulary,
             sequence_length=length,
-            d_model=int(settings["d_model"]),
-            layers=int(settings["layers"]),
-            heads=int(settings["heads"]),
-            d_ff=int(settings["d_ff"]),
+            d_model=settings["d_model"],
+            layers=settings["layers"],
+            heads=settings["heads"],
+            d_ff=settings["d_ff"],
             dropout=settings["dropout"],
         )
 
@@ -50,30 +50,6 @@ def task(workload: Workload, cache_dir: Path) -> Task:
         sequence_length=length,
         source=text.description,
     )
-
-
-def model_settings(given: dict[str, Any]) -> dict[str, float]:
-    """The defaults with what was given; InputError for a name or value that makes no model."""
-    for name, value in given.items():
-        if name not in MODEL:
-            raise InputError(f"There is no setting 'model.{name}'.{did_you_mean(name, MODEL)} Possible: {_possible()}.")
-        whole = name != "dropout"
-        if isinstance(value, bool | str) or (whole and (value != int(value) or value < 1)):
-            raise InputError(f"model.{name} is {value!r}: give a whole number of at least 1.")
-        if not whole and not 0 <= value < 1:
-            raise InputError(f"model.{name} is {value!r}: give a number from 0 up to, but not including, 1.")
-    settings = {**MODEL, **given}
-    width, heads = settings["d_model"], settings["heads"]
-    if width % (2 * heads):
-        raise InputError(
-            f"model.d_model {width} does not divide into model.heads {heads} of an even width; "
-            f"make it a multiple of {2 * heads}."
-        )
-    return settings
-
-
-def _possible() -> str:
-    return ", ".join(f"model.{name}" for name in MODEL)
 
 
 RECIPE = Recipe(

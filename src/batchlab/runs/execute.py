@@ -24,7 +24,6 @@ from batchlab.spec import (
     CapacitySpec,
     CheckSpec,
     InspectSpec,
-    OptimizerSettings,
     Spec,
     ThroughputSpec,
     TrainSpec,
@@ -123,7 +122,7 @@ def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
 def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
     device = loaded.framework.resolve_device(spec.device.name)
     settings = spec.device.model_copy(update={"name": device})
-    trainable = loaded.framework.trainable(loaded.task, settings, OptimizerSettings())
+    trainable = loaded.framework.trainable(loaded.task, settings, spec.optimizer)
     trainable.init(0)
     paths = [path for path in (loaded.task.train, loaded.task.valid) if isinstance(path, str | Path)]
     result = InspectResult(

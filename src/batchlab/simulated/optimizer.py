@@ -1,4 +1,4 @@
-"""SGD and AdamW on one vector, with the arithmetic of torch's, so that no setting is silently ignored."""
+"""SGD, Adam and AdamW on one vector, with the arithmetic of torch's, so that no setting is silently ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Optimizer:
     def __init__(self, settings: OptimizerSettings, size: int) -> None:
         config, ratio = settings.config, settings.batch_ratio
         rule = config.across_batch
-        self.adam = config.name == "adamw"
+        self.adam = config.is_adam
+        self.decoupled = config.name == "adamw"
         plain = config.name == "task"
         self.momentum = 0.0 if plain else config.momentum
         self.beta1 = config.beta1
@@ -33,15 +34,18 @@ class Optimizer:
     def step(self, theta: Vector, gradient: Vector, learning_rate: float) -> None:
         """One update at this learning rate."""
         self.steps += 1
-        if self.adam:
+        if self.decoupled:
             theta *= 1 - learning_rate * self.weight_decay
+        else:
+            gradient = gradient + self.weight_decay * theta
+        if self.adam:
             self.first = self.beta1 * self.first + (1 - self.beta1) * gradient
             self.second = self.beta2 * self.second + (1 - self.beta2) * gradient * gradient
             mean = self.first / (1 - self.beta1**self.steps)
             spread = np.sqrt(self.second / (1 - self.beta2**self.steps))
             theta -= learning_rate * mean / (spread + self.epsilon)
             return
-        direction = gradient + self.weight_decay * theta
+        direction = gradient
         if self.momentum:
             self.first = self.momentum * self.first + direction
             direction = self.first

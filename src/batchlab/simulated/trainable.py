@@ -114,7 +114,7 @@ class SimulatedTrainable:
         return self.problem.dimensions
 
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
-        return "adam" if self._optimizer_settings.config.name == "adamw" else "sgd"
+        return "adam" if self._optimizer_settings.config.is_adam else "sgd"
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         return {"theta": self.theta.copy()}

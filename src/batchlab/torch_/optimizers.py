@@ -48,14 +48,16 @@ def build(
     settings: OptimizerSettings,
     device: torch.device,
 ) -> GroupedOptimizer:
-    """The person's optimizer where they gave one, else AdamW or SGD as configured; settings moved to this batch size.
+    """The person's optimizer, else AdamW, Adam or SGD as configured; its settings moved to this batch size.
 
     InputError where the person's does not follow the learning rate it is given.
     """
     if own is not None:
         optimizer, ratios = _build_own(parameters, own)
     elif settings.config.name == "task":
-        raise InputError("optimizer.name is 'task', but the task has no optimizer=…; give one or use adamw or sgd.")
+        raise InputError(
+            "optimizer.name is 'task', but the task has no optimizer=…; give one or use adamw, adam or sgd."
+        )
     else:
         optimizer = _build_shipped(parameters, settings.config, device)
         ratios = [1.0] * len(optimizer.param_groups)
@@ -77,7 +79,8 @@ def _build_shipped(
         return torch.optim.SGD(
             parameters, lr=1.0, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
         )
-    return torch.optim.AdamW(
+    adam = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
+    return adam(
         parameters,
         lr=1.0,
         betas=(config.beta1, config.beta2),

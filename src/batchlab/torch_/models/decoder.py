@@ -122,11 +122,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
-def next_token_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy in nats of the targets `y` `(batch, time)` under the model's logits for `x`."""
-    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-
-
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     layer = nn.Linear(inputs, outputs, bias=False)
     _initialise(layer.weight, inputs, outputs)

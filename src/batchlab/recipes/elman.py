@@ -1,0 +1,80 @@
+"""How large a batch of a 386M-parameter recurrent model fits: the E1 gated Elman network on bytes, 512 at a time.
+
+As published: bfloat16, batches from 64 upwards in steps of 16 on a card of 47.4 GiB, three steps each, without an
+optimizer. `batchlab capacity elman --device cuda` asks that with the optimizer, which is part of a step. The published
+test trained nothing: rate, decay and budget here are ordinary choices of AdamW, not a source's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchlab.data.source import open_text_pair
+from batchlab.recipes import Recipe
+from batchlab.recipes.model_settings import model_settings, require_vocabulary
+from batchlab.spec import Workload
+from batchlab.task import Task
+
+MODEL = {"vocabulary": 256, "dim": 3584, "depth": 6}
+"""386,340,864 parameters."""
+
+
+def task(workload: Workload, cache_dir: Path) -> Task:
+    """The recurrent model of `workload.model` on the bytes of `workload.data`; cross-entropy in nats per byte."""
+    from batchlab.torch_.models import LadderLM, next_token_loss
+
+    settings = model_settings(workload.model, MODEL)
+    text = open_text_pair(workload.data, cache_dir)
+    require_vocabulary(text, settings["vocabulary"])
+
+    def model() -> LadderLM:
+        return LadderLM(vocabulary=settings["vocabulary"], dim=settings["dim"], depth=settings["depth"])
+
+    return Task(
+        model=model,
+        loss=next_token_loss,
+        train=text.train,
+        valid=text.valid,
+        sequence_length=workload.sequence_length,
+        source=text.description,
+    )
+
+
+EXPERIMENT = {
+    "unit": "tokens",
+    "sequence_length": 512,
+    "model": MODEL,
+    "batch": {"global_batch_sizes": (64, 96, 128, 192)},  # of the published sizes those that share a small multiple
+    "optimizer": {"name": "adamw", "beta1": 0.9, "beta2": 0.999, "across_batch": "fixed"},
+    "sweep": {"learning_rates": (1e-4, 3e-4, 1e-3), "max_extensions": 0},
+    "budget": {"token_budget": 196_608_000},  # 2,000 steps of batch 192
+    "evaluation": {"points": 10, "samples": 128},
+    "device": {"precision": "bf16"},
+}
+
+LOW_RESOURCE = {
+    "model": {"dim": 256},
+    "batch": {"global_batch_sizes": (8, 16, 32, 64)},
+    "budget": {"token_budget": 40_960_000},
+    "device": {"precision": "fp32"},
+}
+
+QUICK_TEST = {
+    "sequence_length": 64,
+    "model": {"dim": 64, "depth": 3},
+    "batch": {"global_batch_sizes": (4, 8, 16, 32)},
+    "sweep": {"learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
+    "budget": {"token_budget": 131_072},
+    "evaluation": {"points": 8, "samples": 256},
+    "device": {"precision": "fp32"},
+}
+
+RECIPE = Recipe(
+    name="elman",
+    summary="386M-parameter gated Elman network (E1) on bytes: how large a batch fits, then batch 64 … 192 × three LRs",
+    experiment=EXPERIMENT,
+    task=task,
+    text="the Pile",
+    low_resource=LOW_RESOURCE,
+    quick_test=QUICK_TEST,
+)

@@ -1,0 +1,56 @@
+"""A recipe's model settings: its defaults with what the person gave, checked before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from batchlab.data.source import TextPair
+from batchlab.errors import InputError, did_you_mean
+
+Settings = dict[str, Any]
+
+
+def model_settings(given: Mapping[str, Any], defaults: Mapping[str, int | float]) -> Settings:
+    """`defaults` with `given` over them; InputError for a name or value that makes no model.
+
+    A default that is a whole number asks for one of at least 1; `dropout` lies in [0, 1); other numbers are positive.
+    """
+    for name, value in given.items():
+        if name not in defaults:
+            possible = ", ".join(f"model.{known}" for known in defaults)
+            raise InputError(f"There is no setting 'model.{name}'.{did_you_mean(name, defaults)} Possible: {possible}.")
+        if wanted := _wanted(name, value, defaults[name]):
+            raise InputError(f"model.{name} is {value!r}: give {wanted}.")
+    return {**defaults, **given}
+
+
+def _wanted(name: str, value: object, default: int | float) -> str:
+    """What to give instead of `value`; empty where it will do."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, int):
+        fine = number and value == int(value) and value >= 1  # type: ignore[operator,call-overload]
+        return "" if fine else "a whole number of at least 1"
+    if name == "dropout":
+        return "" if number and 0 <= value < 1 else "a number from 0 up to, but not including, 1"  # type: ignore[operator]
+    return "" if number and value > 0 else "a number above 0"  # type: ignore[operator]
+
+
+def require_heads(settings: Settings, *, even: bool) -> None:
+    """InputError where the width does not divide into the heads; `even`: rotation needs heads of an even width."""
+    width, heads = settings["d_model"], settings["heads"]
+    step = 2 * heads if even else heads
+    if width % step:
+        raise InputError(
+            f"model.d_model {width} does not divide into model.heads {heads}{' of an even width' if even else ''}; "
+            f"make it a multiple of {step}."
+        )
+
+
+def require_vocabulary(text: TextPair, vocabulary: int) -> None:
+    """InputError where the data has ids that the model has no row for."""
+    if text.vocabulary > vocabulary:
+        raise InputError(
+            f"The data holds token ids up to {text.vocabulary - 1:,}, but model.vocabulary is {vocabulary:,}; set "
+            f"model.vocabulary to at least {text.vocabulary:,}, or give the data of another tokenizer."
+        )

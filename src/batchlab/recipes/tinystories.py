@@ -1,0 +1,107 @@
+"""A batch-size sweep of a 22.7M-parameter decoder on TinyStories: 1 to 512 at a constant 327,680,000 tokens.
+
+As published: one learning rate for every size, AdamW with beta2 0.999 and decay 0.1, cosine to a tenth after 1 % of
+warm-up, TF32 and compilation. That one rate was tuned for none of the sizes: `--learning-rates 1e-4:3e-3` gives each
+its own, and the report sets the two against each other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchlab.data.source import open_text_pair
+from batchlab.recipes import Recipe
+from batchlab.recipes.model_settings import model_settings, require_heads, require_vocabulary
+from batchlab.spec import Workload
+from batchlab.task import Task
+
+MODEL = {
+    "vocabulary": 10_000,
+    "d_model": 512,
+    "layers": 4,
+    "heads": 16,
+    "d_ff": 1344,
+    "rope_theta": 10_000.0,
+    "dropout": 0.0,
+}
+"""22,696,448 parameters at a context of 256."""
+
+
+def task(workload: Workload, cache_dir: Path) -> Task:
+    """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
+    from batchlab.torch_.models import Decoder, next_token_loss
+
+    settings = model_settings(workload.model, MODEL)
+    require_heads(settings, even=True)
+    text = open_text_pair(workload.data, cache_dir)
+    require_vocabulary(text, settings["vocabulary"])
+
+    def model() -> Decoder:
+        return Decoder(
+            vocabulary=settings["vocabulary"],
+            sequence_length=workload.sequence_length,
+            d_model=settings["d_model"],
+            layers=settings["layers"],
+            heads=settings["heads"],
+            d_ff=settings["d_ff"],
+            rope_theta=settings["rope_theta"],
+            dropout=settings["dropout"],
+        )
+
+    return Task(
+        model=model,
+        loss=next_token_loss,
+        train=text.train,
+        valid=text.valid,
+        sequence_length=workload.sequence_length,
+        source=text.description,
+    )
+
+
+EXPERIMENT = {
+    "unit": "tokens",
+    "sequence_length": 256,
+    "model": MODEL,
+    "batch": {"global_batch_sizes": (1, 8, 32, 64, 128, 256, 512)},
+    "optimizer": {
+        "name": "adamw",
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "weight_decay": 0.1,
+        "grad_clip": 1.0,
+        "across_batch": "fixed",
+    },
+    "schedule": {"kind": "cosine", "warmup_fraction": 0.01, "final_fraction": 0.1},
+    "sweep": {"learning_rates": (3e-4,), "max_extensions": 0},
+    "budget": {"token_budget": 327_680_000},  # 2,500 steps of batch 512
+    "evaluation": {"points": 20, "samples": 512},
+    "device": {"precision": "tf32", "compile": True},
+}
+
+LOW_RESOURCE = {
+    "batch": {"global_batch_sizes": (1, 8, 32, 64, 128)},
+    "budget": {"token_budget": 40_960_000},
+    "device": {"precision": "fp32", "compile": False},
+    "evaluation": {"target_loss": 2.0},
+}
+
+QUICK_TEST = {
+    "sequence_length": 64,
+    "model": {"vocabulary": 256, "d_model": 64, "heads": 2, "d_ff": 168},
+    "batch": {"global_batch_sizes": (2, 8, 16, 32)},
+    "sweep": {"learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
+    "schedule": {"warmup_fraction": 0.1},
+    "budget": {"token_budget": 131_072},
+    "evaluation": {"points": 8, "samples": 256},
+    "device": {"precision": "fp32", "compile": False},
+}
+
+RECIPE = Recipe(
+    name="tinystories",
+    summary="22.7M-parameter decoder (RoPE, SwiGLU, RMSNorm), batch 1 … 512 at 327.68M tokens and one LR of 3e-4",
+    experiment=EXPERIMENT,
+    task=task,
+    text="TinyStories",
+    low_resource=LOW_RESOURCE,
+    quick_test=QUICK_TEST,
+)

@@ -1,0 +1,95 @@
+"""Learning rate × batch size of a 12-layer decoder on WikiText-2: five rates × two sizes, five epochs, one seed.
+
+As published: AdamW without decay at a constant rate, bfloat16 autocast, dropout 0.1, seed 42. Its open question,
+whether the loss drops suddenly because of Adam's moments, is this study with another optimizer:
+`--set optimizer.name=sgd --learning-rates 0.01:1 --out studies/wikitext2-sgd`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchlab.data.source import open_text_pair
+from batchlab.recipes import Recipe
+from batchlab.recipes.model_settings import model_settings, require_heads, require_vocabulary
+from batchlab.spec import Workload
+from batchlab.task import Task
+
+MODEL = {"vocabulary": 50_260, "d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
+"""162,304,084 parameters: GPT-2's 50,257 tokens and three special ones, input and output untied."""
+
+
+def task(workload: Workload, cache_dir: Path) -> Task:
+    """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
+    from batchlab.torch_.models import PostNormDecoder, next_token_loss
+
+    settings = model_settings(workload.model, MODEL)
+    require_heads(settings, even=False)
+    text = open_text_pair(workload.data, cache_dir)
+    require_vocabulary(text, settings["vocabulary"])
+
+    def model() -> PostNormDecoder:
+        return PostNormDecoder(
+            vocabulary=settings["vocabulary"],
+            sequence_length=workload.sequence_length,
+            d_model=settings["d_model"],
+            layers=settings["layers"],
+            heads=settings["heads"],
+            dropout=settings["dropout"],
+        )
+
+    return Task(
+        model=model,
+        loss=next_token_loss,
+        train=text.train,
+        valid=text.valid,
+        sequence_length=workload.sequence_length,
+        source=text.description,
+    )
+
+
+EXPERIMENT = {
+    "unit": "tokens",
+    "sequence_length": 1024,
+    "model": MODEL,
+    "batch": {"global_batch_sizes": (12, 20)},
+    "optimizer": {
+        "name": "adamw",
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "weight_decay": 0.0,
+        "grad_clip": None,
+        "across_batch": "fixed",
+    },
+    "schedule": {"kind": "constant", "warmup_fraction": 0.0},
+    "sweep": {"learning_rates": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "max_extensions": 0, "seeds": 1, "first_seed": 42},
+    "budget": {"epochs": 5.0},
+    "evaluation": {"points": 20, "samples": 128},
+    "device": {"precision": "bf16"},
+}
+
+LOW_RESOURCE = {
+    "sequence_length": 256,
+    "model": {"d_model": 256, "layers": 4},
+    "budget": {"epochs": None, "token_budget": 40_000_000},
+    "device": {"precision": "fp32"},
+}
+
+QUICK_TEST = {
+    "sequence_length": 64,
+    "model": {"vocabulary": 256, "d_model": 64, "layers": 3, "heads": 4},
+    "sweep": {"learning_rates": (3e-4, 1e-3, 3e-3)},
+    "budget": {"epochs": None, "token_budget": 192_000},  # 250 steps of batch 12, 150 of batch 20
+    "evaluation": {"points": 10, "samples": 256},
+    "device": {"precision": "fp32"},
+}
+
+RECIPE = Recipe(
+    name="wikitext2",
+    summary="162M-parameter post-norm decoder, batch 12 and 20 × five LRs from 1e-5 to 1e-3, five epochs, constant LR",
+    experiment=EXPERIMENT,
+    task=task,
+    text="WikiText-2",
+    low_resource=LOW_RESOURCE,
+    quick_test=QUICK_TEST,
+)

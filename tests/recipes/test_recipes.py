@@ -1,0 +1,107 @@
+"""The shipped studies: valid questions, their smaller versions, models of the published size."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchlab.errors import InputError
+from batchlab.experiment import AcrossBatch, DataConfig, build_experiment
+from batchlab.options import Options, experiment_values
+from batchlab.recipes import RECIPES, recipe
+from batchlab.search.budget import steps_to_judge, token_budget_of
+from batchlab.spec import Workload
+from batchlab.what import resolve_what
+from batchlab.workload import load
+
+SEEDS = ["tinystories", "wikitext2", "elman"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_valid_question(name):
+    experiment = build_experiment(resolve_what(name))
+    assert experiment.task.target == name
+    assert recipe(name).summary
+
+
+@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
+def test_a_smaller_version_is_uncompiled_float32_and_every_size_gets_enough_steps(name, variant):
+    experiment = build_experiment(resolve_what(name, variant))
+    assert experiment.name == f"{name}-{variant.replace('_', '-')}"
+    assert (experiment.device.precision, experiment.device.compile) == ("fp32", False)
+    sizes = experiment.batch.global_batch_sizes
+    budget, interval = token_budget_of(
+        experiment.budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
+    )
+    steps = budget // (sizes[-1] * experiment.sequence_length)
+    assert steps >= steps_to_judge(experiment.schedule.warmup_fraction)
+    assert budget >= interval * 2
+    if variant == "low_resource":
+        assert budget == pytest.approx(40e6, rel=0.03)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_published_study_keeps_its_settings_at_every_batch_size(name):
+    experiment = build_experiment(resolve_what(name))
+    assert experiment.optimizer.across_batch is AcrossBatch.FIXED
+    assert (experiment.optimizer.beta1, experiment.optimizer.beta2) == (0.9, 0.999)
+
+
+def test_the_published_axes():
+    tinystories = build_experiment(resolve_what("tinystories"))
+    assert tinystories.batch.global_batch_sizes == (1, 8, 32, 64, 128, 256, 512)
+    assert tinystories.sweep.learning_rates == (3e-4,)
+    budget, _ = token_budget_of(tinystories.budget.token_budget, tinystories.batch.global_batch_sizes, 256, 20)
+    assert budget == 327_680_000
+    wikitext2 = build_experiment(resolve_what("wikitext2"))
+    assert wikitext2.batch.global_batch_sizes == (12, 20)
+    assert wikitext2.sweep.learning_rates == (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+    assert (wikitext2.sweep.first_seed, wikitext2.sweep.seeds) == (42, 1)
+
+
+@pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
+def test_only_recipes_have_smaller_versions(variant):
+    flag = "--" + variant.replace("_", "-")
+    with pytest.raises(InputError, match=flag):
+        experiment_values("mine.py", Options(**{variant: True}))
+    with pytest.raises(InputError, match=r"small as it is.*tinystories, wikitext2, elman"):
+        experiment_values("quickstart", Options(**{variant: True}))
+
+
+def test_two_versions_at_once_are_refused():
+    with pytest.raises(InputError, match="one of them"):
+        experiment_values("elman", Options(low_resource=True, quick_test=True))
+
+
+def test_flags_win_over_a_smaller_version():
+    values = experiment_values("elman", Options(quick_test=True, token_budget="65536", set_=("model.dim=32",)))
+    assert values["budget"]["token_budget"] == 65_536
+    assert values["model"] == {"vocabulary": 256, "dim": 32, "depth": 3}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_without_a_path_the_text_is_named_as_a_stand_in(name, tmp_path):
+    values = resolve_what(name, "quick_test")
+    workload = Workload(task=values["task"], sequence_length=values["sequence_length"], model=values["model"])
+    loaded = load(workload, tmp_path)
+    assert loaded.source.startswith("source text of Python")
+    assert loaded.source.endswith(f"in place of {recipe(name).text}")
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_ids_beyond_the_models_vocabulary_are_refused(name, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("zzzz" * 400)
+    values = resolve_what(name, "quick_test")
+    model = {**values["model"], "vocabulary": 100}
+    workload = Workload(task=values["task"], sequence_length=64, model=model, data=DataConfig(path=str(text)))
+    with pytest.raises(InputError, match=r"model\.vocabulary is 100; set model\.vocabulary to at least 256"):
+        load(workload, tmp_path)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_an_unknown_model_setting_is_named(name, tmp_path):
+    values = resolve_what(name, "quick_test")
+    workload = Workload(task=values["task"], sequence_length=64, model={**values["model"], "vocabulry": 100})
+    with pytest.raises(InputError, match="Did you mean 'vocabulary'"):
+        load(workload, tmp_path)
