@@ -125,3 +125,29 @@ def test_families(make):
         trainable = make(optimizer=optimizer)
         trainable.init(0)
         assert trainable.optimizer_family() == family
+
+
+SHIPPED = {
+    "adamw": lambda params: AdamW(params, lr=0.02, betas=(0.8, 0.9), weight_decay=0.3),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.02, betas=(0.8, 0.9), weight_decay=0.3),
+    "sgd": lambda params: SGD(params, lr=0.02, momentum=0.7, weight_decay=0.3),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_name_is_the_torch_optimizer_it_says(make, samples, name):
+    """Three steps on the same gradients as a plain loop takes."""
+    trainable = make(name=name, beta1=0.8, beta2=0.9, momentum=0.7, weight_decay=0.3, grad_clip=None)
+    trainable.init(0)
+    assert trainable.optimizer_family() == ("sgd" if name == "sgd" else "adam")
+    plain = type(trainable.model)()
+    plain.load_state_dict(trainable.model.state_dict())
+    optimizer = SHIPPED[name](plain.parameters())
+    for seed in range(3):
+        x, y = samples(4, seed=seed)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(plain(torch.from_numpy(x)), torch.from_numpy(y)).backward()
+        optimizer.step()
+        step(trainable, (x, y), 0.02)
+    for one, other in zip(trainable.model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
