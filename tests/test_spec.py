@@ -21,6 +21,7 @@ from batchlab.spec import (
     OptimizerSettings,
     Spec,
     ThroughputSpec,
+    TraceSpec,
     TrainSpec,
     Workload,
     run_id,
@@ -44,6 +45,7 @@ def one_of_each() -> list[Spec]:
     return [
         InspectSpec(workload=WORKLOAD),
         CheckSpec(workload=WORKLOAD),
+        TraceSpec(workload=WORKLOAD, micro_batch_sizes=(2, 8)),
         CapacitySpec(workload=WORKLOAD, micro_batch_size=8),
         ThroughputSpec(workload=WORKLOAD, layout=lay_out(8, 8)),
         train(),
@@ -62,10 +64,10 @@ def test_round_trip_through_json_keeps_kind_and_identity(spec: Spec) -> None:
 
 def test_run_ids_are_readable_and_all_different() -> None:
     names = [run_id(spec) for spec in one_of_each()]
-    assert len(set(names)) == 5
-    assert names[4].startswith("train-b32-lr0.001-s0-")
-    assert names[3].startswith("throughput-b8-")
-    assert names[2].startswith("capacity-m8-")
+    assert len(set(names)) == len(one_of_each())
+    assert names[5].startswith("train-b32-lr0.001-s0-")
+    assert names[4].startswith("throughput-b8-")
+    assert names[3].startswith("capacity-m8-")
     assert all(name.replace("-", "").replace(".", "").isalnum() for name in names)
 
 

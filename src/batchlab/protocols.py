@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_ch
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.record import Environment, MetricRow, Outcome, Record, Result
-from batchlab.spec import DeviceSettings, OptimizerSettings, Spec
+from batchlab.record import Environment, MetricRow, Outcome, Record, Result, TraceResult
+from batchlab.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.task import Task
 
 Batch = tuple[npt.NDArray[Any], ...]
@@ -179,6 +179,12 @@ class Framework(Protocol):
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task; nothing is allocated before its `init`."""
+
+    def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
+        """What whole steps need at each of the spec's sizes, without the device and without allocating tensors.
+
+        `sample` and `held_out` are batches of (at least) one sample; their values do not matter, their shapes do.
+        """
 
     def bound_memory(self, device: DeviceSettings) -> int | None:
         """Call once per process, after a warm-up step whose Trainable was dropped: applies `device.memory_limit` above

@@ -78,10 +78,13 @@ class CheckResult(Frozen):
         return all(item.status != "fail" for item in self.items)
 
 
+Phase = Literal["forward", "backward", "optimizer", "evaluation"]
+
+
 class PhasePeak(Frozen):
     """The largest moment of one phase of a step, in bytes of live storage, by what holds them."""
 
-    phase: Literal["forward", "backward", "optimizer", "evaluation"]
+    phase: Phase
     parameter_bytes: int = Field(description="parameters and buffers")
     gradient_bytes: int
     optimizer_bytes: int = Field(description="optimizer state")
@@ -161,7 +164,7 @@ class TrainResult(Frozen):
 
 
 Result = Annotated[
-    InspectResult | CheckResult | CapacityResult | ThroughputResult | TrainResult,
+    InspectResult | CheckResult | TraceResult | CapacityResult | ThroughputResult | TrainResult,
     Field(discriminator="kind"),
 ]
 

@@ -145,7 +145,9 @@ class TrainSpec(Frozen):
 MIN_STEPS = 50
 MIN_WARMUP_STEPS = 5
 
-Spec = Annotated[InspectSpec | CheckSpec | CapacitySpec | ThroughputSpec | TrainSpec, Field(discriminator="kind")]
+Spec = Annotated[
+    InspectSpec | CheckSpec | TraceSpec | CapacitySpec | ThroughputSpec | TrainSpec, Field(discriminator="kind")
+]
 SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
 
 

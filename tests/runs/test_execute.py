@@ -11,7 +11,7 @@ from batchlab.errors import InputError
 from batchlab.experiment import TaskReference
 from batchlab.record import Outcome
 from batchlab.runs.execute import execute
-from batchlab.spec import CheckSpec, InspectSpec, Workload
+from batchlab.spec import CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
 
 TASK = """
 import numpy as np, torch, batchlab
@@ -54,3 +54,14 @@ def test_data_that_differs_each_time_it_is_loaded_is_refused(tmp_path: Path, see
             execute(later, Nothing(tmp_path))
     else:
         assert execute(later, Nothing(tmp_path)).outcome is Outcome.COMPLETED
+
+
+def test_a_trace_needs_no_such_device_here(tmp_path: Path) -> None:
+    path = tmp_path / "traced.py"
+    path.write_text(TASK.replace("SEED", "0"))
+    spec = TraceSpec(workload=workload(path), micro_batch_sizes=(4, 2), device=DeviceSettings(name="cuda:7"))
+    result = execute(spec, Nothing(tmp_path)).result
+    assert result is not None
+    assert result.kind == "trace"
+    assert [point.micro_batch_size for point in result.points] == [2, 4]
+    assert {phase.parameter_bytes for phase in result.points[0].phases} == {4 * (4 + 1)}

@@ -14,7 +14,7 @@ from batchlab.experiment import DataConfig, TaskReference, build_experiment
 from batchlab.recipes import recipe
 from batchlab.simulated.framework import SimulatedFramework
 from batchlab.simulated.machine import Simulation, simulation
-from batchlab.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.task import Task, task
 from batchlab.workload import load
 
@@ -107,3 +107,14 @@ def test_what_is_not_simulated_is_refused(change: dict[str, Any]) -> None:
 def test_other_models_are_refused() -> None:
     with pytest.raises(InputError, match="not dict"):
         SimulatedFramework().trainable(given_task(dict), DEVICE, OptimizerSettings())
+
+
+def test_a_trace_is_the_machine_s_own_formula(tmp_path: Path) -> None:
+    loaded = load(workload(), tmp_path)
+    sample = loaded.train.gather(np.zeros(1, np.int64))
+    spec = TraceSpec(workload=workload(), micro_batch_sizes=(24, 3), evaluation_batch_size=5, device=DEVICE)
+    result = loaded.framework.trace(loaded.task, spec, sample, sample)
+    machine = Simulation().machine
+    assert [point.micro_batch_size for point in result.points] == [3, 24]
+    assert [point.peak.total_bytes for point in result.points] == [machine.peak_bytes(5), machine.peak_bytes(24)]
+    assert [point.peak.phase for point in result.points] == ["evaluation", "forward"]

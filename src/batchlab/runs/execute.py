@@ -26,6 +26,7 @@ from batchlab.spec import (
     InspectSpec,
     Spec,
     ThroughputSpec,
+    TraceSpec,
     TrainSpec,
     Workload,
 )
@@ -50,6 +51,8 @@ _process = _Process()
 def execute(spec: Spec, context: RunContext) -> Ended:
     """Run one spec in this process."""
     loaded = _load(spec.workload, context.cache_dir)
+    if isinstance(spec, TraceSpec):
+        return _trace(spec, loaded)  # its device need not be here
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
         return _inspect(spec, loaded)
@@ -160,3 +163,9 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
         largest_batch=spec.largest_batch,
     )
     return Ended(Outcome.COMPLETED, "", result)
+
+
+def _trace(spec: TraceSpec, loaded: Loaded) -> Ended:
+    first = np.zeros(1, np.int64)
+    sample, held_out = loaded.train.gather(first), loaded.valid.gather(first)
+    return Ended(Outcome.COMPLETED, "", loaded.framework.trace(loaded.task, spec, sample, held_out))

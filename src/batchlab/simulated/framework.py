@@ -10,11 +10,11 @@ import numpy as np
 
 import batchlab
 from batchlab.errors import InputError
-from batchlab.protocols import Inspectable
-from batchlab.record import Environment
-from batchlab.simulated.machine import Simulation
+from batchlab.protocols import Batch, Inspectable
+from batchlab.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
+from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import DeviceSettings, OptimizerSettings
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.task import Task
 
 
@@ -38,17 +38,25 @@ class SimulatedFramework:
                 "The simulated device always computes in float64 without compilation; leave device.precision at fp32 "
                 "and device.compile off."
             )
+        return SimulatedTrainable(self._simulation(task), device, optimizer)
+
+    def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
+        """The machine's own formulas: its fixed bytes are parameters, the rest of a training pass activations."""
+        machine = self._simulation(task).machine
+        return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
+
+    def bound_memory(self, device: DeviceSettings) -> int | None:
+        """The process holds nothing of the simulated device's memory; each trainable applies the limit itself."""
+        return 0
+
+    def _simulation(self, task: Task) -> Simulation:
         simulation = task.model()
         if not isinstance(simulation, Simulation):
             raise InputError(
                 f"A simulated task's model= must return batchlab.simulated.machine.Simulation, not "
                 f"{type(simulation).__name__}."
             )
-        return SimulatedTrainable(simulation, device, optimizer)
-
-    def bound_memory(self, device: DeviceSettings) -> int | None:
-        """The process holds nothing of the simulated device's memory; each trainable applies the limit itself."""
-        return 0
+        return simulation
 
     def environment(self, device: DeviceSettings) -> Environment:
         return Environment(
@@ -63,3 +71,28 @@ class SimulatedFramework:
             cores=os.cpu_count() or 1,
             threads=device.threads,
         )
+
+
+def _traced(machine: Machine, spec: TraceSpec, size: int) -> TracePoint:
+    evaluated = spec.evaluation_batch_size or size
+    return TracePoint(
+        micro_batch_size=size,
+        phases=(
+            _phase(machine, "forward", activations=size),
+            _phase(machine, "backward", activations=size),
+            _phase(machine, "optimizer"),
+            _phase(machine, "evaluation", temporaries=evaluated),
+        ),
+        reserved_bytes=machine.peak_bytes(max(size, evaluated)),
+    )
+
+
+def _phase(machine: Machine, phase: Phase, activations: int = 0, temporaries: int = 0) -> PhasePeak:
+    return PhasePeak(
+        phase=phase,
+        parameter_bytes=machine.fixed_bytes,
+        gradient_bytes=0,
+        optimizer_bytes=0,
+        activation_bytes=activations * machine.bytes_per_sample,
+        temporary_bytes=temporaries * machine.bytes_per_sample,
+    )

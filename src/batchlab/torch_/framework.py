@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from batchlab.record import Environment
-from batchlab.spec import DeviceSettings, OptimizerSettings
+from batchlab.protocols import Batch
+from batchlab.record import Environment, TraceResult
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.task import Task
 from batchlab.torch_ import device as devices
 from batchlab.torch_ import memory
@@ -26,6 +27,12 @@ class TorchFramework:
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""
         return InspectableTorchTrainable(task, device, optimizer)
+
+    def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
+        """Peaks of whole steps over tensors without values; fake tensors are imported only here (a second or two)."""
+        from batchlab.torch_.trace import trace
+
+        return trace(task, spec, sample, held_out)
 
     def bound_memory(self, device: DeviceSettings) -> int | None:
         """Apply `device.memory_limit` above what the process holds now; that baseline in bytes. Once per process."""

@@ -94,17 +94,14 @@ class InspectableTorchTrainable(TorchTrainable):
         names = {module: name or "the model itself" for name, module in self.model.named_modules()}
         hooks = [module.register_forward_hook(record, with_kwargs=True) for module in names]
         buffers = {name: value.clone() for name, value in self.model.named_buffers()}
-        random_before = random_state.capture(self.device)
-        random_state.seed_everything(0)
         try:
-            with torch.no_grad(), self._uncompiled():
+            with torch.no_grad(), self._uncompiled(), random_state.fixed(self.device):
                 self._forward(batch)
         finally:
             for hook in hooks:
                 hook.remove()
             for name, value in self.model.named_buffers():
                 value.copy_(buffers[name])
-            random_state.restore(random_before, self.device)
         return calls
 
 

@@ -33,6 +33,12 @@ class GroupedOptimizer:
             else:
                 group["lr"] = ratio * learning_rate
 
+    def follow_defaults_of(self, device: torch.device) -> None:
+        """Step as it would on `device`: torch's optimizers use `foreach` on CUDA where nothing else was asked for."""
+        for group in self.torch.param_groups:
+            if device.type == "cuda" and "foreach" in group and group["foreach"] is None and not group.get("fused"):
+                group["foreach"] = True
+
     @property
     def family(self) -> Literal["adam", "sgd", "other"]:
         """By which settings the groups have: all with betas, all with momentum and dampening, or anything else."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,3 +44,14 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["device"], device)
     elif device.type == "mps":
         torch.mps.set_rng_state(state["device"])
+
+
+@contextmanager
+def fixed(device: torch.device) -> Iterator[None]:
+    """Inside, random numbers are drawn from seed 0; afterwards they go on as if nothing had been drawn."""
+    before = capture(device)
+    seed_everything(0)
+    try:
+        yield
+    finally:
+        restore(before, device)

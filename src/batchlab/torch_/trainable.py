@@ -111,19 +111,19 @@ class TorchTrainable:
     def _evaluation_result(self, batch: Batch) -> Any:
         """What the person's loss returns in evaluation mode, drawing random numbers, if any, from a fixed seed."""
         modes = [(module, module.training) for module in self.model.modules()]
-        before = random_state.capture(self.device)
-        random_state.seed_everything(0)
         self.model.eval()
         try:
             # no_grad rather than inference_mode: what a model caches now must still be good for training
-            with torch.no_grad(), self._uncompiled():
+            with torch.no_grad(), self._uncompiled(), self._fixed_randomness():
                 return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         finally:
             for module, training in modes:
                 module.training = training
-            random_state.restore(before, self.device)
+
+    def _fixed_randomness(self) -> AbstractContextManager[None]:
+        return random_state.fixed(self.device)
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """Compiled modules run as they were written; without compilation there is no need to load the compiler."""

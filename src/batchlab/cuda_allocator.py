@@ -1,0 +1,164 @@
+"""The CUDA caching allocator's rules, replayed over storages that come and go: what torch would reserve on a card.
+
+Own reading of the public rules (c10/cuda/CUDACachingAllocator.cpp, constants and `get_free_block`, `should_split`,
+`release_cached_blocks`): requests are rounded up to 512 bytes; up to 1 MiB they come out of 2 MiB segments, up to
+10 MiB out of 20 MiB segments, larger ones have a segment of their own in multiples of 2 MiB; the smallest free block
+that is large enough is taken, split where enough remains, and merged with free neighbours when it is freed; segments go
+back to the driver only when a new one does not fit.
+
+Doubt: one stream, no expandable segments, no setting of PYTORCH_CUDA_ALLOC_CONF, segments at rising addresses in the
+order they were made. Never compared with a real card.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MIB = 2**20
+MIN_BLOCK = 512
+SMALL_REQUEST = MIB
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+OWN_SEGMENT = 10 * MIB
+SEGMENT_MULTIPLE = 2 * MIB
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A stretch of a segment, in use or free, between its neighbours in the same segment."""
+
+    address: int
+    size: int
+    small: bool
+    free: bool = False
+    before: Block | None = None
+    after: Block | None = None
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Free blocks by size, then address."""
+
+    order: list[tuple[int, int]] = field(default_factory=list)
+    blocks: dict[int, Block] = field(default_factory=dict)
+
+    def add(self, block: Block) -> None:
+        insort(self.order, (block.size, block.address))
+        self.blocks[block.address] = block
+
+    def remove(self, block: Block) -> None:
+        del self.order[bisect_left(self.order, (block.size, block.address))]
+        del self.blocks[block.address]
+
+    def best_fit(self, size: int) -> Block | None:
+        index = bisect_left(self.order, (size, 0))
+        return self.blocks[self.order[index][1]] if index < len(self.order) else None
+
+
+class CachingAllocator:
+    """`capacity` bytes can be reserved at most; None: any number."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.allocated_bytes = 0
+        self.reserved_bytes = 0
+        self.peak_reserved_bytes = 0
+        self._pools = {True: _Pool(), False: _Pool()}
+        self._next_address = 0
+
+    def allocate(self, size: int) -> Block | None:
+        """A block of at least `size` bytes, or None where it does not fit even with every free segment given back."""
+        rounded = max(MIN_BLOCK, _up(size, MIN_BLOCK))
+        small = rounded <= SMALL_REQUEST
+        block = self._pools[small].best_fit(rounded)
+        if block is not None:
+            self._pools[small].remove(block)
+        else:
+            block = self._segment(rounded, small)
+            if block is None:
+                return None
+        self._split(block, rounded)
+        block.free = False
+        self.allocated_bytes += block.size
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back to its pool, as one with the free blocks on either side."""
+        self.allocated_bytes -= block.size
+        pool = self._pools[block.small]
+        block.free = True
+        if block.before is not None and block.before.free:
+            pool.remove(block.before)
+            block = _join(block.before, block)
+        if block.after is not None and block.after.free:
+            pool.remove(block.after)
+            block = _join(block, block.after)
+        pool.add(block)
+
+    def _segment(self, rounded: int, small: bool) -> Block | None:
+        size = segment_bytes(rounded)
+        if self.capacity is not None and self.reserved_bytes + size > self.capacity:
+            self._release_free_segments()
+            if self.reserved_bytes + size > self.capacity:
+                return None
+        self.reserved_bytes += size
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        block = Block(self._next_address, size, small)
+        self._next_address += size
+        return block
+
+    def _split(self, block: Block, size: int) -> None:
+        remaining = block.size - size
+        if remaining < MIN_BLOCK or (not block.small and remaining <= SMALL_REQUEST):
+            return
+        rest = Block(block.address + size, remaining, block.small, free=True, before=block, after=block.after)
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.size = rest, size
+        self._pools[block.small].add(rest)
+
+    def _release_free_segments(self) -> None:
+        for pool in self._pools.values():
+            for block in [*pool.blocks.values()]:
+                if block.before is None and block.after is None:
+                    pool.remove(block)
+                    self.reserved_bytes -= block.size
+
+
+def segment_bytes(rounded: int) -> int:
+    """What is asked of the driver for a request that no free block can hold."""
+    if rounded <= SMALL_REQUEST:
+        return SMALL_SEGMENT
+    return LARGE_SEGMENT if rounded < OWN_SEGMENT else _up(rounded, SEGMENT_MULTIPLE)
+
+
+def peak_reserved_bytes(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> int | None:
+    """The most that is reserved over `(storage, bytes)` changes, freed where bytes are negative; None: does not fit.
+
+    The storages are numbers, each allocated once and freed at most once.
+    """
+    allocator = CachingAllocator(capacity)
+    blocks: dict[int, Block] = {}
+    for storage, size in changes:
+        if size > 0:
+            block = allocator.allocate(size)
+            if block is None:
+                return None
+            blocks[storage] = block
+        elif storage in blocks:
+            allocator.free(blocks.pop(storage))
+    return allocator.peak_reserved_bytes
+
+
+def _join(first: Block, second: Block) -> Block:
+    first.size += second.size
+    first.after = second.after
+    if second.after is not None:
+        second.after.before = first
+    return first
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

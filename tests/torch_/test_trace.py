@@ -1,0 +1,186 @@
+"""Memory of whole steps, followed without values: exact where it can be counted by hand, and never a crash."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import batchlab
+from batchlab.errors import InputError
+from batchlab.experiment import OptimizerConfig, TaskReference
+from batchlab.record import TraceResult
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.torch_.framework import TorchFramework
+
+IN, HIDDEN, SAMPLES = 64, 128, 10
+WEIGHTS = 4 * (IN * HIDDEN + HIDDEN)
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(IN, HIDDEN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def mean_square(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return model(x).square().mean()
+
+
+def trace(
+    model: Callable[[], Any] = Wide,
+    loss: Callable[..., Any] = mean_square,
+    sizes: tuple[int, ...] = (SAMPLES,),
+    optimizer: Callable[..., Any] | None = None,
+    device: dict[str, Any] | None = None,
+    **settings: Any,
+) -> TraceResult:
+    x = np.zeros((1, IN), np.float32)
+    task = batchlab.task(model=model, loss=loss, train=(x, x), valid=(x, x), optimizer=optimizer)
+    config = OptimizerConfig(name="task" if optimizer else "adamw", **settings)
+    spec = TraceSpec(
+        workload=Workload(task=TaskReference(kind="file", target="t.py")),
+        micro_batch_sizes=sizes,
+        optimizer=OptimizerSettings(config=config),
+        device=DeviceSettings(**(device or {})),
+    )
+    return TorchFramework().trace(task, spec, (x, x), (x, x))
+
+
+def phases(result: TraceResult) -> dict[str, Any]:
+    assert result.untraceable == ""
+    return {phase.phase: phase for phase in result.points[-1].phases}
+
+
+def test_one_linear_layer_is_counted_to_the_byte() -> None:
+    by_phase = phases(trace())
+    forward = by_phase["forward"]
+    assert forward.parameter_bytes == WEIGHTS
+    assert by_phase["optimizer"].gradient_bytes == WEIGHTS
+    assert by_phase["optimizer"].optimizer_bytes == 2 * WEIGHTS + 2 * 4  # two moments, and a step count per tensor
+    inputs, outputs = 2 * 4 * SAMPLES * IN, 4 * SAMPLES * HIDDEN
+    assert inputs + outputs <= forward.activation_bytes <= inputs + outputs + 64
+    assert by_phase["optimizer"].activation_bytes == 0
+    assert by_phase["evaluation"].gradient_bytes == 0
+
+
+def test_a_split_by_category_adds_up_and_grows_by_the_sample() -> None:
+    small, large = trace(sizes=(30, 10)).points
+    assert (small.micro_batch_size, large.micro_batch_size) == (10, 30)
+    grown = large.phases[0].activation_bytes - small.phases[0].activation_bytes
+    assert grown == 20 * 4 * (2 * IN + HIDDEN)
+    assert small.reserved_bytes is not None
+    assert small.reserved_bytes >= small.peak.total_bytes
+
+
+def test_momentum_keeps_one_state_and_none_keeps_none() -> None:
+    with_momentum = phases(trace(optimizer=lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9)))
+    without = phases(trace(optimizer=torch.optim.SGD))
+    assert with_momentum["evaluation"].optimizer_bytes == WEIGHTS
+    assert without["evaluation"].optimizer_bytes == 0
+
+
+class Repeated(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(*(nn.Linear(IN, IN) for _ in range(8)))
+
+
+def test_foreach_is_what_a_card_would_use_for_a_persons_own_optimizer() -> None:
+    def own(parameters: Any, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=lr)
+
+    one_by_one = phases(trace(Repeated, optimizer=own))["optimizer"].temporary_bytes
+    together = phases(trace(Repeated, optimizer=own, device={"name": "cuda:0"}))["optimizer"].temporary_bytes
+    assert together > one_by_one
+
+
+class Branching(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if x.sum().item() > 0 else self.layer(-x)
+
+
+class Selecting(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[x[:, 0] > 0])
+
+
+class OnTheHost(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.from_numpy(np.tanh(x.numpy())))
+
+
+class Broken(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Branching, "reads a value out of a tensor"),
+        (Selecting, "size of a tensor depends on the values"),
+        (OnTheHost, "the task raised"),
+        (Broken, "the task raised RuntimeError"),
+    ],
+)
+def test_what_cannot_be_traced_says_why(model: Callable[[], Any], why: str) -> None:
+    result = trace(model)
+    assert result.points == ()
+    assert why in result.untraceable
+
+
+def test_a_request_that_makes_no_sense_is_not_called_untraceable() -> None:
+    with pytest.raises(InputError, match=r"return a torch\.nn\.Module"):
+        trace(lambda: "no model")
+
+
+class Peculiar(nn.Module):
+    """Draws, converts and reads numbers while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]
+        self.layers = nn.ModuleList(nn.Linear(IN, IN) for rate in rates if rate > 0)
+        for layer in self.layers:
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+        self.to(torch.bfloat16)
+        self.register_buffer("table", torch.from_numpy(np.ones(IN, np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x.bfloat16()) * self.table
+        return x
+
+
+def test_constructors_may_read_what_they_drew() -> None:
+    assert phases(trace(Peculiar))["optimizer"].gradient_bytes == 2 * 2 * (IN * IN + IN)
+
+
+def test_a_model_made_elsewhere_is_traced_and_stays_as_it_is() -> None:
+    model = Wide()
+    before = model.layer.weight.detach().clone()
+    assert phases(trace(lambda: model))["backward"].parameter_bytes == WEIGHTS
+    assert model.layer.weight.grad is None
+    assert torch.equal(model.layer.weight, before)
+
+
+def test_a_trace_leaves_nothing_behind() -> None:
+    convert = nn.Module._apply
+    torch.manual_seed(5)
+    random.seed(5)
+    expected = torch.rand(1), random.random()
+    torch.manual_seed(5)
+    random.seed(5)
+    trace()
+    trace(Branching)
+    assert (torch.rand(1), random.random()) == expected
+    assert nn.Module._apply is convert
+    assert type(torch.empty(1)) is Tensor
