@@ -179,6 +179,9 @@ class Experiment(Frozen):
     budget: BudgetConfig = BudgetConfig()
     sweep: SweepConfig = SweepConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    diagnostics: Literal["off", "light", "full"] = Field(
+        default="light", description="off, light or full: norms, attention entropy and update sizes during training"
+    )
     device: DeviceConfig = DeviceConfig()
 
     @property

@@ -55,6 +55,8 @@ class Options:
         Go on although the task's source was edited since the study began; the report says so.
     retry_failed
         Run again what failed in an earlier session.
+    diagnostics
+        off, light or full: what is looked at while runs train (docs/diagnostics.md).
     json
         Print the result as JSON and nothing else.
     """
@@ -74,6 +76,7 @@ class Options:
     workers: int | None = None
     low_resource: Annotated[bool, Parameter(negative=())] = False
     quick_test: Annotated[bool, Parameter(negative=())] = False
+    diagnostics: str | None = None
     accept_edits: Annotated[bool, Parameter(negative=())] = False
     retry_failed: Annotated[bool, Parameter(negative=())] = False
     json: Annotated[bool, Parameter(negative=())] = False
@@ -103,6 +106,7 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
         "device.name": options.device,
         "device.precision": options.precision,
         "device.workers": options.workers,
+        "diagnostics": options.diagnostics,
     }
     if options.time_budget and not options.token_budget:
         for given in ("token_budget", "epochs"):

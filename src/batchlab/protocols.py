@@ -108,6 +108,17 @@ class Inspectable(Trainable, Protocol):
         """First layer whose output for sample 0 … half−1 depends on the other samples; None when no layer does."""
 
 
+@runtime_checkable
+class Diagnosable(Trainable, Protocol):
+    """A Trainable that can tell more about a step than its loss. Looking changes no bit of the training."""
+
+    def watch(self, detail: Literal["light", "full"]) -> None:
+        """Look at the next optimizer step: its `accumulate` calls and its `apply`. May wait for the device."""
+
+    def readings(self, batch: Batch) -> Mapping[str, float]:
+        """What the watched step showed, and an evaluation-mode pass over `batch` after it, by `quantity/part`."""
+
+
 class Dataset(Protocol):
     """Samples by index. Everything about order lives in `data.stream`, nothing here."""
 

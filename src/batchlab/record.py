@@ -186,11 +186,12 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 class MetricRow(Frozen):
-    """One row of metrics.jsonl: training means since the previous row, or an evaluation (`val_loss`)."""
+    """One row of metrics.jsonl: training means since the previous row, an evaluation (`val_loss`), or `diagnostics`."""
 
     step: int
     tokens: int
     train_loss: float | None = None
+    train_loss_max: float | None = Field(default=None, description="of the single steps that train_loss averages")
     val_loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None
@@ -199,3 +200,6 @@ class MetricRow(Frozen):
     tokens_per_second: float | None = None
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
+    diagnostics: dict[str, float] | None = Field(
+        default=None, description="of this one step; names are `quantity/part`, e.g. grad_norm/blocks.0"
+    )

@@ -107,6 +107,13 @@ class ThroughputSpec(Frozen):
     device: DeviceSettings = DeviceSettings()
 
 
+class Diagnostics(Frozen):
+    """What is looked at while a run trains, and how often. Looking changes no bit of the training."""
+
+    level: Literal["light", "full"] = "light"
+    interval: PositiveInt = Field(description="tokens between looks; a multiple of tokens_per_step")
+
+
 class TrainSpec(Frozen):
     """Train from scratch for exactly `token_budget` tokens at one global batch size, learning rate and seed."""
 
@@ -123,6 +130,7 @@ class TrainSpec(Frozen):
     evaluation_batch_size: PositiveInt = 32
     log_points: PositiveInt = Field(default=200, description="about this many rows of training metrics")
     checkpoint_seconds: NonNegativeFloat = Field(default=30.0, description="0 writes a checkpoint after every step")
+    diagnostics: Diagnostics | None = None
     device: DeviceSettings = DeviceSettings()
 
     @property
@@ -167,5 +175,5 @@ def run_id(spec: Spec) -> str:
     return f"{spec.kind}{label}-{digest}"
 
 
-# How often progress is saved or logged changes no result, so it does not make another run.
-_NOT_IDENTITY = {"log_points", "checkpoint_seconds"}
+# How often progress is saved, logged or looked at changes no result, so it does not make another run.
+_NOT_IDENTITY = {"log_points", "checkpoint_seconds", "diagnostics"}

@@ -43,14 +43,36 @@ class NewEveryTime(nn.Module):
 
 @pytest.mark.slow
 @needs_compiler
-def test_reaching_the_recompile_limit_is_an_error(make, samples, monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+def test_reaching_the_recompile_limit_is_an_error(make, samples):
     trainable = make(model=NewEveryTime, device={"compile": True})
     trainable.init(0)
-    for calls in range(2):
-        trainable.model.calls = calls
-        step(trainable, samples(8))
-    trainable.model.calls = 2
-    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
-        step(trainable, samples(8))
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for calls in range(2):
+            trainable.model.calls = calls
+            step(trainable, samples(8))
+        trainable.model.calls = 2
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            step(trainable, samples(8))
     trainable.evaluate(samples(8))
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_look_at_a_compiled_model_neither_compiles_again_nor_changes_it(make, samples):
+    """The watched step runs compiled as always; activations come from an uncompiled evaluation pass."""
+    losses = []
+    for looking in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        trainable = make(device={"compile": True})
+        trainable.init(0)
+        run = []
+        for index in range(4):
+            if looking:
+                trainable.watch("full")
+            run.append(step(trainable, samples(8, seed=index)))
+            if looking:
+                readings = trainable.readings(samples(4))
+        losses.append((run, torch._dynamo.utils.counters["stats"]["unique_graphs"]))
+    assert losses[0] == losses[1]
+    assert readings["activation_rms/inner"] > 0

@@ -18,6 +18,7 @@ from batchlab.data.stream import SampleStream
 from batchlab.protocols import Batch, Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
 from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
+from batchlab.runs.observation import Observer
 from batchlab.schedule import Schedule
 from batchlab.spec import TrainSpec
 
@@ -31,6 +32,7 @@ class Tally:
 
     watch: DivergenceWatch
     loss_sum: float = 0.0
+    loss_max: float | None = None
     grad_norm_sum: float = 0.0
     clipped_sum: float = 0.0
     row_steps: int = 0
@@ -49,6 +51,7 @@ class Tally:
             if self.watch.diverged(value) or not math.isfinite(norm_value):
                 return False
             self.loss_sum += value
+            self.loss_max = value if self.loss_max is None else max(value, self.loss_max)
             self.grad_norm_sum += norm_value
             self.clipped_sum += float(clipped)
             self.clipped_total += float(clipped)
@@ -60,7 +63,7 @@ class Tally:
 
     def clear_row(self) -> None:
         self.loss_sum = self.grad_norm_sum = self.clipped_sum = self.row_seconds = 0.0
-        self.row_steps = 0
+        self.loss_max, self.row_steps = None, 0
 
 
 def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: TrainSpec, context: RunContext) -> Ended:
@@ -84,6 +87,7 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         tally = Tally(**{**header["tally"], "watch": DivergenceWatch(**header["tally"]["watch"])})
         tally.resumed += 1
     pending: list[StepStats] = []
+    observer = Observer(trainable, held_out, spec, context)
     resumed_at = saved_at = trainable.synchronize()
 
     def diverged(at_step: int) -> Ended:
@@ -96,8 +100,10 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
 
     while step < steps:
         learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
+        observer.before(step)
         pending.append(one_step(trainable, stream, layout, step, learning_rate))
         step += 1
+        resumed_at += observer.after(step)
 
         row_due = step % row_every == 0 or step == steps
         evaluation_due = step % evaluate_every == 0 or step == steps
@@ -168,6 +174,7 @@ def _write_row(
         step=step,
         tokens=tokens,
         train_loss=tally.loss_sum / count,
+        train_loss_max=tally.loss_max,
         learning_rate=learning_rate,
         grad_norm=tally.grad_norm_sum / count,
         clipped_fraction=tally.clipped_sum / count,

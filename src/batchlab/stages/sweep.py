@@ -6,13 +6,16 @@ from batchlab.batch import BatchLayout
 from batchlab.record import Outcome, Record, TrainResult
 from batchlab.resources import Concurrency
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import BudgetPlan
+from batchlab.search.budget import BudgetPlan, token_budget_of
 from batchlab.search.grid import GridSearch, Trial, TrialOutcome
 from batchlab.session import Session, opened_engine, run_specs
-from batchlab.spec import TrainSpec
+from batchlab.spec import Diagnostics, TrainSpec
 from batchlab.stages.budget import learning_rates_of
 from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH, Capacity
 from batchlab.stages.throughput import hopeless
+
+LOOKS = {"light": 16, "full": 64}
+"""At most so many looks at a run; benchmarks/diagnostics_cost has what they cost."""
 
 
 def sweep_stage(
@@ -91,8 +94,19 @@ def train_spec(
         evaluation_interval=budget.evaluation_interval,
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
+        diagnostics=_diagnostics(session, budget),
         device=session.device.model_copy(update={"threads": concurrency.threads}),
     )
+
+
+def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
+    """Looks at token counts that end a step of every batch size, so that sizes are seen at the same moments."""
+    experiment = session.opened.experiment
+    if experiment.diagnostics == "off":
+        return None
+    sizes, points = experiment.batch.global_batch_sizes, LOOKS[experiment.diagnostics]
+    _, interval = token_budget_of(budget.token_budget, sizes, experiment.sequence_length, points)
+    return Diagnostics(level=experiment.diagnostics, interval=interval)
 
 
 def _outcome(record: Record | None) -> TrialOutcome:

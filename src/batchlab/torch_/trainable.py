@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from batchlab.protocols import Batch, MemoryReading, StepStats
 from batchlab.spec import DeviceSettings, OptimizerSettings
 from batchlab.task import Task
 from batchlab.torch_ import memory, optimizers, random_state
+from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -40,6 +41,8 @@ class TorchTrainable:
         self.optimizer: optimizers.GroupedOptimizer
         self._parameters: list[nn.Parameter] = []
         self._loss: Tensor | None = None
+        self._detail: Literal["light", "full"] = "light"
+        self._watch: StepWatch | None = None
 
     def init(self, seed: int) -> None:
         """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
@@ -59,7 +62,7 @@ class TorchTrainable:
         if not self._parameters:
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
         self.optimizer = optimizers.build(self._parameters, self._task.optimizer, self._optimizer_settings, self.device)
-        self._loss = None
+        self._loss = self._watch = None
         if self._compile:
             torch._dynamo.config.fail_on_recompile_limit_hit = True  # the default is to go on uncompiled, silently
             self.model.compile()
@@ -71,9 +74,12 @@ class TorchTrainable:
     def accumulate(self, batch: Batch, weight: float) -> None:
         """Add the gradient of weight · Σ losses over the batch."""
         try:
+            self._ended("data")
             loss, factor = self._total(self._forward(batch), batch)
             weighted = loss * (weight * factor)
+            self._ended("forward")
             weighted.backward()  # type: ignore[no-untyped-call]
+            self._ended("backward")
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         detached = weighted.detach()
@@ -85,9 +91,13 @@ class TorchTrainable:
             raise RuntimeError("apply() needs at least one accumulate() before it")
         loss, self._loss = self._loss, None
         try:
+            if self._watch is not None:
+                self._watch.before_update()
             norm, clipped = self._clip()
             self.optimizer.set_learning_rate(learning_rate)
             self.optimizer.torch.step()
+            if self._watch is not None:
+                self._watch.after_update(learning_rate)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         for parameter in self._parameters:
@@ -100,6 +110,23 @@ class TorchTrainable:
             return torch.nn.utils.get_total_norm(gradients), 0.0
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip)
         return norm, norm > self._grad_clip
+
+    def watch(self, detail: Literal["light", "full"]) -> None:
+        """Look at the next optimizer step."""
+        self._detail, self._watch = detail, StepWatch(self.model, detail, self.synchronize)
+        self._watch.start()
+
+    def _ended(self, phase: Literal["data", "forward", "backward"]) -> None:
+        if self._watch is not None:
+            self._watch.ended(phase)
+
+    def readings(self, batch: Batch) -> dict[str, float]:
+        """Of the watched step, and of an evaluation pass over `batch`, which runs uncompiled."""
+        if self._watch is None:
+            raise RuntimeError("readings() needs a watch() and a step before it")
+        watched, self._watch = self._watch.readings(), None
+        inside = forward_readings(self.model, lambda: self._evaluation_result(batch), self._detail)
+        return numbers({**watched, **inside})
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""

@@ -1,0 +1,84 @@
+"""What a person's model is made of, found without their help: repeated blocks, norm layers, parameters by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import nn
+
+_NORMS = (
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
+
+
+def blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The repeated part of the model in its own order: of all siblings of one type those with the most parameters.
+
+    Where nothing repeats: every layer that has parameters of its own.
+    """
+    best: dict[str, nn.Module] = {}
+    most = 0
+    for name, module in model.named_modules():
+        siblings: dict[type[nn.Module], dict[str, nn.Module]] = {}
+        for child_name, child in module.named_children():
+            siblings.setdefault(type(child), {})[f"{name}.{child_name}" if name else child_name] = child
+        for alike in siblings.values():
+            size = sum(parameter.numel() for child in alike.values() for parameter in child.parameters())
+            if len(alike) > 1 and size > most:
+                best, most = alike, size
+    if best:
+        return best
+    return {name: module for name, module in model.named_modules() if name and list(module.parameters(recurse=False))}
+
+
+def first_middle_last(names: Sequence[str]) -> tuple[str, ...]:
+    """Three of the names, or fewer where there are not three; of two middles the lower."""
+    return tuple(dict.fromkeys(names[i] for i in (0, (len(names) - 1) // 2, -1))) if names else ()
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Real parameters that are trained, by name; one that is used twice has its first name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+
+
+def by_block(names: Iterable[str], block_names: Iterable[str]) -> dict[str, list[str]]:
+    """Parameter names by the block they are in; the others by the first part of their name (`embedding`, `head`)."""
+    known = tuple(block_names)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        group = next((block for block in known if name.startswith(block + ".")), name.partition(".")[0])
+        groups.setdefault(group, []).append(name)
+    return groups
+
+
+def by_module(names: Iterable[str]) -> dict[str, list[str]]:
+    """Parameter names by the module that owns them; those of the model itself by their own name."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    return groups
+
+
+def norm_parameters(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> dict[str, list[str]]:
+    """Names of the trained parameters of norm layers, as `weight` (gains) and `bias` (shifts).
+
+    A norm layer is one of torch's, or a module whose type has "norm" in its name; of its vectors, those whose name
+    begins with b (bias, beta) are shifts.
+    """
+    groups: dict[str, list[str]] = {}
+    for module_name, module in model.named_modules():
+        if not (isinstance(module, _NORMS) or "norm" in type(module).__name__.lower()):
+            continue
+        for own_name, parameter in module.named_parameters(recurse=False):
+            name = f"{module_name}.{own_name}" if module_name else own_name
+            if name in trained and parameter.ndim == 1:
+                groups.setdefault("bias" if own_name.startswith("b") else "weight", []).append(name)
+    return groups
