@@ -303,3 +303,16 @@ def test_the_same_on_cuda(make, samples, precision):
     trainable.load(saved)
     assert float(step(trainable, samples(8)).loss) == expected
     assert trainable.memory().peak_reserved_bytes > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_mean_of_any_type_or_shape_counts_as_a_mean(make, samples, dtype, shape):
+    trainable = make(loss=lambda model, x, y: nn.functional.mse_loss(model(x), y).to(dtype).reshape(shape))
+    trainable.init(0)
+    batch = samples(8)
+    expected = float(
+        nn.functional.mse_loss(trainable.model(torch.from_numpy(batch[0])), torch.from_numpy(batch[1])).detach()
+    )
+    trainable.accumulate(batch, 1 / 8)
+    assert float(trainable.apply(1e-3).loss) == pytest.approx(expected, rel=1e-2)

@@ -178,13 +178,14 @@ class TorchTrainable:
 
     def _total(self, result: Any, batch: Batch) -> tuple[Tensor, float]:
         """The loss tensor and what to multiply it by to get Σ losses."""
-        loss = result[0] if isinstance(result, tuple | list) and len(result) == 2 else result
+        pair = isinstance(result, tuple | list) and len(result) == 2
+        loss = result[0] if pair else result
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise InputError(f"loss(model, x, y) returned {given}; return one number, a mean, or (sum, count).")
         if loss.ndim or loss.dtype in _NARROW:
             loss = loss.reshape(()).float() if loss.dtype in _NARROW else loss.reshape(())
-        is_sum = loss is not result or self._task.reduction == "sum"
+        is_sum = pair or self._task.reduction == "sum"
         return loss, 1.0 if is_sum else self.count(batch)
 
     def state(self) -> bytes:
