@@ -1,7 +1,24 @@
 """What batch size, and what learning rate, should I train this model with on this hardware?"""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from batchlab.task import Task, task
+
+if TYPE_CHECKING:
+    from batchlab.executable import find_executable_batch_size
 
 __version__ = "0.1.0"
 
-__all__ = ["Task", "__version__", "task"]
+__all__ = ["Task", "__version__", "find_executable_batch_size", "task"]
+
+_LAZY = {"find_executable_batch_size": "batchlab.executable"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs more than a task file does is imported when it is used."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'batchlab' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -53,6 +53,8 @@ MEMORY = [
     ("RuntimeError", "could not create a memory object"),
     ("RuntimeError", "std::bad_alloc"),
     ("OSError", "[Errno 12] Cannot allocate memory"),
+    ("RuntimeError", "MLU out of memory. Tried to allocate 2.00 GiB"),
+    ("RuntimeError", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1048576 (1)MB"),
 ]
 
 NOT_MEMORY = [

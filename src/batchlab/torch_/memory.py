@@ -132,9 +132,12 @@ def release(device: torch.device) -> None:
     """Give back what is no longer held (on Linux the heap's free pages too), so that baselines and peaks count only
     what is."""
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
+
+
+def release_all() -> None:
+    """`release` for whichever accelerator this process can use, or for the CPU alone."""
+    release(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))

@@ -17,7 +17,8 @@ MEMORY_ERROR_TYPES = frozenset({"OutOfMemoryError", "MemoryError"})
 _ALLOCATION_FAILED = re.compile(
     "|".join(
         (
-            r"\b(CUDA|HIP|XPU|MPS backend|NPU|HPU)\]?( error| driver error)?:? out of memory",
+            # a back end by its name in capitals: CUDA, HIP, XPU, NPU, HPU, MLU, MPS, CPU
+            r"\b[A-Z]{3,}( backend)?\]?( error| driver error)?:? out of memory",
             r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
             r"UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)\w*|PI_ERROR_OUT_OF_RESOURCES",
             # cuBLAS, cuDNN and their AMD twins allocate workspaces behind the caching allocator's back
@@ -31,6 +32,7 @@ _ALLOCATION_FAILED = re.compile(
             # oneDNN on the CPU reports its own failed allocations only like this
             r"could not create a primitive\b(?! descriptor)|could not create a memory object",
             r"Unable to allocate [\d.]+ \w+ for an array",
+            r"MODULE:PT_DEVMEM Allocation failed",  # Gaudi
             r"Invalid buffer size: [\d.]+ \w+",  # MPS: one buffer above what the device can hold
         )
     )
