@@ -5,6 +5,7 @@ Running out of memory, diverging, crashing or being killed are outcomes here, ne
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -127,6 +128,7 @@ class CapacityResult(Frozen):
     micro_batch_size: int
     fits: bool
     steps: int = 0
+    final_train_loss: float | None = Field(default=None, description="of the last step")
     baseline_bytes: int | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
@@ -149,6 +151,9 @@ class TrainResult(Frozen):
     steps: int = Field(description="optimizer steps done")
     tokens: int
     final_train_loss: float | None = Field(default=None, description="mean over the last tenth of the run")
+    final_grad_norm: float | None = Field(
+        default=None, description="global gradient norm before clipping, mean over the last tenth of the run"
+    )
     final_val_loss: float | None = None
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
@@ -161,6 +166,16 @@ class TrainResult(Frozen):
     peak_reserved_bytes: int | None = None
     resumed: int = Field(default=0, description="times this run went on from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
+
+
+def perplexity(loss: float | None) -> float | None:
+    """exp of a mean cross-entropy in nats per token; None for no loss, infinite where it overflows."""
+    if loss is None:
+        return None
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 Result = Annotated[

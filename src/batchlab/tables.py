@@ -11,7 +11,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from batchlab.record import CapacityResult, Record, ThroughputResult, TrainResult
+from batchlab.batch import Unit
+from batchlab.record import CapacityResult, Record, ThroughputResult, TrainResult, perplexity
 from batchlab.spec import CapacitySpec, Spec, ThroughputSpec, TrainSpec
 
 Row = dict[str, Any]
@@ -35,6 +36,8 @@ _LOSSES = (
     "final_train_loss",
     "final_val_loss",
     "best_val_loss",
+    "perplexity",
+    "final_grad_norm",
     "clipped_fraction",
 )
 _MEASURED = (
@@ -118,6 +121,8 @@ def _row(spec: Spec, record: Record) -> Row:
         case TrainResult() | ThroughputResult() | CapacityResult() as result:
             values = result.model_dump()
             row |= {name: values[name] for name in RESULT_COLUMNS if name in values and name not in row}
+    if isinstance(record.result, TrainResult) and spec.workload.unit is Unit.TOKENS:
+        row["perplexity"] = perplexity(record.result.final_val_loss)
     return row
 
 

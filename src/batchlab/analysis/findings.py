@@ -102,6 +102,10 @@ class Run:
     peak_bytes: int | None
     pairing: str
     resumed: int = 0
+    best_val_loss: float | None = None
+    grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
     rows: tuple[MetricRow, ...] = ()
 
     @property

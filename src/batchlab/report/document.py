@@ -12,7 +12,7 @@ from batchlab.report.dynamics import training_dynamics
 from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
-from batchlab.report.tables import Table, cells_table, results_table, speed_table
+from batchlab.report.tables import Table, cells_table, endings_table, results_table, speed_table
 from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
 
 
@@ -51,6 +51,7 @@ class Document:
     setup: tuple[Term, ...]
     results: Table
     results_note: str
+    endings: Table
     cells: Table
     speeds: Table
     conclusions: tuple[str, ...]
@@ -94,6 +95,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         setup=setup(findings),
         results=results_table(findings),
         results_note=_results_note(findings),
+        endings=endings_table(findings),
         cells=cells_table(findings),
         speeds=speed_table(findings),
         conclusions=findings.conclusions,

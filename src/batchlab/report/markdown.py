@@ -33,6 +33,7 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         _table(doc.results),
         safe(doc.results_note),
         *_captions(doc, "loss-batch", "loss-hours", "surface"),
+        *(("### How the best runs ended", _table(doc.endings)) if doc.endings.rows else ()),
         *(("### Every cell", _table(doc.cells)) if doc.cells.rows else ()),
         "## Findings",
         _list(doc.conclusions, ordered=True) or "Nothing can be concluded from the records so far.",

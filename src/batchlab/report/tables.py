@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from batchlab.analysis.findings import BatchRow, Cell, Findings, SurfaceFinding
-from batchlab.batch import format_bytes
-from batchlab.record import Outcome
+from batchlab.batch import Unit, format_bytes
+from batchlab.record import Outcome, perplexity
 from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
 
 
@@ -123,6 +124,55 @@ def remark(row: BatchRow) -> str:
     ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
     parts += [f"{plural(number, 'run')} {word}" for word, number in ended.items()]
     return "; ".join(parts)
+
+
+def endings_table(findings: Findings) -> Table:
+    """How the runs at each size's best learning rate ended, besides the loss they are judged by; means over seeds."""
+    tokens = findings.experiment.unit is Unit.TOKENS
+    columns = (
+        Column("batch"),
+        Column("best LR"),
+        Column("runs"),
+        *((Column("perplexity"),) if tokens else ()),
+        Column("lowest val loss"),
+        Column("gradient norm"),
+        Column("clipped steps"),
+        Column("seconds, as run"),
+        Column("peak allocated"),
+        Column("peak reserved"),
+    )
+    rows = [
+        _ending(row.best, tokens)
+        for row in (findings.surface.rows if findings.surface else ())
+        if row.best is not None and row.best.losses
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _ending(cell: Cell, tokens: bool) -> Row:
+    done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
+    value, norm = perplexity(cell.mean_loss), _mean([run.grad_norm for run in done])
+    clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
+    allocated = max((run.peak_allocated_bytes for run in done if run.peak_allocated_bytes), default=None)
+    reserved = max((run.peak_reserved_bytes for run in done if run.peak_reserved_bytes), default=None)
+    texts = (
+        f"{cell.global_batch_size:,}",
+        learning_rate(cell.learning_rate),
+        f"{len(done)}",
+        *((NONE if value is None else f"{value:,.4g}",) if tokens else ()),
+        loss(_mean([run.best_val_loss for run in done])),
+        NONE if norm is None else f"{norm:.3g}",
+        NONE if clipped is None else f"{100 * clipped:.0f} %",
+        NONE if seconds is None else f"{seconds:,.1f}",
+        format_bytes(allocated) if allocated else NONE,
+        format_bytes(reserved) if reserved else NONE,
+    )
+    return Row(texts)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def cells_table(findings: Findings) -> Table:

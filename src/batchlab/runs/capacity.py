@@ -33,7 +33,7 @@ def probe(
     started = trainable.synchronize()
     for step in range(spec.steps):
         started = trainable.synchronize()
-        one_step(trainable, stream, layout, step, LEARNING_RATE)
+        stats = one_step(trainable, stream, layout, step, LEARNING_RATE)
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
     evaluate(trainable, list(evaluation_batches(held_out, spec.evaluation_batch_size, spec.evaluation_batch_size)))
@@ -42,6 +42,7 @@ def probe(
         micro_batch_size=spec.micro_batch_size,
         fits=True,
         steps=spec.steps,
+        final_train_loss=float(stats.loss),
         baseline_bytes=baseline_bytes,
         peak_allocated_bytes=memory.peak_allocated_bytes,
         peak_reserved_bytes=memory.peak_reserved_bytes,

@@ -39,6 +39,7 @@ class Tally:
     row_seconds: float = 0.0
     clipped_total: float = 0.0
     tail_loss_sum: float = 0.0
+    tail_norm_sum: float = 0.0
     tail_steps: int = 0
     seconds: float = 0.0
     resumed: int = 0
@@ -58,6 +59,7 @@ class Tally:
             self.row_steps += 1
             if first_step + offset >= tail_start:
                 self.tail_loss_sum += value
+                self.tail_norm_sum += norm_value
                 self.tail_steps += 1
         return True
 
@@ -198,6 +200,7 @@ def _result(
         steps=step,
         tokens=step * spec.layout.tokens_per_step,
         final_train_loss=tally.tail_loss_sum / tally.tail_steps if finished else None,
+        final_grad_norm=tally.tail_norm_sum / tally.tail_steps if finished else None,
         final_val_loss=losses[-1] if finished and losses else None,
         best_val_loss=min(losses) if losses else None,
         val_curve=tuple(tally.val_curve),
