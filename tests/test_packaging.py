@@ -55,7 +55,7 @@ def test_the_embedded_text_and_the_report_come_out_of_a_wheel(wheel: Path, tmp_p
         "from batchlab.data.source import open_text_pair\n"
         "from batchlab.experiment import DataConfig\n"
         "pair = open_text_pair(DataConfig(), Path(sys.argv[1]))\n"
-        "assert b'import' in bytes(pair.train[:200_000]) and len(pair.valid) > 10_000\n"
+        "assert b'import' in bytes(pair.train.ids[:200_000]) and len(pair.valid) > 10_000\n"
         "print(pair.description)\n"
     )
     done = subprocess.run(

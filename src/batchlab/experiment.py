@@ -46,10 +46,30 @@ class TaskReference(Frozen):
 class DataConfig(Frozen):
     """What is trained on. Tasks from a person's own file bring their own data and leave all of this unset."""
 
-    path: str | None = Field(default=None, description="text file, folder of text, .npy or .bin of token ids")
+    path: str | None = Field(
+        default=None, description="text file, folder of text, hf:NAME[:SPLIT], or token ids (.npy, .bin)"
+    )
     valid_path: str | None = Field(default=None, description="held-out data; default: the last part of `path`")
     valid_fraction: OpenFraction = Field(default=0.1, description="share held out where there is no valid_path")
-    bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = "uint16"
+    bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = Field(
+        default="uint16", description="of a .bin file that no `batchlab data prepare` has described"
+    )
+    tokenizer: Annotated[str, Field(min_length=1)] = Field(
+        default="bytes",
+        description="how text becomes ids: bytes; bpe, trained on it; a folder with vocab.json and merges.txt; "
+        "a tokenizer.json",
+    )
+    vocabulary: PositiveInt | None = Field(
+        default=None,
+        description="ids the model has rows for, and that bpe is trained to; default: as many as there are",
+    )
+    special_tokens: tuple[str, ...] = Field(
+        default=("<|endoftext|>",), description="bpe: passages of the text that are one id each"
+    )
+    windows: Literal["shuffled", "random"] = Field(
+        default="shuffled",
+        description="tokens of a training sample: shuffled windows that do not overlap, or from random positions",
+    )
 
 
 class BatchConfig(Frozen):

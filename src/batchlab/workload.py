@@ -50,7 +50,8 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     """The task with its data opened. `cache_dir` takes files derived from the data, such as token files."""
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
-    train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data")
+    windows = workload.data.windows
+    train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data", windows=windows)
     valid = open_dataset(task.valid, unit=unit, sequence_length=length, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
     if workload.task.kind == "recipe" and workload.data.path is None and (text := recipe(workload.task.target).text):

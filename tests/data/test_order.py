@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchlab.data.order import SampleOrder
+from batchlab.data.order import RandomPositions, SampleOrder
 
 
 @settings(deadline=None)
@@ -97,3 +97,28 @@ def test_negative_positions_are_refused() -> None:
     with pytest.raises(ValueError, match="0 ≤ start ≤ stop"):
         SampleOrder(5, 0).indices(-1, 3)
     assert SampleOrder(5, 0).indices(3, 3).tolist() == []
+
+
+def test_random_positions_are_a_function_of_seed_and_position() -> None:
+    one, other = RandomPositions(1000, seed=3), RandomPositions(1000, seed=4)
+    whole = one.indices(0, 5000)
+    assert np.array_equal(whole[1234:1300], one.indices(1234, 1300))
+    assert whole.min() == 0
+    assert whole.max() == 999
+    assert np.mean(whole == other.indices(0, 5000)) < 0.01
+    with pytest.raises(ValueError, match="random positions among 0"):
+        RandomPositions(0, seed=0)
+    with pytest.raises(ValueError, match="give 0 ≤ start ≤ stop"):
+        one.indices(-1, 2)
+
+
+def test_random_positions_are_uniform_and_independent() -> None:
+    """Chi-squared of positions, and of pairs of neighbours, within six standard deviations of its expectation."""
+    cells, n = 64, 200_000
+    for seed in range(5):
+        drawn = RandomPositions(cells, seed).indices(0, n)
+        pairs = drawn[:-1:2] * cells + drawn[1::2]
+        for found, kinds in ((drawn, cells), (pairs, cells * cells)):
+            expected = len(found) / kinds
+            chi2 = float(((np.bincount(found, minlength=kinds) - expected) ** 2 / expected).sum())
+            assert abs(chi2 - (kinds - 1)) < 6 * (2 * (kinds - 1)) ** 0.5

@@ -94,7 +94,7 @@ def test_last_part_is_held_out(tmp_path: Path, ids: np.ndarray) -> None:
     text = pair(tmp_path, path=str(tmp_path / "text.txt"), valid_fraction=0.25)
     size = len(TEXT.encode())
     assert len(text.valid) == size // 4
-    assert bytes(text.train) + bytes(text.valid) == TEXT.encode()
+    assert bytes(text.train.ids) + bytes(text.valid.ids) == TEXT.encode()
     assert text.vocabulary == 256
     assert "last 25% held out" in text.description
     assert not (tmp_path / "cache").exists()
@@ -103,15 +103,15 @@ def test_last_part_is_held_out(tmp_path: Path, ids: np.ndarray) -> None:
 def test_given_held_out_file(tmp_path: Path, ids: np.ndarray) -> None:
     (tmp_path / "valid.txt").write_text("other text")
     text = pair(tmp_path, path=str(tmp_path / "text.txt"), valid_path=str(tmp_path / "valid.txt"))
-    assert bytes(text.train) == TEXT.encode()
-    assert bytes(text.valid) == b"other text"
+    assert bytes(text.train.ids) == TEXT.encode()
+    assert bytes(text.valid.ids) == b"other text"
     assert "valid.txt" in text.description
 
 
 def test_ids_bring_their_vocabulary(tmp_path: Path, ids: np.ndarray) -> None:
     text = pair(tmp_path, path=str(tmp_path / "ids.bin"))
     assert text.vocabulary == int(ids.max()) + 1
-    assert np.array_equal(np.concatenate([text.train, text.valid]), ids)
+    assert np.array_equal(np.concatenate([text.train.ids, text.valid.ids]), ids)
     assert pair(tmp_path, path=str(tmp_path / "ids.bin"), bin_dtype="uint8").vocabulary == 256
 
 
@@ -125,7 +125,7 @@ def test_folder_is_concatenated_once_in_sorted_order(tmp_path: Path) -> None:
     (folder / "empty.txt").write_text("")
     content = b"first\nsecond\n"
     text = pair(tmp_path, path=str(folder))
-    assert bytes(text.train) + bytes(text.valid) == content
+    assert bytes(text.train.ids) + bytes(text.valid.ids) == content
     assert "2 text files" in text.description
     (cached,) = (tmp_path / "cache").iterdir()
     written = cached.stat().st_mtime_ns
@@ -135,7 +135,7 @@ def test_folder_is_concatenated_once_in_sorted_order(tmp_path: Path) -> None:
 
     (folder / "a.txt").write_text("changed\n")
     text = pair(tmp_path, path=str(folder))
-    assert bytes(text.train) + bytes(text.valid) == b"changed\nsecond\n"
+    assert bytes(text.train.ids) + bytes(text.valid.ids) == b"changed\nsecond\n"
 
 
 def test_failed_concatenation_leaves_nothing(tmp_path: Path) -> None:
@@ -247,4 +247,4 @@ def test_tinyshakespeare_where_it_is_at_hand(tmp_path: Path) -> None:
         pytest.skip("shared/data/tinyshakespeare is not beside this checkout")
     text = pair(tmp_path, path=str(path))
     assert len(text.train) + len(text.valid) == path.stat().st_size
-    assert bytes(text.train[:13]) == b"First Citizen"
+    assert bytes(text.train.ids[:13]) == b"First Citizen"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from batchlab.data.order import SampleOrder
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stream import SampleStream
+from batchlab.data.tokens import TokenDataset
 
 
 def numbered(n: int) -> SampleDataset:
@@ -53,3 +54,12 @@ def test_indices_are_computed_in_blocks() -> None:
     for step in range(2048):
         stream.batch(4 * step, 4 * step + 4)
     assert asked == [0, 4096]
+
+
+def test_random_windows_come_from_positions_drawn_with_replacement() -> None:
+    data = TokenDataset(np.arange(1001), 10, overlapping=True)
+    stream = SampleStream(data, seed=5)
+    drawn = stream.indices(0, 3000)
+    assert len(set(drawn.tolist())) < 991  # of 991 positions some came twice, some never
+    assert np.array_equal(SampleStream(data, seed=5).batch(2000, 2016)[0][:, 0], drawn[2000:2016])
+    assert stream.epochs(100) == 1.0  # as many tokens as there are

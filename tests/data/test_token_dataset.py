@@ -73,3 +73,16 @@ def test_wrong_arrays_are_refused_in_a_sentence(tokens: np.ndarray, says: str) -
     with pytest.raises(InputError, match=says) as caught:
         TokenDataset(tokens, 8, "training data")
     assert str(caught.value).startswith("The training data ")
+
+
+def test_overlapping_windows_begin_at_any_token() -> None:
+    tokens = np.arange(20)
+    data = TokenDataset(tokens, 4, overlapping=True)
+    check_dataset(data)
+    assert len(data) == 16
+    x, y = data.gather(np.array([0, 7, 15]))
+    assert x.tolist() == [[0, 1, 2, 3], [7, 8, 9, 10], [15, 16, 17, 18]]
+    assert y[-1].tolist() == [16, 17, 18, 19]
+    assert len(TokenDataset(tokens[:5], 4, overlapping=True)) == 1
+    with pytest.raises(InputError, match="too few for one window of 4"):
+        TokenDataset(tokens[:4], 4, overlapping=True)

@@ -1,4 +1,4 @@
-"""The order of samples: one counter-based permutation per (seed, epoch), with random access and nothing to save.
+"""The order of samples: counter-based, with random access and nothing to save.
 
 Position p of the stream is sample `permutation(seed, epoch = p // n)[p % n]`. Any position can be computed alone, so a
 resumed run, another micro-batch split or another number of devices sees exactly the same samples.
@@ -20,6 +20,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment, 2⁶⁴ divided by the golden ratio, odd
 _ROUNDS = 12  # at 8, the 120 orders of 5 samples are visibly unequally likely
 _Words = npt.NDArray[np.uint64]
 
@@ -78,6 +79,32 @@ class SampleOrder:
     def _epoch_keys(self, epoch: int) -> _Words:
         name = f"batchlab order 1/{self.seed}/{epoch}".encode()
         return np.frombuffer(hashlib.shake_128(name).digest(8 * _ROUNDS), dtype="<u8").astype(np.uint64)
+
+
+class RandomPositions:
+    """An independent, uniformly random dataset index at every position of an endless stream, given a seed.
+
+    The index is a hash of (seed, position) alone: two rounds of the SplitMix64 finaliser over the position, keyed by
+    the seed, modulo `samples`. Indices recur as they do when drawn with replacement. The modulo makes small indices
+    likelier by at most samples / 2⁶⁴. ValueError where `samples` is not within 1 … 2⁶².
+    """
+
+    def __init__(self, samples: int, seed: int) -> None:
+        if not 1 <= samples <= 2**62:
+            raise ValueError(f"random positions among {samples} samples were asked; possible are 1 to 2^62")
+        self.samples = samples
+        self.seed = seed
+        name = f"batchlab positions 1/{seed}".encode()
+        self._keys = np.frombuffer(hashlib.shake_128(name).digest(16), dtype="<u8").astype(np.uint64)
+
+    def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Dataset indices at stream positions [start, stop). ValueError for a negative start."""
+        if start < 0 or stop < start:
+            raise ValueError(f"stream positions [{start}, {stop}) were asked; give 0 ≤ start ≤ stop")
+        words = np.arange(start, stop, dtype=np.uint64)
+        for key in self._keys:
+            words = _mix(words * _GOLDEN + key)
+        return (words % np.uint64(self.samples)).astype(np.int64)
 
 
 def _mix(words: _Words) -> _Words:

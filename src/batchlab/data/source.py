@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,12 @@ from batchlab.data.files import (
     require_path,
     text_files,
 )
+from batchlab.data.hub import HUB, hub_text
+from batchlab.data.prepare import Progress, cached_token_file, find_tokenizer, no_progress
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
-from batchlab.data.tokens import TokenDataset, largest_id
+from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
+from batchlab.data.tokens import TokenDataset, TokenSpan, largest_id
 from batchlab.errors import InputError
 from batchlab.experiment import DataConfig
 from batchlab.protocols import Dataset
@@ -33,35 +36,55 @@ _Array = npt.NDArray[Any]
 class TextPair:
     """Training and held-out token ids, memory-mapped where they come from files."""
 
-    train: _Array
-    valid: _Array
-    vocabulary: int  # ids are below this; 256 for text, which is read as bytes
+    train: TokenSpan
+    valid: TokenSpan
+    vocabulary: int  # rows a model needs; 256 for text that is read as bytes
     description: str
 
 
-def open_dataset(source: Any, *, unit: Unit, sequence_length: int | None, what: str) -> Dataset:
+def open_dataset(
+    source: Any,
+    *,
+    unit: Unit,
+    sequence_length: int | None,
+    what: str,
+    windows: Literal["shuffled", "random"] = "shuffled",
+) -> Dataset:
     """The source as samples by index. `what` names it in messages, e.g. "training data".
 
     Paths and one-dimensional whole-number arrays are token ids and need a `sequence_length`; a folder's text is read
-    into memory; .bin is uint16. (X, Y), lists of pairs and indexables are samples; a Dataset is passed through.
-    InputError in one or two sentences for everything else.
+    into memory; .bin is uint16 unless `batchlab data prepare` described it. (X, Y), lists of pairs and indexables are
+    samples; a Dataset is passed through. `windows` "random": samples begin at any token. InputError in one or two
+    sentences for everything else.
     """
     if unit is Unit.TOKENS and sequence_length is None:
         raise InputError("Counting in tokens needs the tokens per sample: give sequence_length=, or unit='samples'.")
+    overlapping = windows == "random"
     if isinstance(source, str | Path):
         if sequence_length is None:
             raise InputError(
                 f"The {what} {str(source)!r} is a path, which holds token ids; give sequence_length=, or load it and "
                 "give (X, Y)."
             )
-        return TokenDataset(_read_path(source, what), sequence_length, what)
+        return TokenDataset(_read_path(source, what), sequence_length, what, overlapping=overlapping)
+    if isinstance(source, TokenSpan) or _is_one_array(source):
+        if sequence_length is None:
+            raise InputError(
+                f"The {what} is a single array of shape {np.shape(source)}; give inputs and targets as a pair (X, Y), "
+                "or sequence_length= where it holds token ids."
+            )
+        span = source if isinstance(source, TokenSpan) else np.asarray(source)
+        return TokenDataset(span, sequence_length, what, overlapping=overlapping)
+    if overlapping:
+        raise InputError(
+            f"data.windows is random, but the {what} of type {type(source).__name__} brings samples of its own; random "
+            "positions are for token ids: leave data.windows at shuffled."
+        )
     if _is_dataset(source):
         given: Dataset = source
         if len(given) == 0:
             raise InputError(f"The {what} has no samples.")
         return given
-    if _is_one_array(source):
-        return _open_array(np.asarray(source), sequence_length, what)
     samples = SampleDataset(source, what)
     _require_length(samples, sequence_length, what)
     return samples
@@ -69,8 +92,15 @@ def open_dataset(source: Any, *, unit: Unit, sequence_length: int | None, what: 
 
 def describe_source(source: Any) -> str:
     """The source in a few words for a report: file name and size, shapes, or type and length."""
+    if isinstance(source, TokenSpan):
+        return f"{format_count(len(source))} token ids"
+    if isinstance(source, str) and source.startswith(HUB):
+        return source.removeprefix(HUB)
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
+        if is_token_file(path):
+            made = describe_token_file(path)
+            return f"{path.name} ({format_count(made.tokens)} tokens of {made.text}, {made.tokenizer})"
         if path.is_dir():
             return f"folder {path.name} ({len(text_files(path, 'data'))} text files)"
         return f"{path.name} ({path.stat().st_size / 1e6:.1f} MB)" if path.exists() else path.name
@@ -84,21 +114,21 @@ def describe_source(source: Any) -> str:
     return f"{type(source).__name__}{length}"
 
 
-def open_text_pair(config: DataConfig, cache_dir: Path) -> TextPair:
+def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_progress) -> TextPair:
     """Token ids to train on and to hold out, as the study's `data` settings say.
 
-    Without a path: the standard library's source text. Text is taken as bytes; what is held out is `valid_path`, or
-    the last `valid_fraction` of the data. InputError for data that is missing, empty or not what its name says.
+    Without a path: the standard library's source text. Text is taken as bytes, or encoded by `data.tokenizer` into
+    token files that are kept. What is held out is `valid_path`, or the last `valid_fraction` of the data. InputError
+    for data that is missing, empty or not what its name says, and for a vocabulary smaller than the data's.
     """
     if config.path is None and config.valid_path is not None:
         raise InputError("data.valid_path is given without data.path; give both, or neither for the embedded text.")
     if config.path is None:
         file, description = standard_library_text(cache_dir)
-        train: _Array = read_text_file(file, "embedded text")
-        is_text = True
     else:
-        train, is_text = _read_config_path(config.path, config, cache_dir, "training data")
-        description = describe_source(config.path)
+        file, description = _locate(config.path, cache_dir, "training data"), describe_source(config.path)
+    reader = _Reader(config, cache_dir, file, progress)
+    train = reader.read(file, "embedded text" if config.path is None else "training data")
     if config.valid_path is None:
         held_out = int(len(train) * config.valid_fraction)
         if held_out == 0:
@@ -106,44 +136,91 @@ def open_text_pair(config: DataConfig, cache_dir: Path) -> TextPair:
                 f"The training data has {len(train):,} tokens, of which data.valid_fraction={config.valid_fraction:g} "
                 "leaves none to hold out; give more data."
             )
-        train, valid = train[:-held_out], train[-held_out:]
         description += f", last {config.valid_fraction:.0%} held out"
+        end = len(train)
+        train, valid = train.part(0, end - held_out), train.part(end - held_out, end)
     else:
-        valid, valid_is_text = _read_config_path(config.valid_path, config, cache_dir, "held-out data")
-        if valid_is_text != is_text:
+        valid_file = _locate(config.valid_path, cache_dir, "held-out data")
+        if holds_ids(valid_file) != holds_ids(file):
             raise InputError(
                 "One of data.path and data.valid_path is text and the other token ids; give both in the same form."
             )
+        _require_one_tokenizer(file, valid_file)
+        valid = reader.read(valid_file, "held-out data")
         description += f"; held out: {describe_source(config.valid_path)}"
-    vocabulary = BYTE_VOCABULARY if is_text else max(largest_id(train), largest_id(valid)) + 1
-    return TextPair(train, valid, vocabulary, description)
+    return TextPair(train, valid, reader.vocabulary(train, valid), "; ".join([description, *reader.notices]))
 
 
-def _read_config_path(given: str, config: DataConfig, cache_dir: Path, what: str) -> tuple[_Array, bool]:
-    """(ids, whether they are the bytes of a text)."""
+class _Reader:
+    """Reads text and token ids for one study, all text by the tokenizer that its training text led to."""
+
+    def __init__(self, config: DataConfig, cache_dir: Path, training_file: Path, progress: Progress) -> None:
+        self._config = config
+        self._cache_dir = cache_dir
+        self._progress = progress
+        self.notices: list[str] = []
+        self._tokenizer = None
+        if not holds_ids(training_file) and config.tokenizer != "bytes":
+            self._tokenizer = find_tokenizer(
+                config.tokenizer,
+                training_file,
+                cache_dir,
+                vocabulary=config.vocabulary,
+                special_tokens=config.special_tokens,
+                progress=progress,
+            )
+            self.notices += [self._tokenizer.name, *self._tokenizer.notices]
+
+    def read(self, path: Path, what: str) -> TokenSpan:
+        if is_token_file(path):
+            return open_token_file(path)
+        if holds_ids(path):
+            # A window of one token is the least there is; this refuses floats and negative ids here already.
+            return TokenSpan(TokenDataset(read_ids(path, what, self._config.bin_dtype), 1, what).tokens)
+        if self._tokenizer is None:
+            return TokenSpan(read_text_file(path, what), vocabulary=BYTE_VOCABULARY)
+        span, notices = cached_token_file(path, self._tokenizer, self._cache_dir, what, self._progress)
+        self.notices += notices
+        return span
+
+    def vocabulary(self, *spans: TokenSpan) -> int:
+        """Rows a model needs for the ids of these; InputError where fewer were asked for."""
+        least = max(span.vocabulary or largest_id(span.ids) + 1 for span in spans)
+        asked = self._config.vocabulary
+        if asked is not None and asked < least:
+            raise InputError(
+                f"The data has ids for a vocabulary of {least:,}, and data.vocabulary is {asked:,}; set it to "
+                f"{least:,} (or more), or make ids with a smaller tokenizer: batchlab data prepare."
+            )
+        return asked or least
+
+
+def _locate(given: str, cache_dir: Path, what: str) -> Path:
+    """The file behind a `data` setting: a folder's text is concatenated, a named dataset's is fetched."""
+    if given.startswith(HUB):
+        return hub_text(given, cache_dir)
     path = require_path(given, what)
-    if path.is_dir():
-        return read_text_file(concatenate_folder(path, cache_dir, what), what), True
-    if not holds_ids(path):
-        return read_text_file(path, what), True
-    # A window of one token is the least there is; this refuses floats, negative ids and two dimensions here already.
-    return TokenDataset(read_ids(path, what, config.bin_dtype), 1, what).tokens, False
+    return concatenate_folder(path, cache_dir, what) if path.is_dir() else path
 
 
-def _read_path(given: str | Path, what: str) -> _Array:
+def _require_one_tokenizer(train: Path, valid: Path) -> None:
+    if not (is_token_file(train) and is_token_file(valid)):
+        return
+    one, other = describe_token_file(train), describe_token_file(valid)
+    if one.tokenizer_digest != other.tokenizer_digest:
+        raise InputError(
+            f"{train.name} was made with {one.tokenizer} and {valid.name} with {other.tokenizer}, so their ids mean "
+            "different things; prepare both with one: batchlab data prepare … --tokenizer FILE."
+        )
+
+
+def _read_path(given: str | Path, what: str) -> _Array | TokenSpan:
     path = require_path(given, what)
     if path.is_dir():
         return np.concatenate([read_text_file(file, what) for file in text_files(path, what)])
+    if is_token_file(path):
+        return open_token_file(path)
     return read_ids(path, what) if holds_ids(path) else read_text_file(path, what)
-
-
-def _open_array(array: _Array, sequence_length: int | None, what: str) -> Dataset:
-    if sequence_length is None:
-        raise InputError(
-            f"The {what} is a single array of shape {array.shape}; give inputs and targets as a pair (X, Y), or "
-            "sequence_length= where it holds token ids."
-        )
-    return TokenDataset(array, sequence_length, what)
 
 
 def _require_length(dataset: SampleDataset, sequence_length: int | None, what: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.data.order import SampleOrder
+from batchlab.data.order import RandomPositions, SampleOrder
+from batchlab.data.tokens import TokenDataset
 from batchlab.protocols import Batch, Dataset
 
 # Indices are computed this many at a time: one block costs about as much as ten batches' overhead.
@@ -17,7 +18,9 @@ class SampleStream:
 
     def __init__(self, dataset: Dataset, seed: int) -> None:
         self.dataset = dataset
-        self.order = SampleOrder(len(dataset), seed)
+        overlapping = isinstance(dataset, TokenDataset) and dataset.overlapping
+        self.order = (RandomPositions if overlapping else SampleOrder)(len(dataset), seed)
+        self.epoch_samples = epoch_samples(dataset)
         self._block_start = 0
         self._block: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -35,5 +38,12 @@ class SampleStream:
         return self.dataset.gather(self.indices(start, stop))
 
     def epochs(self, stop: int) -> float:
-        """Passes over the dataset after `stop` samples; above 1 samples are repeated."""
-        return stop / len(self.dataset)
+        """Passes over the dataset after `stop` samples; above 1 samples are repeated (at random positions, earlier)."""
+        return stop / self.epoch_samples
+
+
+def epoch_samples(dataset: Dataset) -> int:
+    """Samples whose targets are as many as the dataset has: all, or of overlapping windows those that would not."""
+    if isinstance(dataset, TokenDataset) and dataset.overlapping:
+        return (len(dataset.tokens) - 1) // dataset.sequence_length
+    return len(dataset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,18 +18,47 @@ from batchlab.protocols import Batch
 _CHUNK = 1 << 24  # elements read at once from a memory-mapped file
 
 
-class TokenDataset:
-    """Sample j is tokens [j·T, j·T + T] of the sequence: x its first T tokens, y the same shifted by one.
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenSpan:
+    """Consecutive token ids, and what is known of them without reading them through."""
 
-    Windows do not overlap (each ends with the token the next begins with), so no token is a target twice in an epoch.
-    x and y are int64. InputError, naming the data as `what`, for ids that are not non-negative whole numbers in one
-    dimension, and for fewer than sequence_length + 1 of them.
+    ids: npt.NDArray[Any]
+    digest: str | None = None
+    vocabulary: int | None = None  # all ids are below this
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, start: int, stop: int) -> TokenSpan:
+        """The ids at [start, stop); where the digest of the whole is known, so is the part's."""
+        digest = None
+        if self.digest is not None:
+            digest = hashlib.sha256(f"{self.digest} [{start}, {stop})".encode()).hexdigest()
+        return TokenSpan(self.ids[start:stop], digest, self.vocabulary)
+
+
+class TokenDataset:
+    """Windows of T + 1 tokens: x the first T of them, y the same shifted by one, both int64.
+
+    Sample j begins at token j·T: windows do not overlap (each ends with the token the next begins with), so no token is
+    a target twice in an epoch. `overlapping`: sample j begins at token j, and `SampleStream` draws positions at random.
+    InputError, naming the data as `what`, for ids that are not non-negative whole numbers in one dimension, and for
+    fewer than sequence_length + 1 of them.
     """
 
-    def __init__(self, tokens: npt.NDArray[Any], sequence_length: int, what: str = "data") -> None:
+    def __init__(
+        self,
+        tokens: npt.NDArray[Any] | TokenSpan,
+        sequence_length: int,
+        what: str = "data",
+        *,
+        overlapping: bool = False,
+    ) -> None:
+        self._span = tokens if isinstance(tokens, TokenSpan) else TokenSpan(tokens)
         # A plain view of a memory map is still mapped, and indexes several times faster than the subclass.
-        self.tokens = np.asarray(tokens)
+        self.tokens = np.asarray(self._span.ids)
         self.sequence_length = sequence_length
+        self.overlapping = overlapping
         _require_token_ids(self.tokens, what)
         if len(self.tokens) <= sequence_length:
             raise InputError(
@@ -36,10 +66,11 @@ class TokenDataset:
                 "targets; give more data or a shorter sequence length."
             )
         (stride,) = self.tokens.strides
+        apart = 1 if overlapping else sequence_length
         self._windows = as_strided(
             self.tokens,
-            shape=((len(self.tokens) - 1) // sequence_length, sequence_length + 1),
-            strides=(sequence_length * stride, stride),
+            shape=((len(self.tokens) - 1 - sequence_length) // apart + 1, sequence_length + 1),
+            strides=(apart * stride, stride),
             writeable=False,
         )
 
@@ -53,16 +84,38 @@ class TokenDataset:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over type, length and content."""
-        digest = hashlib.sha256(f"tokens {self.tokens.dtype.str} {len(self.tokens)}\n".encode())
+        """As the span knows it, else sha256 over type, content and length."""
+        if self._span.digest is not None:
+            return self._span.digest
+        digest = TokenDigest(self.tokens.dtype)
         for chunk in _chunks(self.tokens):
-            digest.update(np.ascontiguousarray(chunk).data)
+            digest.add(chunk)
         return digest.hexdigest()
 
     @cached_property
     def vocabulary(self) -> int:
-        """Largest token id + 1: the least number of embedding rows a model needs."""
-        return largest_id(self.tokens) + 1
+        """Ids the data may hold: as the span knows it, else the largest + 1."""
+        return self._span.vocabulary or largest_id(self.tokens) + 1
+
+
+class TokenDigest:
+    """sha256 over the type, the content and the length of token ids that come in parts."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._sha256 = hashlib.sha256(f"tokens {dtype.str}\n".encode())
+        self._dtype = dtype
+        self._tokens = 0
+
+    def add(self, ids: npt.NDArray[Any]) -> None:
+        """The next ids, of the digest's type."""
+        self._sha256.update(np.ascontiguousarray(ids, self._dtype).data)
+        self._tokens += len(ids)
+
+    def hexdigest(self) -> str:
+        """The digest of what has come so far; more may follow."""
+        ended = self._sha256.copy()
+        ended.update(f"\n{self._tokens}".encode())
+        return ended.hexdigest()
 
 
 def largest_id(tokens: npt.NDArray[Any]) -> int:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from batchlab.data.stream import SampleStream
+from batchlab.data.stream import SampleStream, epoch_samples
+from batchlab.data.tokens import TokenSpan
 from batchlab.errors import InputError
 from batchlab.protocols import Ended, RunContext
 from batchlab.record import Environment, InspectResult, Outcome
@@ -89,7 +90,9 @@ def _require_same_data(workload: Workload, loaded: Loaded) -> None:
 
     Files are not read through again here; the study compares their size and time when it is continued.
     """
-    from_files = all(isinstance(data, str | Path | np.memmap) for data in (loaded.task.train, loaded.task.valid))
+    from_files = all(
+        isinstance(data, str | Path | np.memmap | TokenSpan) for data in (loaded.task.train, loaded.task.valid)
+    )
     if workload.data_digest and not from_files and loaded.data_digest != workload.data_digest:
         raise InputError(
             f"{workload.task} gives other data each time it is loaded, so runs would not see the same samples; "
@@ -131,7 +134,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
     result = InspectResult(
         unit=loaded.task.unit,
         sequence_length=loaded.task.sequence_length or 1,
-        train_samples=len(loaded.train),
+        train_samples=epoch_samples(loaded.train),
         valid_samples=len(loaded.valid),
         vocabulary=getattr(loaded.train, "vocabulary", None),
         parameter_count=trainable.parameter_count(),

@@ -1,0 +1,66 @@
+"""Datasets by name, through the `datasets` package: `hf:roneneldan/TinyStories`, or with a split, `hf:NAME:validation`.
+
+The package downloads once and keeps what it has in a cache of its own; here its text is written to one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from batchlab.atomic import storage_errors, write_atomically
+from batchlab.data.bpe import END_OF_TEXT
+from batchlab.errors import InputError
+
+HUB = "hf:"
+
+
+def hub_text(given: str, cache_dir: Path) -> Path:
+    """A file in `cache_dir` with the `text` column of a named dataset, its rows parted by <|endoftext|>; made once.
+
+    InputError where the datasets package is not installed, there is no such dataset or no network, or no text in it.
+    """
+    name, _, split = given.removeprefix(HUB).partition(":")
+    split = split or "train"
+    rows = _load(name, split)
+    key = hashlib.sha256(f"{name} {split} {getattr(rows, '_fingerprint', '')}".encode()).hexdigest()[:16]
+    file = cache_dir / f"{name.replace('/', '--')}-{split}-{key}.txt"
+    if not file.is_file():
+        with storage_errors(file):
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, _lines(rows))
+    return file
+
+
+def _load(name: str, split: str) -> Any:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{HUB}{name} names a dataset, for which the datasets package is needed; run: pip install "
+            "'batchlab[datasets]', or give a text file."
+        ) from None
+    try:
+        rows = datasets.load_dataset(name, split=split)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"The dataset {name} ({split}) cannot be loaded: {_first_line(error)}. Check the name and the network, or "
+            "download its text elsewhere and give the file."
+        ) from None
+    if "text" not in rows.column_names:
+        raise InputError(
+            f"The dataset {name} has no column named text, only {', '.join(rows.column_names)}; write its text to a "
+            "file and give that."
+        )
+    return rows
+
+
+def _lines(rows: Iterable[dict[str, str]]) -> Iterator[bytes]:
+    for row in rows:
+        yield f"{row['text'].strip()}\n{END_OF_TEXT}\n".encode()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
