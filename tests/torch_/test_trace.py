@@ -15,8 +15,9 @@ import batchlab
 from batchlab.errors import InputError
 from batchlab.experiment import OptimizerConfig, TaskReference
 from batchlab.record import TraceResult
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.spec import DeviceSettings, OptimizerSettings, Saving, TraceSpec, Workload
 from batchlab.torch_.framework import TorchFramework
+from batchlab.torch_.models import Decoder, next_token_loss
 
 IN, HIDDEN, SAMPLES = 64, 128, 10
 WEIGHTS = 4 * (IN * HIDDEN + HIDDEN)
@@ -100,6 +101,32 @@ def test_foreach_is_what_a_card_would_use_for_a_persons_own_optimizer() -> None:
     one_by_one = phases(trace(Repeated, optimizer=own))["optimizer"].temporary_bytes
     together = phases(trace(Repeated, optimizer=own, device={"name": "cuda:0"}))["optimizer"].temporary_bytes
     assert together > one_by_one
+
+
+def test_savings_show_in_a_trace() -> None:
+    tokens = np.zeros((1, 64), np.int64)
+
+    def peaks(*savings: Saving) -> dict[str, Any]:
+        task = batchlab.task(
+            model=lambda: Decoder(4000, 64, 32, 2, 2, 96),
+            loss=next_token_loss,
+            train=np.zeros(999),
+            valid=np.zeros(999),
+        )
+        spec = TraceSpec(
+            workload=Workload(task=TaskReference(kind="file", target="t.py")),
+            micro_batch_sizes=(16,),
+            device=DeviceSettings(savings=savings),
+        )
+        return phases(TorchFramework().trace(task, spec, (tokens, tokens), (tokens, tokens)))
+
+    plain, pieces, blocks = peaks(), peaks("chunked_loss"), peaks("checkpointing")
+    logits = 16 * 64 * 4000 * 4
+    assert pieces["backward"].total_bytes < plain["backward"].total_bytes - logits
+    assert pieces["evaluation"].total_bytes < plain["evaluation"].total_bytes - logits
+    assert blocks["forward"].activation_bytes < plain["forward"].activation_bytes - 5 * (16 * 64 * 32 * 4)
+    both = peaks("chunked_loss", "checkpointing")["backward"].total_bytes
+    assert both < min(pieces["backward"].total_bytes, blocks["backward"].total_bytes)
 
 
 class Branching(Wide):

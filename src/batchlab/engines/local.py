@@ -25,7 +25,7 @@ from batchlab.protocols import Event, Finished, Progress
 from batchlab.record import Outcome, Record
 from batchlab.resources import usable_cores
 from batchlab.run_folder import RunFolder
-from batchlab.spec import CapacitySpec, CheckSpec, InspectSpec, Spec
+from batchlab.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec
 
 TRAINING_RETRIES = 2
 """Further attempts of a training run whose process died; each goes on from the last checkpoint."""
@@ -199,7 +199,9 @@ class LocalEngine:
             return
         how = f"by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
         capacity = isinstance(job.spec, CapacitySpec)
-        limited = job.spec.device.memory_limit is not None and not isinstance(job.spec, CheckSpec | InspectSpec)
+        limited = job.spec.device.memory_limit is not None and not isinstance(
+            job.spec, CheckSpec | InspectSpec | TraceSpec
+        )
         if exit_code in _MEMORY_SIGNALS and (capacity or (limited and not job.trains)):
             reason = f"Its process was killed by the system ({how}), most likely for memory."
             self._conclude(job, Outcome.OUT_OF_MEMORY, reason)

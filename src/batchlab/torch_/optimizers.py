@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -53,13 +54,16 @@ def build(
     own: Callable[..., Any] | None,
     settings: OptimizerSettings,
     device: torch.device,
+    fused: bool = False,
 ) -> GroupedOptimizer:
     """The person's optimizer, else AdamW, Adam or SGD as configured; its settings moved to this batch size.
 
-    InputError where the person's does not follow the learning rate it is given.
+    `fused` asks the person's to step in one kernel; the others do anyway. InputError where the person's cannot, or does
+    not follow the learning rate it is given.
     """
     if own is not None:
         optimizer, ratios = _build_own(parameters, own)
+        optimizer = _fused(optimizer) if fused else optimizer
     elif settings.config.name == "task":
         raise InputError(
             "optimizer.name is 'task', but the task has no optimizer=…; give one or use adamw, adam or sgd."
@@ -121,6 +125,20 @@ def _build_own(parameters: list[nn.Parameter], own: Callable[..., Any]) -> tuple
             )
         ratios.append(ratio)
     return optimizer, ratios
+
+
+def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The same optimizer, not yet stepped, made again with `fused=True`."""
+    possible = inspect.signature(type(optimizer)).parameters
+    if "fused" not in possible:
+        raise InputError(
+            f"{type(optimizer).__name__} has no fused step; use torch's Adam, AdamW, SGD or Adagrad, or leave "
+            "the saving fused_optimizer out."
+        )
+    defaults = {name: value for name, value in optimizer.defaults.items() if name in possible}
+    groups = [{**group, "fused": True, "foreach": None} for group in optimizer.param_groups]
+    made: torch.optim.Optimizer = type(optimizer)(groups, **{**defaults, "fused": True, "foreach": None})
+    return made
 
 
 def _move_to_batch_size(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:

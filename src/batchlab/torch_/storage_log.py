@@ -1,4 +1,4 @@
-"""Every storage that comes and goes while torch computes, in order: what a memory prediction is made from."""
+"""Every storage that comes and goes while torch computes with fake tensors, in order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from batchlab.record import Phase, PhasePeak
 
 Category = Literal["parameter", "gradient", "optimizer", "activation", "temporary"]
+
+
+_DEVICE = torch.ops.prim.device.default
 
 
 class Change(NamedTuple):
@@ -42,13 +46,19 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}  # address → number, bytes, reference
         self._count = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled in here, and shielding every call from the compiler doubles its cost
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE:  # autograd asks each tensor, twice as often as anything else happens
+            return args[0].fake_device
         if self.phase == "forward" and torch._C._current_graph_task_id() != -1:
             self._claim_activations()
             self.phase = "backward"
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
+            if isinstance(leaf, FakeTensor) and leaf.fake_device.type != "meta":
                 self._see(leaf)
         return result
 

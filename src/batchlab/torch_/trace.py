@@ -12,6 +12,7 @@ what torch.compile would fuse: the steps are traced as written.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -71,22 +72,28 @@ def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out:
             trainable.init(0)
         log.claim(trainable.constants(), "parameter")
         log.begin()
-        for _ in range(STEPS):
-            for _ in range(spec.grad_accum_steps):
-                log.phase = "forward"
-                trainable.accumulate(batch, 1.0)
-                log.claim(trainable.accumulated(), "gradient")
-            log.phase = "optimizer"
-            trainable.apply(LEARNING_RATE)
-            log.claim(trainable.optimizer_state(), "optimizer")
-        log.phase = "evaluation"
-        trainable.evaluate(evaluated)
+        with _uncompiled():
+            for _ in range(STEPS):
+                for _ in range(spec.grad_accum_steps):
+                    log.phase = "forward"
+                    trainable.accumulate(batch, 1.0)
+                    log.claim(trainable.accumulated(), "gradient")
+                log.phase = "optimizer"
+                trainable.apply(LEARNING_RATE)
+                log.claim(trainable.optimizer_state(), "optimizer")
+            log.phase = "evaluation"
+            trainable.evaluate(evaluated)
         changes = list(log.changes)
     return TracePoint(
         micro_batch_size=size,
         phases=log.peaks(),
         reserved_bytes=_reserved([(change.storage, change.bytes) for change in changes], spec.device.memory_limit),
     )
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Parts that the person compiles run as they were written, where the compiler is loaded at all."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:

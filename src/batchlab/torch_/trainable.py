@@ -15,7 +15,8 @@ from batchlab.errors import InputError
 from batchlab.protocols import Batch, MemoryReading, StepStats
 from batchlab.spec import DeviceSettings, OptimizerSettings
 from batchlab.task import Task
-from batchlab.torch_ import memory, optimizers, random_state
+from batchlab.torch_ import memory, optimizers, random_state, savings
+from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.out_of_memory import as_out_of_memory
 
@@ -34,6 +35,8 @@ class TorchTrainable:
         self.device = torch.device(device.name)
         self._task = task
         self._compile = device.compile
+        self._savings = device.savings
+        self._deferral: Deferral | None = None
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip
         self._autocast = torch.autocast(self.device.type, dtype=torch.bfloat16) if device.precision == "bf16" else None
@@ -58,10 +61,17 @@ class TorchTrainable:
         if not isinstance(model, nn.Module):
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
+        self._deferral = savings.apply_to_model(model, self._savings, compiled=self._compile)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
-        self.optimizer = optimizers.build(self._parameters, self._task.optimizer, self._optimizer_settings, self.device)
+        self.optimizer = optimizers.build(
+            self._parameters,
+            self._task.optimizer,
+            self._optimizer_settings,
+            self.device,
+            fused="fused_optimizer" in self._savings,
+        )
         self._loss = self._watch = None
         if self._compile:
             torch._dynamo.config.fail_on_recompile_limit_hit = True  # the default is to go on uncompiled, silently
@@ -76,6 +86,8 @@ class TorchTrainable:
         try:
             self._ended("data")
             loss, factor = self._total(self._forward(batch), batch)
+            if self._deferral is not None:
+                self._deferral.require_use()
             weighted = loss * (weight * factor)
             self._ended("forward")
             weighted.backward()  # type: ignore[no-untyped-call]
