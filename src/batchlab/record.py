@@ -133,6 +133,9 @@ class CapacityResult(Frozen):
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     seconds_per_sample: float | None = None
+    batch_shapes: tuple[tuple[int, ...], ...] | None = Field(
+        default=None, description="of the worst batch's arrays, which ran here; None where samples are of one size"
+    )
 
 
 class ThroughputResult(Frozen):

@@ -11,7 +11,7 @@ from batchlab.errors import InputError
 from batchlab.experiment import TaskReference
 from batchlab.record import Outcome
 from batchlab.runs.execute import execute
-from batchlab.spec import CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
+from batchlab.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
 
 TASK = """
 import numpy as np, torch, batchlab
@@ -65,3 +65,43 @@ def test_a_trace_needs_no_such_device_here(tmp_path: Path) -> None:
     assert result.kind == "trace"
     assert [point.micro_batch_size for point in result.points] == [2, 4]
     assert {phase.parameter_bytes for phase in result.points[0].phases} == {4 * (4 + 1)}
+
+
+SEQUENCES = """
+import numpy as np, torch, batchlab
+
+
+class Sequences:
+    digest = "one to nine"
+    lengths = np.array([3, 9, 1, 5, 7])
+
+    def __len__(self):
+        return 5
+
+    def gather(self, indices):
+        x = np.zeros((len(indices), self.lengths[indices].max(), 4), np.float32)
+        return x, x[:, :, :1]
+
+
+task = batchlab.task(
+    model=lambda: torch.nn.Linear(4, 1),
+    loss=lambda model, x, y: (model(x) - y).square().mean(),
+    train=Sequences(),
+    valid=Sequences(),
+    unit="samples",
+)
+"""
+
+
+def test_a_probe_and_a_trace_take_the_longest_samples(tmp_path: Path) -> None:
+    path = tmp_path / "sequences.py"
+    path.write_text(SEQUENCES)
+    probed = execute(CapacitySpec(workload=workload(path), micro_batch_size=3), Nothing(tmp_path)).result
+    assert probed is not None
+    assert probed.kind == "capacity"
+    assert probed.batch_shapes == ((3, 9, 4), (3, 9, 1))
+    traced = execute(TraceSpec(workload=workload(path), micro_batch_sizes=(1,)), Nothing(tmp_path)).result
+    assert traced is not None
+    assert traced.kind == "trace"
+    forward = next(phase for phase in traced.points[0].phases if phase.phase == "forward")
+    assert forward.activation_bytes >= 4 * 9 * (4 + 1)

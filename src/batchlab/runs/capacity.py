@@ -2,22 +2,23 @@
 
 A probe does everything a training run does to memory: several optimizer steps (state is allocated in the first),
 accumulation over two micro-batches (gradients stay alive through the second backward), clipping, and an evaluation.
+Where samples differ in size, each batch holds the largest ones.
 """
 
 from __future__ import annotations
 
 from batchlab.batch import BatchLayout
-from batchlab.data.stream import SampleStream
-from batchlab.protocols import Dataset, Ended, RunContext, Trainable
+from batchlab.data.largest import WorstStream, worst_batch
+from batchlab.protocols import Batch, Dataset, Ended, RunContext, Trainable
 from batchlab.record import CapacityResult, Outcome
 from batchlab.runs.throughput import LEARNING_RATE
-from batchlab.runs.train import evaluate, evaluation_batches, one_step
+from batchlab.runs.train import evaluate, one_step
 from batchlab.spec import CapacitySpec
 
 
 def probe(
     trainable: Trainable,
-    stream: SampleStream,
+    stream: WorstStream,
     held_out: Dataset,
     spec: CapacitySpec,
     context: RunContext,
@@ -36,7 +37,7 @@ def probe(
         stats = one_step(trainable, stream, layout, step, LEARNING_RATE)
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
-    evaluate(trainable, list(evaluation_batches(held_out, spec.evaluation_batch_size, spec.evaluation_batch_size)))
+    evaluate(trainable, [worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))])
     memory = trainable.memory()
     result = CapacityResult(
         micro_batch_size=spec.micro_batch_size,
@@ -46,6 +47,11 @@ def probe(
         baseline_bytes=baseline_bytes,
         peak_allocated_bytes=memory.peak_allocated_bytes,
         peak_reserved_bytes=memory.peak_reserved_bytes,
+        batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,
         seconds_per_sample=seconds / layout.global_batch_size,
     )
     return Ended(Outcome.COMPLETED, "", result)
+
+
+def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
+    return tuple(part.shape for part in batch)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
 from batchlab.errors import InputError
@@ -57,14 +58,14 @@ def execute(spec: Spec, context: RunContext) -> Ended:
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
         return _inspect(spec, loaded)
+    if isinstance(spec, CapacitySpec):
+        return _probe(spec, loaded, context)
     stream = SampleStream(loaded.train, seed=spec.seed if isinstance(spec, TrainSpec) else 0)
     if isinstance(spec, CheckSpec):
         return _check(spec, loaded, stream)
     _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     match spec:
-        case CapacitySpec():
-            return probe(trainable, stream, loaded.valid, spec, context, _process.baseline_bytes)
         case ThroughputSpec():
             return measure(trainable, stream, spec, context)
         case TrainSpec():
@@ -168,7 +169,13 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
     return Ended(Outcome.COMPLETED, "", result)
 
 
+def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> Ended:
+    stream = WorstStream(loaded.train, seed=0)
+    _bound_memory(spec, loaded, stream)
+    trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
+    return probe(trainable, stream, loaded.valid, spec, context, _process.baseline_bytes)
+
+
 def _trace(spec: TraceSpec, loaded: Loaded) -> Ended:
-    first = np.zeros(1, np.int64)
-    sample, held_out = loaded.train.gather(first), loaded.valid.gather(first)
+    sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
     return Ended(Outcome.COMPLETED, "", loaded.framework.trace(loaded.task, spec, sample, held_out))
