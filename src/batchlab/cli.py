@@ -13,6 +13,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from batchlab import __version__
+from batchlab.commands.data import data
 from batchlab.commands.listing import doctor, recipes, settings
 from batchlab.commands.reading import plan, report, status
 from batchlab.commands.stages import capacity, check, study, sweep, throughput
@@ -28,6 +29,7 @@ app = App(
 
 for command in (study, check, capacity, throughput, sweep, report, plan, status, recipes, settings, doctor):
     app.command(command)
+app.command(data)
 
 
 @app.command(show=False)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from pydantic import ValidationError
 
 from batchlab.atomic import storage_errors, write_atomically
 from batchlab.batch import Frozen
-from batchlab.data.bpe import BPE, BYTES, read_gpt2, read_tokenizer, train_bpe, version
+from batchlab.data.bpe import BPE, BYTES, END_OF_TEXT, read_gpt2, read_tokenizer, train_bpe, version
 from batchlab.data.pieces import blocks, pieces
 from batchlab.data.token_file import (
     DamagedTokenFile,
     Origin,
     TokenFileDescription,
+    describe_token_file,
     is_token_file,
     open_token_file,
     write_token_file,
@@ -180,9 +181,7 @@ def prepare(
 
     Raises InputError for text that is empty or not UTF-8, StorageFailed when the disk takes no more.
     """
-    size = text.stat().st_size
-    if size == 0:
-        raise InputError(f"The {what} {text.name} is empty; give a text file with content.")
+    _require_content(text, what)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     origin = Origin(
@@ -192,17 +191,55 @@ def prepare(
         tokenizer_file=tokenizer.file.name if tokenizer.file else None,
         tokenizer_digest=tokenizer.digest,
         text=text.name,
-        text_bytes=size,
+        text_bytes=text.stat().st_size,
         text_digest=text_digest(text, cache, progress),
     )
 
     def encoded(offset: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         for end, ids in _encoded(text, offset, tokenizer.bpe, what):
-            progress("encoding", end, size)
+            progress("encoding", end, origin.text_bytes)
             yield end, ids
 
     described, continued_from = write_token_file(path, origin, encoded)
     return Prepared(path, described, continued_from, tokenizer.notices)
+
+
+def prepare_to(
+    text: Path,
+    path: Path,
+    tokenizer: str,
+    *,
+    vocabulary: int | None = None,
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,),
+    progress: Progress = no_progress,
+) -> Prepared:
+    """Write a token file where a person wants it, and its tokenizer beside it (`NAME.tokenizer.json`).
+
+    InputError where something else is there already, for a name that does not end in .bin, and as for `prepare`.
+    """
+    if path.suffix != ".bin":
+        raise InputError(f"A token file ends in .bin, and {path.name} does not; give --out {path.stem}.bin.")
+    _require_content(text, "text")
+    cache = cache_beside(text, path.absolute().parent / ".batchlab")
+    found = find_tokenizer(
+        tokenizer, text, cache, vocabulary=vocabulary, special_tokens=special_tokens, progress=progress
+    )
+    made = describe_token_file(path) if is_token_file(path) else None
+    asked = (found.digest, text_digest(text, cache, progress))
+    if path.exists() and (made is None or (made.tokenizer_digest, made.text_digest) != asked):
+        raise InputError(f"{path} exists and holds something else; give another name with --out, or delete it.")
+    if found.bpe is not None:
+        beside = path.with_name(f"{path.stem}.tokenizer.json")
+        with storage_errors(beside):
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(beside, found.bpe.text)
+        found = replace(found, file=beside)
+    return prepare(text, path, found, cache, progress=progress)
+
+
+def _require_content(text: Path, what: str) -> None:
+    if text.stat().st_size == 0:
+        raise InputError(f"The {what} {text.name} is empty; give a text file with content.")
 
 
 def _encoded(text: Path, offset: int, bpe: BPE | None, what: str) -> Iterator[tuple[int, npt.NDArray[Any]]]:

@@ -126,7 +126,7 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
     if config.path is None:
         file, description = standard_library_text(cache_dir)
     else:
-        file, description = _locate(config.path, cache_dir, "training data"), describe_source(config.path)
+        file, description = locate(config.path, cache_dir, "training data"), describe_source(config.path)
     reader = _Reader(config, cache_dir, file, progress)
     train = reader.read(file, "embedded text" if config.path is None else "training data")
     if config.valid_path is None:
@@ -140,7 +140,7 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
         end = len(train)
         train, valid = train.part(0, end - held_out), train.part(end - held_out, end)
     else:
-        valid_file = _locate(config.valid_path, cache_dir, "held-out data")
+        valid_file = locate(config.valid_path, cache_dir, "held-out data")
         if holds_ids(valid_file) != holds_ids(file):
             raise InputError(
                 "One of data.path and data.valid_path is text and the other token ids; give both in the same form."
@@ -195,7 +195,15 @@ class _Reader:
         return asked or least
 
 
-def _locate(given: str, cache_dir: Path, what: str) -> Path:
+def locate_text(given: str, cache_dir: Path) -> Path:
+    """The file behind what is to be encoded; InputError where that holds ids already."""
+    path = locate(given, cache_dir, "text")
+    if holds_ids(path):
+        raise InputError(f"{path.name} holds token ids already; give it as data.path, or give text to make them from.")
+    return path
+
+
+def locate(given: str, cache_dir: Path, what: str) -> Path:
     """The file behind a `data` setting: a folder's text is concatenated, a named dataset's is fetched."""
     if given.startswith(HUB):
         return hub_text(given, cache_dir)

@@ -113,6 +113,18 @@ def open_token_file(path: Path) -> TokenSpan:
     return TokenSpan(ids, described.digest, described.vocabulary)
 
 
+def made_from(path: Path, origin: Origin) -> bool:
+    """Whether a whole token file of this origin is at `path`."""
+    if not is_token_file(path):
+        return False
+    try:
+        open_token_file(path)
+        described = describe_token_file(path)
+    except DamagedTokenFile:
+        return False
+    return all(getattr(described, name) == value for name, value in origin)
+
+
 def digest_of_ids(ids: npt.NDArray[Any]) -> str:
     """The digest of ids, read in pieces."""
     digest = TokenDigest(ids.dtype)
@@ -130,11 +142,10 @@ def write_token_file(
     several processes one writes and the others wait for it. Raises StorageFailed when the disk takes no more.
     """
     with storage_errors(path), _alone(path) as partial:
-        if is_token_file(path):  # somebody else has made it meanwhile
-            described = describe_token_file(path)
-            if described.tokenizer_digest == origin.tokenizer_digest and described.text_digest == origin.text_digest:
-                _partial_path(path).unlink()
-                return described, described.text_bytes
+        if made_from(path, origin):  # before, or by another process meanwhile
+            _partial_path(path).unlink()
+            _state_path(path).unlink(missing_ok=True)
+            return describe_token_file(path), origin.text_bytes
         state = _state_path(path)
         offset, digest = _resume(partial, state, origin)
         begun, unsaved, tokens = offset, offset, partial.tell() // np.dtype(origin.dtype).itemsize

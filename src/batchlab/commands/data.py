@@ -1,0 +1,90 @@
+"""data prepare: text into a token file, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from batchlab.data.prepare import Progress
+
+data = App(name="data", help="Text into token files.", help_format="plaintext", result_action="return_value")
+
+
+@data.command
+def prepare(
+    text: str,
+    /,
+    *,
+    tokenizer: str = "bpe",
+    vocabulary: int | None = None,
+    special_tokens: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ("<|endoftext|>",),
+    out: Path | None = None,
+) -> int:
+    """Encode a text once into a file of token ids, which studies then map into memory.
+
+    Memory does not grow with the text. Stop it whenever you like: the same command goes on.
+
+    Parameters
+    ----------
+    text
+        A text file, a folder of text, or hf:NAME[:SPLIT] (a dataset's `text` column).
+    tokenizer
+        bpe (trained on this text), bytes, a folder with GPT-2's vocab.json and merges.txt, or a tokenizer.json.
+    vocabulary
+        Ids of a bpe that is trained; default 10000.
+    special_tokens
+        Passages of the text that are one id each, for a bpe that is trained.
+    out
+        The token file; default NAME.bin here.
+    """
+    from batchlab.data.prepare import prepare_to
+    from batchlab.data.source import locate_text
+
+    target = out or Path(f"{Path(text.rpartition('/')[2]).stem or 'text'}.bin")
+    with _bars() as progress:
+        made = prepare_to(
+            locate_text(text, target.absolute().parent / ".batchlab"),
+            target,
+            tokenizer,
+            vocabulary=vocabulary,
+            special_tokens=special_tokens,
+            progress=progress,
+        )
+    described = made.description
+    again = "was there already" if made.continued_from == described.text_bytes else "made"
+    if 0 < made.continued_from < described.text_bytes:
+        again = f"made, going on from byte {made.continued_from:,} of an earlier attempt"
+    each = described.text_bytes / max(described.tokens, 1)
+    print(f"{target}: {described.tokens:,} tokens of {described.text} ({described.dtype}), {again}")
+    print(f"  {described.tokenizer}, {each:.2f} bytes of text a token, vocabulary {described.vocabulary:,}")
+    for notice in made.notices:
+        print(f"  {notice}")
+    if described.tokenizer_file:
+        beside = target.parent / described.tokenizer_file
+        print(f"  held-out text, same ids: batchlab data prepare TEXT --tokenizer {beside}")
+    rows = f"--set model.vocabulary={described.vocabulary}"
+    print(f"  use it: batchlab study tinystories --set data.path={target} {rows}")
+    return 0
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    """A progress bar for each thing that is done, on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def show(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bars.add_task(doing, total=total)
+            bars.update(tasks[doing], completed=done)
+
+        yield show

@@ -1,0 +1,72 @@
+"""batchlab data prepare: what it makes, what it says, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batchlab.cli import run
+from batchlab.data.bpe import read_tokenizer
+from batchlab.data.token_file import open_token_file
+from batchlab.data.tokens import TokenDataset
+
+TEXT = "".join(f"Story {n}: once there were {n} birds, and {n * n} worms.\n<|endoftext|>\n" for n in range(300))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("stories.txt").write_text(TEXT, encoding="utf-8")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(["data", "prepare", *arguments]) == code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.err if code else captured.out
+
+
+def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
+    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8), made" in text
+    assert Path("out/s.bin").read_bytes() == TEXT.encode()
+    assert "--set data.path=out/s.bin" in text
+    assert "was there already" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
+
+
+def test_a_bpe_and_held_out_text_with_the_same_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
+    Path("held").mkdir()
+    Path("held/a.txt").write_text(TEXT[:400], encoding="utf-8")
+    text = said(capsys, "stories.txt", "--vocabulary", "300")
+    assert "stories.bin: " in text
+    assert "vocabulary 300" in text
+    bpe = read_tokenizer(Path("stories.tokenizer.json"))
+    assert bpe.decode(open_token_file(Path("stories.bin")).ids.tolist()) == TEXT
+    said(capsys, "held", "--tokenizer", "stories.tokenizer.json")
+    ids = open_token_file(Path("held.bin")).ids
+    assert ids[:50].tolist() == open_token_file(Path("stories.bin")).ids[:50].tolist()
+
+
+def test_a_damaged_file_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "stories.txt", "--tokenizer", "bytes")
+    Path("stories.bin").write_bytes(b"torn")
+    assert ", made" in said(capsys, "stories.txt", "--tokenizer", "bytes")
+    assert len(TokenDataset(open_token_file(Path("stories.bin")), 8).tokens) == len(TEXT)
+
+
+def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.txt").touch()
+    Path("taken.bin").write_bytes(b"something of mine")
+    for arguments, says in (
+        (("gone.txt",), "There is no file or folder 'gone.txt' for the text"),
+        (("empty.txt",), "The text empty.txt is empty"),
+        (("taken.bin",), "taken.bin holds token ids already"),
+        (("stories.txt", "--tokenizer", "bytes", "--out", "taken.bin"), "taken.bin exists and holds something else"),
+        (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "A token file ends in .bin"),
+        (("stories.txt", "--tokenizer", "gpt2"), "There is no tokenizer 'gpt2'"),
+        (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "the vocabulary is to be 9"),
+    ):
+        assert says in said(capsys, *arguments, code=2)
+    assert Path("taken.bin").read_bytes() == b"something of mine"
