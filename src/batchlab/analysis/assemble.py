@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.conclusions import conclusions
+from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.failures import failures
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.loss_surface import surface_finding
@@ -67,6 +68,7 @@ def assemble(
         ),
         throughput=throughput,
         surface=surface,
+        diagnostics=diagnostics_finding(runs, surface),
         runs=runs,
         recommended=recommended,
         recommendations=recommendations,

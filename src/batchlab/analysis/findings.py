@@ -6,6 +6,7 @@ reader meets is built from these numbers, and every number that is an estimate c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,11 +102,11 @@ class Run:
     tokens_per_second: float | None
     peak_bytes: int | None
     pairing: str
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
     resumed: int = 0
     best_val_loss: float | None = None
     grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
     rows: tuple[MetricRow, ...] = ()
 
     @property
@@ -180,6 +181,50 @@ class SurfaceFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class LossSpike:
+    """One spike of a run's training loss (analysis/spikes.py); `height` nats above its running median."""
+
+    run_id: str
+    step: int
+    tokens: int
+    loss: float
+    height: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """Something broke at or before this step; `names` are the readings that were not finite."""
+
+    run_id: str
+    step: int
+    tokens: int
+    what: Literal["not finite", "diverged"]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Training losses of the batch sizes where `axis` (tokens, steps, hours) stands at the same value."""
+
+    axis: str
+    at: float
+    losses: tuple[tuple[int, float | None], ...]  # global batch size, mean over the last tenth of the way
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticsFinding:
+    """What was looked at while runs trained; the readings themselves stay in the runs' rows."""
+
+    looks: tuple[int, ...]  # token counts, the same for every batch size
+    parts: Mapping[str, tuple[str, ...]]  # quantity → parts of the model, in its order
+    spikes: tuple[LossSpike, ...]
+    events: tuple[StepEvent, ...]
+    judged_runs: int  # runs with enough rows to have spikes found in them
+    comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     goal: Literal["quality", "fastest", "largest"]
     layout: BatchLayout
@@ -230,6 +275,7 @@ class Findings:
     memory: MemoryFinding | None
     throughput: ThroughputFinding | None
     surface: SurfaceFinding | None
+    diagnostics: DiagnosticsFinding
     runs: tuple[Run, ...]
     recommended: Recommendation | None
     recommendations: tuple[Recommendation, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from batchlab.analysis.findings import Run
-from batchlab.record import MetricRow, Record, TrainResult
+from batchlab.analysis.findings import BatchRow, Run, SurfaceFinding
+from batchlab.record import MetricRow, Outcome, Record, TrainResult
 from batchlab.spec import Spec, TrainSpec
 
 
@@ -48,6 +48,16 @@ def _run(spec: TrainSpec, record: Record, rows: Callable[[str], list[MetricRow]]
         resumed=result.resumed,
         rows=tuple(rows(record.run_id)) if rows is not None else (),
     )
+
+
+def first_runs(surface: SurfaceFinding | None) -> list[tuple[BatchRow, Run]]:
+    """One completed run per batch size, smallest size first: at its best learning rate, with the lowest seed."""
+    pairs = []
+    for row in sorted(surface.rows if surface else (), key=lambda row: row.global_batch_size):
+        done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
+        if done and row.loss:
+            pairs.append((row, min(done, key=lambda run: run.seed)))
+    return pairs
 
 
 def _finite(value: float | None) -> float | None:

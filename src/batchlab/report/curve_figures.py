@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from batchlab.analysis.findings import BatchRow, Findings, Run
-from batchlab.record import MetricRow, Outcome
+from batchlab.analysis.findings import BatchRow, Findings
+from batchlab.analysis.runs import first_runs
+from batchlab.batch import Unit
+from batchlab.record import MetricRow
 from batchlab.report.figure import (
     Figure,
     Point,
@@ -20,27 +24,17 @@ from batchlab.report.figure import (
 )
 from batchlab.report.loss_figures import judged, no_loss
 from batchlab.report.palette import colour_of, symbol_of
-from batchlab.report.words import Words, learning_rate, plural
+from batchlab.report.words import Words, learning_rate, plural, time_scale
 
 STRETCHES = 80
 """Training loss is drawn as at most this many means: single batches scatter more than batch sizes differ."""
 
 
-def first_runs(findings: Findings) -> list[tuple[BatchRow, Run]]:
-    """One completed run per batch size, at its best learning rate: the one with the lowest seed."""
-    pairs = []
-    for row in judged(findings.surface):
-        done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
-        if done:
-            pairs.append((row, min(done, key=lambda run: run.seed)))
-    return pairs
-
-
-def _series(rows: Sequence[MetricRow], value: Callable[[MetricRow], float | None]) -> list[Point]:
+def curve_points(rows: Sequence[MetricRow], value: Callable[[MetricRow], float | None]) -> list[Point]:
     return downsample([(float(row.tokens), y) for row in rows if (y := value(row)) is not None])
 
 
-def _line(index: int, total: int, row: BatchRow, points: Sequence[Point], **settings: object) -> Trace:
+def curve_line(index: int, total: int, row: BatchRow, points: Sequence[Point], **settings: object) -> Trace:
     rate = learning_rate(row.best.learning_rate if row.best else None)
     return {
         "type": "scatter",
@@ -49,6 +43,7 @@ def _line(index: int, total: int, row: BatchRow, points: Sequence[Point], **sett
         "legendgroup": f"{row.global_batch_size}",
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
+        "meta": ways(row),
         "line": {"color": colour_of(index, total), "width": 1.6},
         # a few markers along each line say whose it is without colour
         "marker": {"symbol": symbol_of(index), "size": 7, "color": colour_of(index, total), "maxdisplayed": 9},
@@ -57,7 +52,20 @@ def _line(index: int, total: int, row: BatchRow, points: Sequence[Point], **sett
     }
 
 
-def _tokens_axis(words: Words, **settings: object) -> dict[str, object]:
+def ways(row: BatchRow) -> dict[str, float]:
+    """What the page divides tokens by to draw a curve against steps, or against hours at the measured speed."""
+    hours = {"hours": 3600 * row.tokens_per_second} if row.tokens_per_second else {}
+    return {"steps": float(row.layout.tokens_per_step), **hours}
+
+
+def time_axis(findings: Findings) -> str:
+    """The unit in which the time of all runs reads well; empty where a speed is not known."""
+    hours = [row.hours for row, _ in first_runs(findings.surface)]
+    known = [value for value in hours if value is not None]
+    return time_scale(max(known))[1] if known and len(known) == len(hours) else ""
+
+
+def tokens_axis(words: Words, **settings: object) -> dict[str, object]:
     return axis(f"{words.units} seen", rangemode="tozero", **settings)
 
 
@@ -75,14 +83,19 @@ def validation_curves(findings: Findings) -> Figure:
     drawn: set[int] = set()
     for index, row in enumerate(rows):
         for run in row.best.runs if row.best else ():
-            points = _series(run.rows, lambda r: r.val_loss)
+            points = curve_points(run.rows, lambda r: r.val_loss)
             if not points:
                 continue
             first = row.global_batch_size not in drawn
             drawn.add(row.global_batch_size)
-            traces.append(_line(index, len(rows), row, points, showlegend=first, opacity=1 if first else 0.4))
+            traces.append(curve_line(index, len(rows), row, points, showlegend=first, opacity=1 if first else 0.4))
     if not traces:
         return missing(key, title, "The runs left no evaluation series, so their curves cannot be drawn.")
+    losses = [trace["y"] for trace in traces]
+    ends = _upper_end(losses)
+    perplexity = _perplexity_axis(losses, ends) if words.unit is Unit.TOKENS else {}
+    if perplexity:
+        traces[-1]["yaxis"] = "y2"  # an axis without a curve is not drawn
     return Figure(
         key=key,
         title=title,
@@ -91,10 +104,13 @@ def validation_curves(findings: Findings) -> Figure:
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),
-            xaxis=_tokens_axis(words),
-            yaxis=axis(words.loss_axis, **_upper_end([t["y"] for t in traces])),
+            xaxis=tokens_axis(words),
+            yaxis=axis(words.loss_axis, **ends),
+            **perplexity,
         ),
         height=400,
+        look_for="A curve that turns up over-fits or diverges; one still falling steeply at its end was cut short by "
+        "the budget.",
     )
 
 
@@ -107,6 +123,23 @@ def _upper_end(series: Sequence[Sequence[float]]) -> dict[str, object]:
     return {"range": [low - 0.05 * (top - low), top]} if firsts > top else {}
 
 
+PERPLEXITIES = tuple(step * 10**decade for decade in range(5) for step in (1, 1.5, 2, 3, 5, 7))
+
+
+def _perplexity_axis(series: Sequence[Sequence[float]], ends: Mapping[str, Any]) -> dict[str, Any]:
+    """A second axis at the same heights: perplexity is the exponential of the loss in nats per token.
+
+    Empty where not even two round values lie between the losses.
+    """
+    low, high = ends.get("range") or (min(min(ys) for ys in series), max(max(ys) for ys in series))
+    shown = [value for value in PERPLEXITIES if low <= math.log(value) <= high]
+    if len(shown) < 2:
+        return {}
+    ticks = {"tickvals": [math.log(value) for value in shown], "ticktext": [f"{value:,g}" for value in shown]}
+    overlay = {"overlaying": "y", "side": "right", "matches": "y", "showgrid": False, **ticks, **ends}
+    return {"yaxis2": axis("perplexity", **overlay)}
+
+
 def _cut(series: Sequence[Sequence[float]]) -> str:
     return "; the start of the fall lies above the plot" if series and _upper_end(series) else ""
 
@@ -114,19 +147,19 @@ def _cut(series: Sequence[Sequence[float]]) -> str:
 def training_curves(findings: Findings) -> Figure:
     """Training loss above, learning rate below, so that the warm-up is seen beside what it does."""
     key, title = "training", "Training loss and learning rate"
-    pairs, words = first_runs(findings), Words.of(findings)
+    pairs, words = first_runs(findings.surface), Words.of(findings)
     if not pairs:
         return missing(key, title, no_loss(findings))
     traces: list[Trace] = []
     drawn = 0
     for index, (row, run) in enumerate(pairs):
         losses = averaged([(float(r.tokens), r.train_loss) for r in run.rows if r.train_loss is not None], STRETCHES)
-        rates = _series(run.rows, lambda r: r.learning_rate)
+        rates = curve_points(run.rows, lambda r: r.learning_rate)
         drawn += bool(losses)
         if losses:
-            traces.append(_line(index, len(pairs), row, losses))
+            traces.append(curve_line(index, len(pairs), row, losses))
         if rates:
-            traces.append(_line(index, len(pairs), row, rates, yaxis="y2", showlegend=not losses))
+            traces.append(curve_line(index, len(pairs), row, rates, yaxis="y2", showlegend=not losses))
     if not traces:
         return missing(key, title, "The runs left no training series, so there is nothing to draw.")
     schedule = findings.experiment.schedule
@@ -146,11 +179,12 @@ def training_curves(findings: Findings) -> Figure:
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),
-            xaxis=_tokens_axis(words, anchor="y2"),
+            xaxis=tokens_axis(words, anchor="y2"),
             yaxis=axis(words.train_loss_axis, domain=[0.36, 1], **(_upper_end(curves) if curves else {})),
             yaxis2=axis("learning rate", domain=[0, 0.26], rangemode="tozero", exponentformat="power", nticks=4),
             shapes=[_warmup(warmup)] if warmup else [],
         ),
+        look_for="Spikes, and a loss that rises again after the warm-up: the learning rate is near its limit there.",
         height=480,
     )
 
@@ -163,16 +197,16 @@ def _warmup(tokens: float) -> Trace:
 def gradient_norms(findings: Findings) -> Figure:
     """Norm of the gradient before clipping, per batch size."""
     key, title = "gradients", "Gradient norm during training"
-    pairs, words = first_runs(findings), Words.of(findings)
+    pairs, words = first_runs(findings.surface), Words.of(findings)
     if not pairs:
         return missing(key, title, no_loss(findings))
-    series = [(row, _series(run.rows, lambda r: r.grad_norm)) for row, run in pairs]
+    series = [(row, curve_points(run.rows, lambda r: r.grad_norm)) for row, run in pairs]
     drawn = [(i, row, points) for i, (row, points) in enumerate(series) if any(y > 0 for _, y in points)]
     if not drawn:
         return missing(key, title, "The runs recorded no gradient norms: the task applies its own update.")
     clip = findings.experiment.optimizer.grad_clip
     clipped = f"dashed: clipping at {clip:g}, which cut {clipped_shares(findings)}" if clip else "nothing was clipped"
-    lines = [_line(i, len(pairs), row, points) for i, row, points in drawn]
+    lines = [curve_line(i, len(pairs), row, points) for i, row, points in drawn]
     return Figure(
         key=key,
         title=title,
@@ -180,10 +214,12 @@ def gradient_norms(findings: Findings) -> Figure:
         data=tuple(lines),
         layout=layout(
             legend=legend_title("batch (best LR)"),
-            xaxis=_tokens_axis(words),
+            xaxis=tokens_axis(words),
             yaxis=log_axis("gradient norm (log scale)", [y for t in lines for y in t["y"]] + [clip or 1.0]),
             shapes=[_level(clip)] if clip else [],
         ),
+        look_for="Larger batches have smaller norms, because noise averages out; growth late in training, or clipping "
+        "of most steps, means that the learning rate is set by the clipping.",
     )
 
 
@@ -191,7 +227,7 @@ def clipped_shares(findings: Findings) -> str:
     """`8 % (batch 4) to 31 % (batch 64) of the steps`, over one run per size at its best learning rate."""
     shares = [
         (run.clipped_fraction, row.global_batch_size)
-        for row, run in first_runs(findings)
+        for row, run in first_runs(findings.surface)
         if run.clipped_fraction is not None
     ]
     if not shares:

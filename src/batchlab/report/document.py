@@ -8,7 +8,10 @@ from typing import Protocol
 
 from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
 from batchlab.batch import BatchLayout
+from batchlab.report.curve_figures import time_axis
+from batchlab.report.diagnostic_figures import diagnostic_figures
 from batchlab.report.dynamics import training_dynamics
+from batchlab.report.dynamics_tables import comparison_table, stability_table
 from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
@@ -56,6 +59,11 @@ class Document:
     speeds: Table
     conclusions: tuple[str, ...]
     dynamics: tuple[str, ...]
+    comparison: Table
+    stability: Table
+    diagnostics: tuple[Figure, ...]
+    time_axis: str
+    unit: str
     recommendations: tuple[Advice, ...]
     failures: tuple[Failure, ...]
     method: tuple[Term, ...]
@@ -76,6 +84,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         for r in findings.recommendations
     )
     chosen = findings.recommended
+    diagnostics = diagnostic_figures(findings)
     return Document(
         title=findings.experiment.name,
         facts=_facts(findings),
@@ -100,13 +109,18 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         speeds=speed_table(findings),
         conclusions=findings.conclusions,
         dynamics=training_dynamics(findings),
+        comparison=comparison_table(findings),
+        stability=stability_table(findings),
+        diagnostics=diagnostics,
+        time_axis=time_axis(findings),
+        unit=words.units,
         recommendations=advice,
         failures=findings.failures,
         method=method(findings),
         time_constants=time_constants(findings),
         checks=tuple((item.name, item.status, item.text) for item in findings.checks),
         notes=(notes or "").strip(),
-        figures=build_figures(findings),
+        figures={**build_figures(findings), **{figure.key: figure for figure in diagnostics}},
     )
 
 

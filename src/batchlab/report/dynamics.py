@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.runs import first_runs
+from batchlab.analysis.spikes import DEVIATIONS, SHARE
 from batchlab.record import Outcome
-from batchlab.report.curve_figures import first_runs
-from batchlab.report.words import Words, count, plural, signed
+from batchlab.report.words import Words, count, learning_rate, listing, plural, signed
 
 
 def training_dynamics(findings: Findings) -> tuple[str, ...]:
     """One computed sentence each, with its n; empty before the first finished run."""
-    made = (_warmup(findings), _gap(findings), _repeats(findings), _resumed(findings))
+    made = (
+        _warmup(findings),
+        _gap(findings),
+        _spikes(findings),
+        _broken(findings),
+        _repeats(findings),
+        _resumed(findings),
+    )
     return tuple(sentence for sentence in made if sentence)
 
 
 def _warmup(findings: Findings) -> str:
     share, budget, words = findings.experiment.schedule.warmup_fraction, findings.token_budget, Words.of(findings)
-    pairs = first_runs(findings)
+    pairs = first_runs(findings.surface)
     if not budget or not pairs:
         return ""
     if not share:
@@ -34,7 +42,7 @@ def _warmup(findings: Findings) -> str:
 
 def _gap(findings: Findings) -> str:
     gaps = []
-    for row, _ in first_runs(findings):
+    for row, _ in first_runs(findings.surface):
         runs = [r for r in (row.best.runs if row.best else ()) if r.train_loss is not None and r.val_loss is not None]
         each = [(r.val_loss or 0.0) - (r.train_loss or 0.0) for r in runs if r.outcome is Outcome.COMPLETED]
         if each:
@@ -55,6 +63,37 @@ def _gap(findings: Findings) -> str:
     return (
         f"Validation minus training loss lies between {signed(low[1])} (batch {low[0]:,}) and {signed(high[1])} "
         f"(batch {high[0]:,}), each size at its best learning rate (n = {total}). {caution}."
+    )
+
+
+def _spikes(findings: Findings) -> str:
+    found = findings.diagnostics
+    if not found.judged_runs:
+        return ""
+    rule = (
+        f"a spike is a step's loss more than {DEVIATIONS:g} robust deviations, and {SHARE * 100:g} % of the curve's "
+        "range, above the running median"
+    )
+    if not found.spikes:
+        return f"No loss spike in {plural(found.judged_runs, 'run')}; {rule}."
+    spiked = len({spike.run_id for spike in found.spikes})
+    highest = max(found.spikes, key=lambda spike: spike.height)
+    run = next(run for run in findings.runs if run.run_id == highest.run_id)
+    return (
+        f"{plural(len(found.spikes), 'loss spike')} in {spiked:,} of {plural(found.judged_runs, 'run')}, the highest "
+        f"{signed(highest.height)} at step {highest.step:,} of batch {run.global_batch_size:,}, "
+        f"LR {learning_rate(run.learning_rate)}; {rule}."
+    )
+
+
+def _broken(findings: Findings) -> str:
+    first = min((e for e in findings.diagnostics.events if e.names), key=lambda e: e.tokens, default=None)
+    if first is None:
+        return ""
+    run = next(run for run in findings.runs if run.run_id == first.run_id)
+    return (
+        f"Numbers stopped being finite in batch {run.global_batch_size:,} at LR {learning_rate(run.learning_rate)}, "
+        f"seen at step {first.step:,}, first in {listing(first.names[:3])}."
     )
 
 

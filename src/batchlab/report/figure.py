@@ -20,7 +20,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`data` and `layout` are Plotly's; colours in them are names of palette.THEMES. `missing` stands in for a plot."""
+    """`data` and `layout` are Plotly's; colours in them are names of palette.THEMES. `missing` stands in for a plot.
+
+    `look_for` is one sentence on what would be remarkable in it.
+    """
 
     key: str
     title: str
@@ -30,6 +33,7 @@ class Figure:
     height: int = 340
     min_width: int = 0
     missing: str = ""
+    look_for: str = ""
 
     @property
     def drawable(self) -> bool:

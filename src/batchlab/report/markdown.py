@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 import batchlab
 from batchlab.analysis.findings import Findings
-from batchlab.report.curve_figures import first_runs
+from batchlab.analysis.runs import first_runs
 from batchlab.report.document import Advice, Document, PasteReady, build_document
+from batchlab.report.figure import Figure
 from batchlab.report.method import Term
 from batchlab.report.tables import Table
 from batchlab.report.words import Words, learning_rate, loss, sparkline
@@ -40,7 +41,10 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         "## Training dynamics",
         _list(doc.dynamics),
         *_curves(findings),
+        *((_table(doc.comparison),) if doc.comparison.rows else ()),
         *_captions(doc, "curves", "training", "gradients"),
+        *(("### Stability of all runs", _table(doc.stability)) if doc.stability.rows else ()),
+        *_diagnostics(findings, doc),
         "## Speed and memory",
         *((_table(doc.speeds),) if doc.speeds.rows else ()),
         *_captions(doc, "speed", "memory"),
@@ -133,12 +137,40 @@ def _rows(names: tuple[str, ...], right: tuple[bool, ...], rows: Iterable[tuple[
 def _captions(doc: Document, *keys: str) -> list[str]:
     """What the plots' captions say, and why a plot is missing."""
     figures = [doc.figures[key] for key in keys]
-    return [_list([f"*{safe(f.title)}*: {safe(f.caption or f.missing)}" for f in figures], raw=True)]
+    return [_list([_caption(figure) for figure in figures], raw=True)]
+
+
+def _caption(figure: Figure) -> str:
+    look_for = f" Look for: {safe(figure.look_for)}" if figure.look_for else ""
+    return f"*{safe(figure.title)}*: {safe(figure.caption or figure.missing)}{look_for}"
+
+
+def _diagnostics(findings: Findings, doc: Document) -> list[str]:
+    """First and last reading of each quantity per batch size, with a sparkline between; every plot's caption."""
+    if not doc.diagnostics:
+        return []
+    rows = []
+    for quantity, parts in findings.diagnostics.parts.items():
+        if quantity == "seconds" or quantity.endswith("_uniform"):
+            continue
+        part = "all" if "all" in parts else next(p for p in reversed(parts) if "/" not in p)
+        for row, run in first_runs(findings.surface):
+            name = f"{quantity}/{part}"
+            values = [r.diagnostics[name] for r in run.rows if r.diagnostics and name in r.diagnostics]
+            if values:
+                ends = (f"{values[0]:.3g}", sparkline(values), f"{values[-1]:.3g}")
+                rows.append((quantity.replace("_", " "), part, f"{row.global_batch_size:,}", *ends))
+    names = ("quantity", "of", "batch", "first", "in between", "last")
+    return [
+        "### Diagnostics",
+        _rows(names, (False, False, True, True, False, True), rows),
+        _list([_caption(figure) for figure in doc.diagnostics], raw=True),
+    ]
 
 
 def _curves(findings: Findings) -> list[str]:
     """Sparklines of validation and training loss per batch size, all on one scale."""
-    pairs = first_runs(findings)
+    pairs = first_runs(findings.surface)
     curves = [
         (
             row,

@@ -57,9 +57,10 @@ class StepWatch:
         self._before = self._sample()
         self._at = self._synchronize()
 
-    def after_update(self, learning_rate: float) -> None:
+    def after_update(self, learning_rate: float, loss: Tensor, norm: Tensor) -> None:
         """Effective step: mean |Δw| / learning rate. Update ratio: ‖Δw‖ / ‖w‖, of the model and of each block."""
         self.ended("optimizer")
+        self._readings |= {"loss/all": loss, "grad_norm/all": norm}
         names = list(self._parameters)
         sizes = torch.tensor([float(p.numel()) for p in self._parameters.values()], device=self._before.device)
         held = sizes.clamp(max=ELEMENTS)

@@ -109,7 +109,7 @@ class TorchTrainable:
             self.optimizer.set_learning_rate(learning_rate)
             self.optimizer.torch.step()
             if self._watch is not None:
-                self._watch.after_update(learning_rate)
+                self._watch.after_update(learning_rate, loss, norm)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         for parameter in self._parameters:

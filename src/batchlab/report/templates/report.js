@@ -17,6 +17,27 @@
     return typeof node === "string" && isColourKey(key) && node in theme ? theme[node] : node;
   };
 
+  // The same curves against steps or hours: each trace says what its tokens are divided by.
+  const ways = document.getElementById("ways");
+  const perUnit = { hours: 1, minutes: 60, seconds: 3600 };
+  let way = "";
+  const along = (figure) => {
+    if (!way || !figure.data.some((trace) => trace.meta)) return figure;
+    const unit = ways.dataset.time;
+    const scale = way === "hours" ? perUnit[unit] : 1;
+    const title = way === "hours" ? `${unit} of training at the measured speed` : "optimizer steps";
+    return {
+      data: figure.data.map((trace) => ({ ...trace, x: trace.x.map((x) => (x / trace.meta[way]) * scale) })),
+      layout: {
+        ...figure.layout,
+        xaxis: { ...figure.layout.xaxis, title: { ...figure.layout.xaxis.title, text: title } },
+        shapes: (figure.layout.shapes || []).filter((shape) => shape.xref === "paper"),
+        uirevision: way,
+      },
+      height: figure.height,
+    };
+  };
+
   const config = {
     responsive: true,
     displaylogo: false,
@@ -28,7 +49,7 @@
 
   const draw = (scheme, paper) => {
     for (const box of boxes) {
-      const figure = figures[box.dataset.figure];
+      const figure = along(figures[box.dataset.figure]);
       const layout = themed(figure.layout, themes[scheme], "");
       if (coarse) layout.dragmode = false;
       if (box.clientWidth < 480) delete layout.legend.title; // its entries need the room
@@ -49,6 +70,14 @@
     for (const box of document.querySelectorAll("details")) box.open = true;
   });
   addEventListener("afterprint", () => draw(scheme()));
+
+  if (ways) {
+    ways.hidden = false;
+    ways.addEventListener("change", (event) => {
+      way = event.target.value;
+      draw(scheme());
+    });
+  }
 
   const copy = document.getElementById("copy");
   if (copy) {

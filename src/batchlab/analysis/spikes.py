@@ -1,0 +1,69 @@
+"""Loss spikes: where a curve leaves its own running median by more than its own noise.
+
+A point is a spike where it lies above the running median of its neighbourhood by more than DEVIATIONS robust standard
+deviations and by more than SHARE of the whole curve's range. The window is symmetric and shrinks at the ends, so that a
+steady fall, however steep, is its own median. The deviation is 1.4826 · the median absolute distance around the point
+(Hampel 1974), or the same of the changes from point to point ÷ √2 where that is more: on a smooth curve the distances
+are nearly nothing, the changes are not.
+
+Doubt: the first and the last point have no neighbours on one side and are never spikes; what stays up for longer than
+half a window is a rise, not a spike; a spike shorter than the stretch that a point stands for must be in its value
+(metrics keep the highest step of each row for that).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+HALF_WINDOW = 7
+NOISE_HALF_WINDOW = 25
+DEVIATIONS = 8.0
+SHARE = 0.05
+
+_Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """`index` of its highest point in the curve, `height` of that above the running median, `length` in points."""
+
+    index: int
+    height: float
+    length: int
+
+
+def find_spikes(values: Sequence[float]) -> tuple[Spike, ...]:
+    """Spikes of a curve at even distances, in order. Values must be finite; fewer than 5 have none."""
+    curve = np.asarray(values, dtype=np.float64)
+    if len(curve) < 5:
+        return ()
+    median = running_median(curve, HALF_WINDOW)
+    above = curve - median
+    least = SHARE * float(median.max() - median.min())
+    changes = np.diff(curve, append=curve[-1]) / math.sqrt(2)
+    noise = 1.4826 * np.maximum(_running_size(above), _running_size(changes))
+    out = np.flatnonzero((above > DEVIATIONS * noise) & (above > least) & (above > 0))
+    spikes = []
+    for group in np.split(out, np.flatnonzero(np.diff(out) > 1) + 1):
+        if len(group):
+            top = int(group[np.argmax(above[group])])
+            spikes.append(Spike(top, float(above[top]), len(group)))
+    return tuple(spikes)
+
+
+def running_median(curve: _Array, half: int) -> _Array:
+    """Median of each point and as many neighbours on either side, at most `half`, as it has on both."""
+    count = len(curve)
+    reach = [min(half, i, count - 1 - i) for i in range(count)]
+    return np.array([np.median(curve[i - r : i + r + 1]) for i, r in enumerate(reach)])
+
+
+def _running_size(values: _Array) -> _Array:
+    """Median of the absolute values around each point."""
+    size, half = np.abs(values), NOISE_HALF_WINDOW
+    return np.array([np.median(size[max(0, i - half) : i + half + 1]) for i in range(len(size))])
