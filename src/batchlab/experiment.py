@@ -172,6 +172,17 @@ class EvaluationConfig(Frozen):
     )
 
 
+class NoiseConfig(Frozen):
+    """Norms of micro-batch gradients, logged at sampled steps: the noise scale comes from them."""
+
+    points: NonNegativeInt = Field(
+        default=64, description="sampled steps of a run, never more often than every 20th; 0: none"
+    )
+    parameters: Literal["all", "norm_layers"] = Field(
+        default="all", description="norm_layers: cheaper; its noise scale is another one and needs calibration"
+    )
+
+
 class DeviceConfig(Frozen):
     """Where and how numbers are computed."""
 
@@ -202,6 +213,7 @@ class Experiment(Frozen):
     diagnostics: Literal["off", "light", "full"] = Field(
         default="light", description="off, light or full: norms, attention entropy and update sizes during training"
     )
+    noise: NoiseConfig = NoiseConfig()
     device: DeviceConfig = DeviceConfig()
 
     @property

@@ -37,6 +37,20 @@ class MemoryReading(NamedTuple):
     peak_reserved_bytes: int | None
 
 
+class AddedNorms(NamedTuple):
+    """What each of a step's micro-batches added to the gradient: v₁ … v_K, and what they add up to. Values may live on
+    the device. `norm_layers` restricts the first two to the parameters of norm layers.
+
+    With u the sum of all but the last, s the last one's share of the step's targets: `difference` is
+    Σᵢ |uᵢ/(1 − s) − v_Kᵢ/s|, `agreement` Σᵢ sign(uᵢ)·v_Kᵢ/s, `absolute` Σᵢ |uᵢ + v_Kᵢ|.
+    """
+
+    squared: Sequence[SupportsFloat]  # |v_k|²
+    squared_sum: SupportsFloat  # |Σ v_k|²
+    norm_layers: tuple[Sequence[SupportsFloat], SupportsFloat] | None
+    signs: tuple[SupportsFloat, SupportsFloat, SupportsFloat] | None  # difference, agreement, absolute
+
+
 class OutOfMemory(Exception):
     """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome."""
 
@@ -77,6 +91,17 @@ class Trainable(Protocol):
 
     def synchronize(self) -> float:
         """Wait until the device is idle and return the time on its clock, in seconds."""
+
+
+@runtime_checkable
+class MeasuresGradients(Trainable, Protocol):
+    """A Trainable that can tell how large the gradient of each micro-batch is; without it a run has no noise scale."""
+
+    def accumulate_measured(
+        self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
+    ) -> AddedNorms | str:
+        """`accumulate` each of at least two batches in turn, to the same bits, on gradients that were clear; the norms
+        of what each added, or the sentence why they cannot be told."""
 
 
 @runtime_checkable

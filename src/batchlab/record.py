@@ -169,6 +169,7 @@ class TrainResult(Frozen):
     peak_reserved_bytes: int | None = None
     resumed: int = Field(default=0, description="times this run went on from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
+    no_gradient_samples: str = Field(default="", description="why no gradient norms were logged, where they were asked")
 
 
 def perplexity(loss: float | None) -> float | None:
@@ -203,8 +204,24 @@ class Record(Frozen):
 RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
+class GradientSample(Frozen):
+    """Norms of the gradients of one step's micro-batches, each gradient a mean over its samples, before clipping."""
+
+    micro_batch_sizes: tuple[float, ...] = Field(description="in samples; shares of the step where targets differ")
+    squared_norms: tuple[float, ...] = Field(description="squared 2-norm of each micro-batch's gradient")
+    mean_squared_norm: float = Field(description="squared 2-norm of their weighted mean, the step's gradient")
+    norm_layer_squared_norms: tuple[float, ...] | None = Field(default=None, description="over norm layers alone")
+    norm_layer_mean_squared_norm: float | None = None
+    spread: float | None = Field(default=None, description="Σᵢ of each parameter's deviation of one sample's gradient")
+    absolute_mean: float | None = Field(default=None, description="1-norm of the step's gradient")
+    agreement: float | None = Field(
+        default=None, description="Σᵢ sign(aᵢ)·cᵢ of all micro-batches but the last, a, and the last, c"
+    )
+
+
 class MetricRow(Frozen):
-    """One row of metrics.jsonl: training means since the previous row, an evaluation (`val_loss`), or `diagnostics`."""
+    """One row of metrics.jsonl: training means since the previous row, an evaluation (`val_loss`), `diagnostics`, or
+    what the micro-batches' `gradients` were like."""
 
     step: int
     tokens: int
@@ -221,3 +238,4 @@ class MetricRow(Frozen):
     diagnostics: dict[str, float] | None = Field(
         default=None, description="of this one step; names are `quantity/part`, e.g. grad_norm/blocks.0"
     )
+    gradients: GradientSample | None = None

@@ -51,6 +51,14 @@ class OptimizerSettings(Frozen):
     batch_ratio: PositiveFloat = Field(default=1.0, description="global batch size ÷ reference batch size")
 
 
+class GradientSampling(Frozen):
+    """At which steps of a run the norms of its micro-batches' gradients are logged."""
+
+    every: PositiveInt = Field(description="steps from one sampled step to the next")
+    parameters: Literal["all", "norm_layers"] = "all"
+    split_lone: bool = Field(default=False, description="cut a lone micro-batch in two at the sampled steps")
+
+
 class InspectSpec(Frozen):
     """Load the task and describe it: unit, lengths, digests, parameter count. Trains nothing."""
 
@@ -131,6 +139,7 @@ class TrainSpec(Frozen):
     log_points: PositiveInt = Field(default=200, description="about this many rows of training metrics")
     checkpoint_seconds: NonNegativeFloat = Field(default=30.0, description="0 writes a checkpoint after every step")
     diagnostics: Diagnostics | None = None
+    gradients: GradientSampling | None = None
     device: DeviceSettings = DeviceSettings()
 
     @property

@@ -145,7 +145,7 @@ def _stages(session: Session, until: Stage) -> None:
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     budget = budget_stage(session, rates, concurrency)
     view.say(f"   {budget.text}")
-    sweep_stage(session, layouts, budget, concurrency, capacity)
+    sweep_stage(session, layouts, budget, concurrency, capacity, separable=checked.separable)
 
 
 def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:

@@ -13,7 +13,7 @@ from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import NoisyQuadratic, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
 from batchlab.spec import DeviceSettings, OptimizerSettings
-from batchlab.testing import check_trainable
+from batchlab.testing import check_measured_gradients, check_trainable
 
 PROBLEM = NoisyQuadratic(samples=256, dimensions=8)
 DATA = training_data(PROBLEM)
@@ -44,6 +44,10 @@ def batch(start: int, stop: int) -> tuple[np.ndarray, ...]:
 def test_contract(optimizer: dict[str, object]) -> None:
     assert isinstance(make(), Inspectable)
     check_trainable(lambda: make(**optimizer), batch(0, 9), tolerance=1e-11)
+
+
+def test_contract_of_measured_gradients() -> None:
+    check_measured_gradients(make, batch(0, 9), tolerance=1e-11)
 
 
 @pytest.mark.parametrize("sizes", [[16] * 4, [48, 16], [1] * 64, [21, 21, 22]])

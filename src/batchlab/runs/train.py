@@ -18,6 +18,7 @@ from batchlab.data.stream import SampleStream
 from batchlab.protocols import Batch, Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
 from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
+from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.schedule import Schedule
 from batchlab.spec import TrainSpec
@@ -90,6 +91,7 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         tally.resumed += 1
     pending: list[StepStats] = []
     observer = Observer(trainable, held_out, spec, context)
+    sampler = GradientSampler(trainable, spec)
     resumed_at = saved_at = trainable.synchronize()
 
     def diverged(at_step: int) -> Ended:
@@ -98,12 +100,14 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
             f"The training loss left its path around step {at_step} of {steps}{start}: "
             f"not finite, or on average over {FACTOR:g} times its start."
         )
-        return Ended(Outcome.DIVERGED, reason, _result(spec, tally, at_step, trainable, stream, context))
+        return Ended(
+            Outcome.DIVERGED, reason, _result(spec, tally, at_step, trainable, stream, context, sampler.why_not)
+        )
 
     while step < steps:
         learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
         observer.before(step)
-        pending.append(one_step(trainable, stream, layout, step, learning_rate))
+        pending.append(one_step(trainable, stream, layout, step, learning_rate, sampler))
         step += 1
         resumed_at += observer.after(step)
 
@@ -116,6 +120,8 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         if not tally.add(pending, step - len(pending), tail_start):
             return diverged(step)
         pending.clear()
+        for row in sampler.rows():
+            context.row(row)
         tally.row_seconds += now - resumed_at
         tally.seconds += now - resumed_at
         resumed_at = now
@@ -133,22 +139,32 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
             resumed_at = saved_at = trainable.synchronize()
             if stopping:
                 raise Interrupted
-    return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context))
+    return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context, sampler.why_not))
 
 
 def one_step(
-    trainable: Trainable, stream: SampleStream, layout: BatchLayout, step: int, learning_rate: float
+    trainable: Trainable,
+    stream: SampleStream,
+    layout: BatchLayout,
+    step: int,
+    learning_rate: float,
+    sampler: GradientSampler | None = None,
 ) -> StepStats:
     """One optimizer step on samples [k·B, (k+1)·B) of the stream, in micro-batches.
 
     The gradient is Σ losses / Σ counts over the whole global batch, so unequal micro-batches weigh as they should.
     """
     start = step * layout.global_batch_size
+    sampled = sampler is not None and sampler.due(step)
     micro_batches = []
-    for size in layout.micro_batch_sizes():
+    for size in sampler.sizes() if sampler is not None and sampled else layout.micro_batch_sizes():
         micro_batches.append(stream.batch(start, start + size))
         start += size
-    weight = 1.0 / sum(trainable.count(batch) for batch in micro_batches)
+    counts = [trainable.count(batch) for batch in micro_batches]
+    if sampler is not None and sampled:
+        sampler.accumulate(micro_batches, counts, step)
+        return trainable.apply(learning_rate)
+    weight = 1.0 / sum(counts)
     for batch in micro_batches:
         trainable.accumulate(batch, weight)
     return trainable.apply(learning_rate)
@@ -191,7 +207,13 @@ def _write_row(
 
 
 def _result(
-    spec: TrainSpec, tally: Tally, step: int, trainable: Trainable, stream: SampleStream, context: RunContext
+    spec: TrainSpec,
+    tally: Tally,
+    step: int,
+    trainable: Trainable,
+    stream: SampleStream,
+    context: RunContext,
+    no_gradient_samples: str,
 ) -> TrainResult:
     memory = trainable.memory()
     losses = [loss for _, loss in tally.val_curve]
@@ -213,4 +235,5 @@ def _result(
         peak_reserved_bytes=memory.peak_reserved_bytes,
         resumed=tally.resumed,
         repaired_lines=context.repaired_lines,
+        no_gradient_samples=no_gradient_samples,
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from batchlab.batch import format_bytes
-from batchlab.protocols import Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import Vector
@@ -62,6 +63,28 @@ class SimulatedTrainable:
             self._gradient += weight * (n * pull + total)
         self._loss += weight * losses
         self._accumulated = True
+
+    def accumulate_measured(
+        self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
+    ) -> AddedNorms | str:
+        """`accumulate` each batch in turn; the norms of what each added to the gradient."""
+        if parameters == "norm_layers":
+            return "the simulated problem has no norm layers"
+        sums = [self._gradient.copy()]
+        for batch in batches:
+            self.accumulate(batch, weight)
+            sums.append(self._gradient.copy())
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared = [float(np.sum((after - before) ** 2)) for before, after in itertools.pairwise(sums)]
+            before, whole = sums[-2], sums[-1]
+            share = self.count(batches[-1]) * weight
+            last = (whole - before) / share
+            signs = (
+                float(np.abs(before / (1 - share) - last).sum()),
+                float(np.sign(before) @ last),
+                float(np.abs(whole).sum()),
+            )
+            return AddedNorms(squared, float(whole @ whole), None, signs)
 
     def apply(self, learning_rate: float) -> StepStats:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from batchlab.batch import BatchLayout
+from batchlab.experiment import Experiment
 from batchlab.record import Outcome, Record, TrainResult
 from batchlab.resources import Concurrency
+from batchlab.runs.gradient_samples import steps_between
 from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.budget import BudgetPlan, token_budget_of
 from batchlab.search.grid import GridSearch, Trial, TrialOutcome
 from batchlab.session import Session, opened_engine, run_specs
-from batchlab.spec import Diagnostics, TrainSpec
+from batchlab.spec import Diagnostics, GradientSampling, TrainSpec
 from batchlab.stages.budget import learning_rates_of
 from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH, Capacity
 from batchlab.stages.throughput import hopeless
@@ -24,6 +26,8 @@ def sweep_stage(
     budget: BudgetPlan,
     concurrency: Concurrency,
     capacity: Capacity,
+    *,
+    separable: bool,
 ) -> None:
     """Batch × learning rate at a constant token budget, coarse first, then edges, then seeds."""
     experiment = session.opened.experiment
@@ -32,7 +36,10 @@ def sweep_stage(
     with opened_engine(session, concurrency.workers) as engine:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, layouts, capacity, tried_hopeless)]
-            specs = [train_spec(session, trial, layouts, budget, concurrency, capacity) for trial in running]
+            specs = [
+                train_spec(session, trial, layouts, budget, concurrency, capacity, separable=separable)
+                for trial in running
+            ]
             session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
@@ -80,12 +87,15 @@ def train_spec(
     budget: BudgetPlan,
     concurrency: Concurrency,
     capacity: Capacity,
+    *,
+    separable: bool,
 ) -> TrainSpec:
     """The training run of one trial."""
     experiment = session.opened.experiment
+    layout = layouts[trial.global_batch_size]
     return TrainSpec(
         workload=session.opened.workload,
-        layout=layouts[trial.global_batch_size],
+        layout=layout,
         learning_rate=trial.learning_rate,
         seed=trial.seed,
         token_budget=budget.token_budget,
@@ -95,6 +105,7 @@ def train_spec(
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
         diagnostics=_diagnostics(session, budget),
+        gradients=gradient_sampling(experiment, budget.token_budget // layout.tokens_per_step, separable=separable),
         device=session.device.model_copy(update={"threads": concurrency.threads}),
     )
 
@@ -107,6 +118,17 @@ def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
     sizes, points = experiment.batch.global_batch_sizes, LOOKS[experiment.diagnostics]
     _, interval = token_budget_of(budget.token_budget, sizes, experiment.sequence_length, points)
     return Diagnostics(level=experiment.diagnostics, interval=interval)
+
+
+def gradient_sampling(experiment: Experiment, steps: int, *, separable: bool) -> GradientSampling | None:
+    """How a run of `steps` samples its gradients. Compiled models are not split: every shape is compiled anew."""
+    if not experiment.noise.points:
+        return None
+    return GradientSampling(
+        every=steps_between(steps, experiment.noise.points),
+        parameters=experiment.noise.parameters,
+        split_lone=separable and experiment.batch.micro_batching == "auto" and not experiment.device.compile,
+    )
 
 
 def _outcome(record: Record | None) -> TrialOutcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NoReturn
 
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from batchlab.errors import InputError
-from batchlab.protocols import Batch, MemoryReading, StepStats
+from batchlab.protocols import AddedNorms, Batch, MemoryReading, StepStats
 from batchlab.spec import DeviceSettings, OptimizerSettings
 from batchlab.task import Task
 from batchlab.torch_ import memory, optimizers, random_state, savings
 from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
+from batchlab.torch_.gradient_norms import GradientNorms, added_norms
 from batchlab.torch_.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -96,6 +98,19 @@ class TorchTrainable:
             _reraise(error)
         detached = weighted.detach()
         self._loss = detached if self._loss is None else self._loss + detached
+
+    def accumulate_measured(
+        self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
+    ) -> AddedNorms | str:
+        """`accumulate` each batch in turn; the norms of what each added to the gradients, or why they are not known."""
+        norms = GradientNorms(self.model, parameters)
+        passes = []
+        with norms.watching():
+            for number, batch in enumerate(batches, 1):
+                norms.begin_pass(self.count(batch) * weight if number == len(batches) else None)
+                self.accumulate(batch, weight)
+                passes.append(norms.end_pass())
+        return added_norms(norms, passes)
 
     def apply(self, learning_rate: float) -> StepStats:
         """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""

@@ -1,0 +1,117 @@
+"""Which steps of a run log the norms of their micro-batches' gradients, and what a logged row holds.
+
+The norms are those of the gradients that training uses anyway. A step of one micro-batch says nothing about noise, so
+at the sampled steps it is cut in two, where samples may be separated; the sum of the two gradients is the same but for
+rounding. Steps of several micro-batches are computed to the same bits whether sampled or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from batchlab.batch import BatchLayout
+from batchlab.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
+from batchlab.record import GradientSample, MetricRow
+from batchlab.spec import TrainSpec
+
+SPARSEST = 20
+"""Sampled steps are at least this far apart: one costs up to half a step more (benchmarks/noise_cost/results.md)."""
+
+
+def steps_between(steps: int, points: int) -> int:
+    """Steps from one sampled step to the next for about `points` of them in a run of `steps`."""
+    return max(SPARSEST, math.ceil(steps / points))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A sampled step whose norms may still live on the device; `shares` are its micro-batches' shares of the step."""
+
+    step: int
+    shares: tuple[float, ...]
+    norms: AddedNorms
+
+
+class GradientSampler:
+    """Takes the samples of one run. `why_not` is empty while it can."""
+
+    def __init__(self, trainable: Trainable, spec: TrainSpec) -> None:
+        self._trainable = trainable if isinstance(trainable, MeasuresGradients) else None
+        self._sampling = spec.gradients
+        self._layout = spec.layout
+        self._pending: list[_Pending] = []
+        self.why_not = "" if self._sampling is None else self._cannot()
+
+    def _cannot(self) -> str:
+        if self._trainable is None:
+            return "this framework cannot measure the gradients of micro-batches"
+        if len(self._layout.micro_batch_sizes()) > 1:
+            return ""
+        if self._layout.global_batch_size == 1:
+            return "one sample per step cannot be split, so its noise cannot be told from its gradient"
+        if self._sampling is not None and not self._sampling.split_lone:
+            return "a step is one micro-batch that may not be split"
+        return ""
+
+    def due(self, step: int) -> bool:
+        """Whether step number `step`, from 0, is sampled: the last of each stretch, so that none is cut off."""
+        sampling = self._sampling
+        return sampling is not None and not self.why_not and (step + 1) % sampling.every == 0
+
+    def sizes(self) -> tuple[int, ...]:
+        """The micro-batches of a sampled step: those of every step, a lone one in two."""
+        sizes = self._layout.micro_batch_sizes()
+        return sizes if len(sizes) > 1 else (math.ceil(sizes[0] / 2), sizes[0] // 2)
+
+    def accumulate(self, batches: Sequence[Batch], counts: Sequence[float], step: int) -> None:
+        """Add the gradients of the step's micro-batches, and keep their norms where they can be told."""
+        assert self._trainable is not None
+        assert self._sampling is not None
+        weight = 1.0 / sum(counts)
+        if min(counts) <= 0:  # a micro-batch without a target has no mean gradient
+            for batch in batches:
+                self._trainable.accumulate(batch, weight)
+            return
+        norms = self._trainable.accumulate_measured(batches, weight, self._sampling.parameters)
+        if isinstance(norms, str):
+            self.why_not = norms
+        else:
+            self._pending.append(_Pending(step, tuple(count * weight for count in counts), norms))
+
+    def rows(self) -> list[MetricRow]:
+        """The sampled steps since the last call, as rows; waits for the device."""
+        pending, self._pending = self._pending, []
+        tokens = self._layout.tokens_per_step
+        return [
+            MetricRow(
+                step=p.step + 1,
+                tokens=(p.step + 1) * tokens,
+                gradients=gradient_sample(p.norms, p.shares, self._layout),
+            )
+            for p in pending
+        ]
+
+
+def gradient_sample(norms: AddedNorms, shares: Sequence[float], layout: BatchLayout) -> GradientSample:
+    """Norms of mean gradients from norms of what was added: s times the mean gradient, s a micro-batch's share."""
+    batch = layout.global_batch_size
+
+    def means(added: Sequence[object]) -> tuple[float, ...]:
+        return tuple(float(value) / share**2 for value, share in zip(added, shares, strict=True))  # type: ignore[arg-type]
+
+    inner = norms.norm_layers
+    signs = norms.signs
+    last = shares[-1]
+    return GradientSample(
+        micro_batch_sizes=tuple(share * batch for share in shares),
+        squared_norms=means(norms.squared),
+        mean_squared_norm=float(norms.squared_sum),
+        norm_layer_squared_norms=means(inner[0]) if inner else None,
+        norm_layer_mean_squared_norm=float(inner[1]) if inner else None,
+        # two groups of b(1 − s) and b·s samples: their difference has variance σ²/(b·s(1 − s))
+        spread=math.sqrt(batch * last * (1 - last)) * float(signs[0]) if signs else None,
+        agreement=float(signs[1]) if signs else None,
+        absolute_mean=float(signs[2]) if signs else None,
+    )

@@ -1,0 +1,76 @@
+"""What a Trainable that measures its micro-batches' gradients promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.protocols import Batch, Inspectable, MeasuresGradients
+from batchlab.testing.requirement import require
+
+
+def check_measured_gradients(make: Callable[[], MeasuresGradients], batch: Batch, *, tolerance: float = 1e-5) -> None:
+    """Measuring changes no bit of a step, and the norms are those of the gradients. `batch`: at least 4 samples.
+
+    The gradients themselves are compared where the Trainable is Inspectable, with dropout switched off.
+    """
+    half = len(batch[0]) // 2 + 1  # unequal on purpose
+    parts = [tuple(array[:half] for array in batch), tuple(array[half:] for array in batch)]
+    plain, measured = make(), make()
+    weight = 1.0 / sum(plain.count(part) for part in parts)
+    plain.init(0)
+    measured.init(0)
+    for part in parts:
+        plain.accumulate(part, weight)
+    norms = measured.accumulate_measured(parts, weight, "all")
+    if isinstance(norms, str):
+        require(bool(norms), "a Trainable that cannot measure says why")
+        return
+    one, other = plain.apply(1e-2), measured.apply(1e-2)
+    require(float(one.loss) == float(other.loss), "measuring changed the loss of a step")
+    require(float(one.grad_norm) == float(other.grad_norm), "measuring changed the gradient of a step")
+    require(len(norms.squared) == len(parts), "there is one squared norm for each micro-batch")
+    require(
+        math.isclose(float(norms.squared_sum), float(one.grad_norm) ** 2, rel_tol=100 * tolerance),
+        f"squared_sum is {float(norms.squared_sum)!r}, the gradient's squared norm {float(one.grad_norm) ** 2!r}",
+    )
+    if isinstance(measured, Inspectable):
+        _check_against_gradients(measured, parts, weight, tolerance)
+
+
+def _check_against_gradients(trainable: Any, parts: list[Batch], weight: float, tolerance: float) -> None:
+    trainable.init(0)
+    trainable.without_randomness()
+    added = []
+    for part in parts:
+        trainable.init(0)
+        trainable.without_randomness()
+        trainable.accumulate(part, weight)
+        added.append(_flat(trainable))
+    trainable.init(0)
+    trainable.without_randomness()
+    norms = trainable.accumulate_measured(parts, weight, "all")
+    for value, vector in zip(norms.squared, added, strict=True):
+        require(
+            math.isclose(float(value), float(vector @ vector), rel_tol=100 * tolerance),
+            f"a micro-batch's squared norm is {float(value)!r}; its gradient's is {float(vector @ vector)!r}",
+        )
+    if norms.signs is None:
+        return
+    u, v = added
+    share = trainable.count(parts[-1]) * weight
+    expected = (np.abs(u / (1 - share) - v / share).sum(), np.sign(u) @ v / share, np.abs(u + v).sum())
+    for name, value, truth in zip(("difference", "agreement", "absolute"), norms.signs, expected, strict=True):
+        require(
+            math.isclose(float(value), float(truth), rel_tol=1000 * tolerance, abs_tol=1000 * tolerance),
+            f"{name} is {float(value)!r}, from the gradients it is {float(truth)!r}",
+        )
+
+
+def _flat(trainable: Inspectable) -> npt.NDArray[np.float64]:
+    gradients = trainable.gradients()
+    return np.concatenate([np.ravel(gradients[name]).astype(np.float64) for name in sorted(gradients)])

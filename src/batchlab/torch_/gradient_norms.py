@@ -1,0 +1,195 @@
+"""Norms of what each backward pass adds to the gradients, through hooks on the parameters.
+
+A hook on a parameter is called with the gradient of the backward pass that runs, summed over all uses of the parameter
+(tied weights), before autograd adds it to `.grad`. So the pass's own gradient and the sum of the passes before it are
+both there to look at, and no second gradient buffer is needed. Compiled models and non-reentrant activation
+checkpointing end in the same place. Reentrant checkpointing runs one backward pass in several parts: where a
+parameter's gradient then arrives in pieces, the norm of their sum is not known, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from batchlab.protocols import AddedNorms
+
+CHUNK = 2**20
+"""Elements looked at together: temporaries stay at a few MiB however large a parameter is."""
+
+NORM_LAYERS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+
+IN_PIECES = (
+    "a parameter's gradient arrives in pieces within one backward pass, as with reentrant activation checkpointing of "
+    "shared weights; use checkpoint(…, use_reentrant=False)"
+)
+SPARSE = "a parameter has sparse gradients; build its embedding with sparse=False"
+
+
+class PassNorms(NamedTuple):
+    """One backward pass: |v|², and 2·u·v + |v|² = |u + v|² − |u|², u being the sum before it. The same over norm layers
+    alone. `signs`, in the last pass of a step: see `protocols.AddedNorms`."""
+
+    squared: Tensor
+    growth: Tensor
+    norm_layer_squared: Tensor
+    norm_layer_growth: Tensor
+    signs: tuple[Tensor, Tensor, Tensor] | None
+
+
+class GradientNorms:
+    """Watches the gradients of a model. Nothing is attached outside `watching`; nothing waits for the device."""
+
+    def __init__(self, model: nn.Module, parameters: Literal["all", "norm_layers"] = "all") -> None:
+        modules = [module for module in model.modules() if is_norm_layer(module)]
+        self._of_norm_layers = {id(p) for module in modules for p in module.parameters(recurse=False)}
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._parameters = [p for p in trained if parameters == "all" or id(p) in self._of_norm_layers]
+        self.unmeasurable = "" if self._parameters else "the model has no norm layers with trainable parameters"
+        self._last_share: float | None = None
+        self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v where there is a u
+        self._signs: list[tuple[Tensor, Tensor | None, Tensor]] = []
+
+    @property
+    def has_norm_layers(self) -> bool:
+        return any(id(parameter) in self._of_norm_layers for parameter in self._parameters)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """The hooks are there inside, and gone afterwards."""
+        handles = [_attach(parameter, partial(self._look, parameter)) for parameter in self._parameters]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def begin_pass(self, last_share: float | None = None) -> None:
+        """Before a backward pass; `last_share`, in a step's last one, is its share of the step's targets."""
+        self._last_share = last_share
+        self._seen, self._signs = {}, []
+
+    @torch.no_grad()
+    def end_pass(self) -> PassNorms | None:
+        """After the backward pass; None where no gradient came by, or `unmeasurable` says why not."""
+        if self.unmeasurable or not self._seen:
+            return None
+        signs = None
+        if self._last_share is not None:
+            for parameter in self._parameters:  # what this pass did not reach belongs to the sum too
+                if id(parameter) not in self._seen and parameter.grad is not None:
+                    self._signs.append(_sign_sums(parameter.grad, None, self._last_share))
+            difference, agreement, absolute = zip(*self._signs, strict=True)
+            signs = (
+                _sum(difference),
+                _sum([one for one in agreement if one is not None] or [0 * absolute[0]]),
+                _sum(absolute),
+            )
+        inside = [norms for identity, norms in self._seen.items() if identity in self._of_norm_layers]
+        return PassNorms(*_square(list(self._seen.values())), *_square(inside), signs)
+
+    def _look(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+        if gradient.is_sparse:
+            self.unmeasurable = SPARSE
+        elif id(parameter) in self._seen:
+            self.unmeasurable = IN_PIECES
+        if self.unmeasurable:
+            return
+        before = parameter.grad  # in a hook nothing is recorded for another derivative
+        norm = torch.linalg.vector_norm(gradient, dtype=_wide(gradient))
+        self._seen[id(parameter)] = (norm, None if before is None else _dot(before, gradient))
+        if self._last_share is not None:
+            self._signs.append(_sign_sums(before, gradient, self._last_share))
+
+
+def added_norms(norms: GradientNorms, passes: Sequence[PassNorms | None]) -> AddedNorms | str:
+    """The passes of one step as `protocols.AddedNorms`, or why their norms are not known."""
+    reached = [one for one in passes if one is not None]
+    if norms.unmeasurable:
+        return norms.unmeasurable
+    if len(reached) < len(passes):
+        return "a micro-batch gave no gradient at all"
+    inner = None
+    if norms.has_norm_layers:
+        inner = (
+            [one.norm_layer_squared for one in reached],
+            torch.stack([one.norm_layer_growth for one in reached]).sum(),
+        )
+    squared_sum = torch.stack([one.growth for one in reached]).sum()
+    return AddedNorms([one.squared for one in reached], squared_sum, inner, reached[-1].signs)
+
+
+def is_norm_layer(module: nn.Module) -> bool:
+    """torch's own norm layers, and a person's whose class name ends in Norm."""
+    return isinstance(module, NORM_LAYERS) or type(module).__name__.endswith("Norm")
+
+
+def _attach(parameter: nn.Parameter, look: Callable[[Tensor], None]) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_hook(look)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype is torch.float64 else torch.float32
+
+
+def _square(norms: list[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor]:
+    """(|v|², 2·u·v + |v|²) from every parameter's |v| and u·v."""
+    squared = _sum([norm for norm, _ in norms], lambda stacked: stacked.square())
+    overlaps = [dot for _, dot in norms if dot is not None]
+    return squared, squared + 2 * _sum(overlaps) if overlaps else squared
+
+
+def _sum(numbers: Sequence[Tensor], of: Callable[[Tensor], Tensor] = lambda stacked: stacked) -> Tensor:
+    """Σ of single numbers; in float64 where the device has it, because growth is a small difference of large ones."""
+    if not numbers:
+        return torch.zeros(())
+    device = numbers[0].device
+    stacked = torch.stack([number.to(device) for number in numbers])
+    total: Tensor = of(stacked if device.type == "mps" else stacked.double()).sum()
+    return total
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return _added([_product(a, b) for a, b in _chunks(one, other)])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    narrow = a.dtype in (torch.bfloat16, torch.float16)
+    return torch.dot(a.float(), b.float()) if narrow else torch.dot(a, b)
+
+
+def _sign_sums(before: Tensor | None, gradient: Tensor | None, share: float) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(difference, agreement, absolute) of one parameter; a sum or a gradient that is not there counts as zero."""
+    if before is None or gradient is None:
+        some = gradient if gradient is not None else before
+        assert some is not None
+        one_norm = _one_norm(some)
+        return one_norm / (share if before is None else 1 - share), None, one_norm
+    differences, agreements, absolutes = [], [], []
+    for u, v in _chunks(before, gradient):
+        differences.append(_one_norm(torch.sub(u, v, alpha=(1 - share) / share)))
+        agreements.append(_product(torch.sign(u), v))
+        absolutes.append(_one_norm(u + v))
+    return _added(differences) / (1 - share), _added(agreements) / share, _added(absolutes)
+
+
+def _one_norm(tensor: Tensor) -> Tensor:
+    return tensor.abs().sum(dtype=_wide(tensor))
+
+
+def _added(pieces: list[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum()
+
+
+def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    flat, other_flat = one.reshape(-1), other.reshape(-1)
+    if len(flat) <= CHUNK:
+        return iter([(flat, other_flat)])
+    return zip(torch.split(flat, CHUNK), torch.split(other_flat, CHUNK), strict=True)
