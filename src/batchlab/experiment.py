@@ -32,6 +32,11 @@ Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
 
 
+def _off_is_none(value: object) -> object:
+    """TOML has no null."""
+    return None if value == "off" else value
+
+
 class TaskReference(Frozen):
     """Where the thing to train comes from; a worker process loads it by this alone."""
 
@@ -108,8 +113,8 @@ class OptimizerConfig(Frozen):
     epsilon: PositiveFloat = 1e-8
     momentum: Beta = 0.9
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
-    grad_clip: PositiveFloat | None = Field(
-        default=1.0, description="global gradient norm; null: measured, not clipped"
+    grad_clip: Annotated[PositiveFloat | None, BeforeValidator(_off_is_none)] = Field(
+        default=1.0, description='global gradient norm; "off": measured, not clipped'
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
     reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")

@@ -88,7 +88,8 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
     from batchlab.search.grid import parse_learning_rates, parse_sizes
     from batchlab.what import resolve_what
 
-    values = resolve_what(what, _variant(options))
+    variant = variant_of(low_resource=options.low_resource, quick_test=options.quick_test)
+    values = resolve_what(what, variant)
     for assignment in options.set_:
         name, equals, text = assignment.partition("=")
         if not equals:
@@ -117,10 +118,11 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
     return values
 
 
-def _variant(options: Options) -> Variant | None:
-    if options.low_resource and options.quick_test:
+def variant_of(*, low_resource: bool, quick_test: bool) -> Variant | None:
+    """The version of a recipe that two flags ask for; InputError where both do."""
+    if low_resource and quick_test:
         raise InputError("--low-resource and --quick-test are two versions of a recipe; give one of them.")
-    return "low_resource" if options.low_resource else "quick_test" if options.quick_test else None
+    return "low_resource" if low_resource else "quick_test" if quick_test else None
 
 
 def _toml_value(text: str) -> object:

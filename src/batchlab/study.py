@@ -24,6 +24,7 @@ from batchlab.record import CheckResult, InspectResult
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
 from batchlab.search.budget import token_budget_of
+from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.session import Session
 from batchlab.stages.budget import budget_stage, concurrency_stage
@@ -86,6 +87,8 @@ def run_study(
     def after_run() -> None:
         write_documents(store, partial=True)  # a tenth of a second; whatever stops the study leaves a usable report
 
+    view.say(f"   data: {opened.subject.data_source}")
+    view.say(f"   cost: {cost_of(opened.experiment, opened.subject).text}")
     session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     try:
         _stages(session, until)
@@ -219,4 +222,5 @@ def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
     else:
         seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
         lines.append(f"each as many {experiment.unit} as fit into {duration(seconds)}, by measured throughput")
+    lines.append(f"cost: {cost_of(experiment, subject).text}")
     return [*lines, "nothing was written"]

@@ -12,10 +12,11 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from batchlab.data.source import describe_source, open_dataset
 from batchlab.errors import InputError, did_you_mean
@@ -78,6 +79,10 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
     reference = workload.task
     if reference.kind == "recipe":
         return recipe(reference.target).task(workload, cache_dir)
+    module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
+    builder = getattr(module, reference.attribute, None)
+    if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
+        return _built(builder, workload, cache_dir, reference)
     if workload.model:
         raise InputError(
             f"{reference.target} describes its own model: model settings {sorted(workload.model)} go there."
@@ -86,8 +91,18 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
         raise InputError(
             f"{reference.target} brings its own data: change train= and valid= there instead of data.path."
         )
-    module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
     return _task_in(module, reference)
+
+
+def _built(builder: Callable[..., Any], workload: Workload, cache_dir: Path, reference: TaskReference) -> Task:
+    """The Task of a function like the recipes' own, which takes the study's settings of model and data."""
+    made = builder(workload, cache_dir)
+    if not isinstance(made, Task):
+        raise InputError(
+            f"{reference.target}: {reference.attribute}(workload, cache_dir) returned {type(made).__name__}; return a "
+            "batchlab task, as the function that `batchlab recipes quickstart --python` prints does."
+        )
+    return made
 
 
 def _task_in(module: ModuleType, reference: TaskReference) -> Task:

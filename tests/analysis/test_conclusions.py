@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.conclusions import learning_rate_exponent
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.rate_conclusions import learning_rate_exponent
 
 Study = Callable[..., Any]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from batchlab.analysis.findings import BatchRow, Findings, Interval, SurfaceFinding
-from batchlab.analysis.memory import fit_line
-from batchlab.analysis.noise import CONFIDENCE, t_quantile
+from batchlab.analysis.findings import BatchRow, Findings, SurfaceFinding
+from batchlab.analysis.rate_conclusions import rate_conclusions
 from batchlab.analysis.wording import (
     say_count,
     say_interval,
@@ -31,7 +29,8 @@ def conclusions(found: Findings) -> tuple[str, ...]:
         else:
             sentences += [_best(found, surface, surface.best), _as_good(surface, surface.best)]
             sentences += _away(surface, surface.best)
-            sentences += _untuned(surface) + _learning_rates(surface) + _noise(surface)
+            sentences += rate_conclusions(surface) + _noise(surface)
+            sentences += _target(found, surface)
         sentences += _starved(surface)
     sentences += _speed(found) + _memory(found) + _dynamics(found)
     return tuple(sentence for sentence in sentences if sentence)
@@ -95,72 +94,19 @@ def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
     return sentences
 
 
-@dataclass(frozen=True, slots=True)
-class Exponent:
-    """Best learning rate ∝ batch^value over n batch sizes; the interval is the regression's own."""
-
-    value: Interval
-    interpolated: int  # of the n, those whose best learning rate is a fitted vertex, not a grid value
-
-
-def learning_rate_exponent(surface: SurfaceFinding) -> Exponent | None:
-    """Slope of log2(best learning rate) over log2(batch), from judged sizes whose best is inside their grid.
-
-    Fitted vertex where it is valid, else the grid's value. None below three sizes. A single power law is a summary:
-    public sweeps rise as batch^0.2–0.9 and flatten at large batches, and the interval assumes independent errors.
-    """
-    rows = [row for row in surface.rows if row.best and not row.starved and not row.edge and len(row.cells) > 1]
-    points, interpolated = [], 0
-    for row in rows:
-        rate = row.fit.best_learning_rate if row.fit.valid else row.best.learning_rate if row.best else None
-        interpolated += row.fit.valid
-        if rate is not None:
-            points.append((math.log2(row.global_batch_size), math.log2(rate)))
-    line = fit_line(points)
-    if line is None:
-        return None
-    mean_x = sum(x for x, _ in points) / line.n
-    residual = sum((y - line.intercept - line.slope * x) ** 2 for x, y in points)
-    error = math.sqrt(residual / (line.n - 2) / sum((x - mean_x) ** 2 for x, _ in points))
-    half = t_quantile(0.5 + CONFIDENCE / 2, line.n - 2) * error
-    return Exponent(Interval(line.slope, line.slope - half, line.slope + half, line.n), interpolated)
-
-
-def _untuned(surface: SurfaceFinding) -> list[str]:
-    rows = [row for row in surface.rows if row.best is not None and not row.starved and len(row.cells) == 1]
-    if not rows:
+def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
+    """Who reached the loss that was asked for; it holds for its own data and tokens only."""
+    target = found.experiment.evaluation.target_loss
+    means = {row.global_batch_size: row.best.mean_loss for row in surface.rows if row.best and row.best.losses}
+    if target is None or not means:
         return []
+    reached = [size for size, mean in means.items() if mean is not None and mean <= target]
+    lowest = min(mean for mean in means.values() if mean is not None)
+    verdict = f"was reached by batch {say_list(reached)}" if reached else "was not reached"
     return [
-        f"Batch {say_list([row.global_batch_size for row in rows])} ran at one learning rate only: whether it is the "
-        "best for the size is not known, nor how the size compares at its own best."
+        f"The target of {say_loss(target)} (evaluation.target_loss) {verdict}; the lowest was {say_loss(lowest)}. A "
+        f"target holds for its own text and tokens; trained here: {found.subject.data_source}."
     ]
-
-
-def _learning_rates(surface: SurfaceFinding) -> list[str]:
-    sentences = []
-    exponent = learning_rate_exponent(surface)
-    if exponent is not None:
-        slope = exponent.value
-        low, high = slope.low or 0.0, slope.high or 0.0
-        sentence = (
-            f"Across batch sizes the best learning rate went like batch^{slope.value:.2f} "
-            f"(95 % interval {low:.2f} to {high:.2f}, n = {slope.n} sizes, {exponent.interpolated} of them "
-            "interpolated)"
-        )
-        if low <= 0 <= high:
-            sentence += "; no dependence is compatible with that"
-        elif low > 0.5:
-            sentence += "; steeper than the square-root rule"
-        elif high < 0.5:
-            sentence += "; flatter than the square-root rule"
-        sentences.append(sentence + ".")
-    edges = [row for row in surface.rows if row.edge and not row.starved]
-    if edges:
-        sentences.append(
-            f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of "
-            "what trained there: these losses are upper bounds of what a wider grid would find."
-        )
-    return sentences
 
 
 def _noise(surface: SurfaceFinding) -> list[str]:

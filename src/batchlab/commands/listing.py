@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from batchlab.recipes import Variant
 
-def recipes(name: str | None = None, /, *, toml: Annotated[bool, Parameter(negative=())] = False) -> int:
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def recipes(
+    name: str | None = None,
+    /,
+    *,
+    toml: Flag = False,
+    python: Flag = False,
+    low_resource: Flag = False,
+    quick_test: Flag = False,
+) -> int:
     """The studies that ship, or one of them in full.
 
     Parameters
@@ -15,25 +27,65 @@ def recipes(name: str | None = None, /, *, toml: Annotated[bool, Parameter(negat
     name
         A recipe's name.
     toml
-        Print it as a study.toml to edit.
+        Print its settings as a study.toml to edit.
+    python
+        Print its function as a Python file to edit; name that file in the study.toml: task = "mine.py".
+    low_resource
+        Its version for a CPU or MPS.
+    quick_test
+        Its version for at most five minutes on two cores.
     """
-    import tomli_w
+    import inspect
 
-    from batchlab.experiment import build_experiment
+    from batchlab.options import variant_of
     from batchlab.recipes import RECIPES, recipe
-    from batchlab.what import resolve_what
 
     if name is None:
         for known in RECIPES:
             print(f"{known:12} {recipe(known).summary}")
         return 0
-    found = recipe(name)
+    found, variant = recipe(name), variant_of(low_resource=low_resource, quick_test=quick_test)
+    module = inspect.getmodule(found.task)
+    assert module is not None
     if toml:
-        print(tomli_w.dumps({"task": name, **found.experiment}), end="")
-        return 0
-    print(found.summary)
-    print(tomli_w.dumps(build_experiment(resolve_what(name)).model_dump(mode="json", exclude_none=True)), end="")
+        print(_as_toml(name, variant), end="")
+    elif python:
+        print(inspect.getsource(module), end="")
+    else:
+        print(f"{found.summary}\n\n{inspect.getdoc(module)}\n")
+        print(_in_full(name, variant))
+        print("To change it: batchlab recipes", name, "--toml (settings), --python (what is trained)")
     return 0
+
+
+def _as_toml(name: str, variant: Variant | None) -> str:
+    """What differs from the defaults; tomli_w knows no null, and what a variant takes away is simply not written."""
+    import tomli_w
+
+    from batchlab.what import resolve_what
+
+    values = resolve_what(name, variant)
+    del values["name"]
+    return tomli_w.dumps(_without_none({**values, "task": name}))
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _in_full(name: str, variant: Variant | None) -> str:
+    """Every setting, the defaults too."""
+    import tomli_w
+
+    from batchlab.experiment import build_experiment
+    from batchlab.what import resolve_what
+
+    experiment = build_experiment(resolve_what(name, variant))
+    return tomli_w.dumps(experiment.model_dump(mode="json", exclude_none=True))
 
 
 def settings() -> int:

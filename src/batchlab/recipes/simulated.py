@@ -45,7 +45,7 @@ RECIPE = Recipe(
             "name": "sgd",
             "momentum": 0.0,
             "weight_decay": 0.0,
-            "grad_clip": None,
+            "grad_clip": "off",
             "across_batch": "fixed",
         },
         "batch": {"global_batch_sizes": (4, 8, 16, 32, 64)},

@@ -58,13 +58,14 @@ EXPERIMENT = {
         "beta1": 0.9,
         "beta2": 0.999,
         "weight_decay": 0.0,
-        "grad_clip": None,
+        "grad_clip": "off",
         "across_batch": "fixed",
     },
     "schedule": {"kind": "constant", "warmup_fraction": 0.0},
     "sweep": {"learning_rates": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "max_extensions": 0, "seeds": 1, "first_seed": 42},
     "budget": {"epochs": 5.0},
     "evaluation": {"points": 20, "samples": 128},
+    "diagnostics": "full",
     "device": {"precision": "bf16"},
 }
 

@@ -15,7 +15,7 @@ from batchlab.report.dynamics_tables import comparison_table, stability_table
 from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
-from batchlab.report.tables import Table, cells_table, endings_table, results_table, speed_table
+from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, speed_table
 from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
 
 
@@ -55,6 +55,7 @@ class Document:
     results: Table
     results_note: str
     endings: Table
+    rates: Table
     cells: Table
     speeds: Table
     conclusions: tuple[str, ...]
@@ -105,6 +106,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         results=results_table(findings),
         results_note=_results_note(findings),
         endings=endings_table(findings),
+        rates=rates_table(findings),
         cells=cells_table(findings),
         speeds=speed_table(findings),
         conclusions=findings.conclusions,

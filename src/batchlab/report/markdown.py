@@ -34,6 +34,7 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         _table(doc.results),
         safe(doc.results_note),
         *_captions(doc, "loss-batch", "loss-hours", "surface"),
+        *(("### One learning rate for all sizes, and each at its own", _table(doc.rates)) if doc.rates.rows else ()),
         *(("### How the best runs ended", _table(doc.endings)) if doc.endings.rows else ()),
         *(("### Every cell", _table(doc.cells)) if doc.cells.rows else ()),
         "## Findings",

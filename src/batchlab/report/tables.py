@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from batchlab.analysis.findings import BatchRow, Cell, Findings, SurfaceFinding
+from batchlab.analysis.shared_rate import compare_rates
 from batchlab.batch import Unit, format_bytes
 from batchlab.record import Outcome, perplexity
 from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
@@ -168,6 +169,28 @@ def _ending(cell: Cell, tokens: bool) -> Row:
         format_bytes(reserved) if reserved else NONE,
     )
     return Row(texts)
+
+
+def rates_table(findings: Findings) -> Table:
+    """Loss of every size with one learning rate for all, and with its own best; without rows below two rates."""
+    compared = compare_rates(findings.surface) if findings.surface else ()
+    if len(compared) < 3:
+        return Table(())
+    sizes = [size for size, _ in compared[-1].losses]
+    columns = (Column("learning rate", number=False), *(Column(f"batch {size:,}") for size in sizes))
+    columns += (Column("lowest at"), Column("spread"))
+    rows = [
+        Row(
+            (
+                "each its own best" if one.learning_rate is None else f"{learning_rate(one.learning_rate)} for all",
+                *(loss(value) for _, value in one.losses),
+                f"batch {one.lowest:,}",
+                loss(one.spread),
+            )
+        )
+        for one in compared
+    ]
+    return Table(columns, tuple(rows))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

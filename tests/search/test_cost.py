@@ -1,0 +1,51 @@
+"""The cost that a study states before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchlab.experiment import build_experiment
+from batchlab.record import InspectResult
+from batchlab.search.cost import cost_of
+from batchlab.what import resolve_what
+
+
+def subject(family="adam", parameters=22_696_448):
+    return InspectResult(
+        unit="tokens",
+        sequence_length=256,
+        train_samples=1_000_000,
+        valid_samples=1000,
+        parameter_count=parameters,
+        optimizer_family=family,
+        data_source="text",
+        data_digest="d",
+        device="cpu",
+    )
+
+
+def test_the_published_sweep():
+    """Seven sizes at one rate and two more seeds at two of them, 6·N·D each; four float32 numbers per parameter."""
+    cost = cost_of(build_experiment(resolve_what("tinystories")), subject())
+    assert (cost.runs, cost.tokens) == (11, 327_680_000)
+    assert cost.flops == pytest.approx(6 * 22_696_448 * 327_680_000 * 11)
+    assert cost.state_bytes == 16 * 22_696_448
+    assert cost.text == (
+        "11 runs × 328M tokens = 3.6B tokens, about 491 petaFLOP (6 × parameters × tokens); "
+        "weights, gradients and optimizer state of one take 0.34 GiB"
+    )
+
+
+@pytest.mark.parametrize(("momentum", "copies"), [(0.9, 3), (0.0, 2)])
+def test_sgd_keeps_less(momentum, copies):
+    values = resolve_what("tinystories")
+    values["optimizer"] |= {"name": "sgd", "momentum": momentum}
+    assert cost_of(build_experiment(values), subject("sgd")).state_bytes == 4 * copies * 22_696_448
+
+
+def test_without_a_token_budget_only_runs_and_memory_are_known():
+    values = resolve_what("quickstart")
+    values["budget"] = {"time_budget_seconds": 60.0, "max_runs": 5}
+    cost = cost_of(build_experiment(values), subject(parameters=2**28))
+    assert cost.flops is None
+    assert cost.text == "5 runs; weights, gradients and optimizer state of one take 4.00 GiB"
