@@ -55,8 +55,6 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data", windows=windows)
     valid = open_dataset(task.valid, unit=unit, sequence_length=length, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
-    if workload.task.kind == "recipe" and workload.data.path is None and (text := recipe(workload.task.target).text):
-        source += f"; in place of {text}"
     return Loaded(task, train, valid, load_framework(task.framework), source)
 
 

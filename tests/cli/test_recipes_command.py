@@ -55,7 +55,10 @@ def test_a_copied_function_trains_with_the_settings_of_its_toml(capsys, tmp_path
     experiment = build_experiment(values)
     assert experiment.optimizer.grad_clip is None  # written down, not the default that a missing null would become
     workload = Workload(
-        task=experiment.task, sequence_length=experiment.sequence_length, model={**experiment.model, "d_model": 32}
+        task=experiment.task,
+        sequence_length=experiment.sequence_length,
+        model={**experiment.model, "d_model": 32},
+        data=experiment.data,
     )
     loaded = load(workload, tmp_path)
     assert loaded.task.model().embedding.weight.shape == (256, 32)

@@ -26,7 +26,7 @@ def test_a_step_at_full_width(name, tmp_path):
     if psutil.virtual_memory().available < NEEDED:
         pytest.skip(f"less than {NEEDED // 2**30} GiB of memory are free")
     experiment = build_experiment(resolve_what(name))
-    workload = Workload(task=experiment.task, sequence_length=TIME, model=experiment.model)
+    workload = Workload(task=experiment.task, sequence_length=TIME, model=experiment.model, data=experiment.data)
     task = recipe(name).task(workload, tmp_path)
     # Weights, gradients and both of Adam's moments in bfloat16, as the published E1 was run: 8 bytes per parameter.
     narrow = dataclasses.replace(task, model=lambda: task.model().bfloat16())
@@ -41,5 +41,5 @@ def test_a_step_at_full_width(name, tmp_path):
     for _ in range(2):
         trainable.accumulate(batch, 1 / TIME)
         losses.append(float(trainable.apply(1e-4).loss))
-    assert losses[0] == pytest.approx(np.log(experiment.model["vocabulary"]), rel=0.2)
+    assert losses[0] == pytest.approx(np.log(experiment.data.vocabulary), rel=0.2)
     assert losses[1] < losses[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from batchlab.errors import InputError
@@ -76,32 +77,67 @@ def test_two_versions_at_once_are_refused():
 def test_flags_win_over_a_smaller_version():
     values = experiment_values("elman", Options(quick_test=True, token_budget="65536", set_=("model.dim=32",)))
     assert values["budget"]["token_budget"] == 65_536
-    assert values["model"] == {"vocabulary": 256, "dim": 32, "depth": 3}
+    assert values["model"] == {"dim": 32, "depth": 3}
+
+
+PUBLISHED = {"tinystories": "TinyStories", "wikitext2": "WikiText-2", "elman": "the Pile"}
+
+
+def workload(name, variant=None, **data):
+    values = resolve_what(name, variant)
+    return Workload(
+        task=values["task"],
+        sequence_length=values["sequence_length"],
+        model=values["model"],
+        data=DataConfig(**{**values["data"], **data}),
+    )
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_without_a_path_the_text_is_named_as_a_stand_in(name, tmp_path):
-    values = resolve_what(name, "quick_test")
-    workload = Workload(task=values["task"], sequence_length=values["sequence_length"], model=values["model"])
-    loaded = load(workload, tmp_path)
+@pytest.mark.parametrize("variant", [None, "quick_test"])
+def test_without_a_path_bytes_of_the_embedded_text_stand_in_and_say_so(name, variant, tmp_path):
+    loaded = load(workload(name, variant), tmp_path)
     assert loaded.source.startswith("source text of Python")
-    assert loaded.source.endswith(f"in place of {recipe(name).text}")
+    assert loaded.source.endswith(f"read as bytes, in place of {PUBLISHED[name]}")
+    assert loaded.train.gather(np.arange(2))[0].shape == (2, resolve_what(name, variant)["sequence_length"])
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("zzzz" * 400)
+    return str(path)
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_ids_beyond_the_models_vocabulary_are_refused(name, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("zzzz" * 400)
-    values = resolve_what(name, "quick_test")
-    model = {**values["model"], "vocabulary": 100}
-    workload = Workload(task=values["task"], sequence_length=64, model=model, data=DataConfig(path=str(text)))
-    with pytest.raises(InputError, match=r"model\.vocabulary is 100; set model\.vocabulary to at least 256"):
-        load(workload, tmp_path)
+def test_a_persons_text_is_trained_on(name, text, tmp_path):
+    loaded = load(workload(name, "quick_test", path=text), tmp_path)
+    assert loaded.source.startswith("text.txt")
+    assert set(loaded.train.gather(np.arange(2))[0].ravel()) == {ord("z")}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_vocabulary_smaller_than_the_datas_is_refused(name, text, tmp_path):
+    with pytest.raises(InputError, match=r"vocabulary of 256, and data\.vocabulary is 100; set it to 256"):
+        load(workload(name, "quick_test", path=text, vocabulary=100), tmp_path)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_text_shorter_than_one_window_is_refused(name, tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("a few words that make no window of sixty-four")
+    with pytest.raises(InputError, match=r"(training|held-out) data"):
+        load(workload(name, "quick_test", path=str(short)), tmp_path)
+
+
+def test_wikitext2_asks_for_gpt2s_files(text, tmp_path):
+    with pytest.raises(InputError, match=r"no tokenizer 'gpt2'.*vocab\.json and merges\.txt"):
+        load(workload("wikitext2", path=text), tmp_path)
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_an_unknown_model_setting_is_named(name, tmp_path):
-    values = resolve_what(name, "quick_test")
-    workload = Workload(task=values["task"], sequence_length=64, model={**values["model"], "vocabulry": 100})
-    with pytest.raises(InputError, match="Did you mean 'vocabulary'"):
-        load(workload, tmp_path)
+    asked = workload(name, "quick_test")
+    wrong = asked.model_copy(update={"model": {**asked.model, "depht": 3, "layres": 3}})
+    with pytest.raises(InputError, match=r"There is no setting 'model\.depht'"):
+        load(wrong, tmp_path)

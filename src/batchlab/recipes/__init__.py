@@ -24,15 +24,13 @@ def dashed(variant: Variant) -> str:
 class Recipe:
     """`experiment` holds the settings that differ from the defaults; `task` builds what is trained from a workload.
 
-    `text` names the data of the published study, where there is one. `low_resource` and `quick_test` hold what changes
-    for a CPU or MPS, and for minutes on two cores.
+    `low_resource` and `quick_test` hold what changes for a CPU or MPS, and for minutes on two cores.
     """
 
     name: str
     summary: str
     experiment: Mapping[str, Any]
     task: Callable[[Workload, Path], Task]
-    text: str = ""
     low_resource: Mapping[str, Any] | None = None
     quick_test: Mapping[str, Any] | None = None
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchlab.data.source import open_text_pair
 from batchlab.recipes import Recipe
-from batchlab.recipes.model_settings import model_settings, require_vocabulary
+from batchlab.recipes.model_settings import model_settings
+from batchlab.recipes.text import open_text
 from batchlab.spec import Workload
 from batchlab.task import Task
 
-MODEL = {"vocabulary": 256, "dim": 3584, "depth": 6}
-"""386,340,864 parameters."""
+MODEL = {"dim": 3584, "depth": 6}
+"""386,340,864 parameters at 256 byte values."""
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
@@ -24,11 +24,10 @@ def task(workload: Workload, cache_dir: Path) -> Task:
     from batchlab.torch_.models import LadderLM, next_token_loss
 
     settings = model_settings(workload.model, MODEL)
-    text = open_text_pair(workload.data, cache_dir)
-    require_vocabulary(text, settings["vocabulary"])
+    text = open_text(workload.data, cache_dir, "the Pile")
 
     def model() -> LadderLM:
-        return LadderLM(vocabulary=settings["vocabulary"], dim=settings["dim"], depth=settings["depth"])
+        return LadderLM(vocabulary=text.vocabulary, dim=settings["dim"], depth=settings["depth"])
 
     return Task(
         model=model,
@@ -44,6 +43,7 @@ EXPERIMENT = {
     "unit": "tokens",
     "sequence_length": 512,
     "model": MODEL,
+    "data": {"tokenizer": "bytes", "vocabulary": 256, "windows": "random"},
     "batch": {"global_batch_sizes": (64, 96, 128, 192)},  # of the published sizes those that share a small multiple
     "optimizer": {"name": "adamw", "beta1": 0.9, "beta2": 0.999, "across_batch": "fixed"},
     "sweep": {"learning_rates": (1e-4, 3e-4, 1e-3), "max_extensions": 0},
@@ -74,7 +74,6 @@ RECIPE = Recipe(
     summary="386M-parameter gated Elman network (E1) on bytes: how large a batch fits, then batch 64 … 192 × three LRs",
     experiment=EXPERIMENT,
     task=task,
-    text="the Pile",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from batchlab.data.source import TextPair
 from batchlab.errors import InputError, did_you_mean
 
 Settings = dict[str, Any]
@@ -44,13 +43,4 @@ def require_heads(settings: Settings, *, even: bool) -> None:
         raise InputError(
             f"model.d_model {width} does not divide into model.heads {heads}{' of an even width' if even else ''}; "
             f"make it a multiple of {step}."
-        )
-
-
-def require_vocabulary(text: TextPair, vocabulary: int) -> None:
-    """InputError where the data has ids that the model has no row for."""
-    if text.vocabulary > vocabulary:
-        raise InputError(
-            f"The data holds token ids up to {text.vocabulary - 1:,}, but model.vocabulary is {vocabulary:,}; set "
-            f"model.vocabulary to at least {text.vocabulary:,}, or give the data of another tokenizer."
         )

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchlab.data.source import open_text_pair
 from batchlab.recipes import Recipe
-from batchlab.recipes.model_settings import model_settings, require_heads, require_vocabulary
+from batchlab.recipes.model_settings import model_settings, require_heads
+from batchlab.recipes.text import open_text
 from batchlab.spec import Workload
 from batchlab.task import Task
 
 MODEL = {
-    "vocabulary": 10_000,
     "d_model": 512,
     "layers": 4,
     "heads": 16,
@@ -24,7 +23,7 @@ MODEL = {
     "rope_theta": 10_000.0,
     "dropout": 0.0,
 }
-"""22,696,448 parameters at a context of 256."""
+"""22,696,448 parameters at a vocabulary of 10,000."""
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
@@ -33,12 +32,11 @@ def task(workload: Workload, cache_dir: Path) -> Task:
 
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=True)
-    text = open_text_pair(workload.data, cache_dir)
-    require_vocabulary(text, settings["vocabulary"])
+    text = open_text(workload.data, cache_dir, "TinyStories")
 
     def model() -> Decoder:
         return Decoder(
-            vocabulary=settings["vocabulary"],
+            vocabulary=text.vocabulary,
             sequence_length=workload.sequence_length,
             d_model=settings["d_model"],
             layers=settings["layers"],
@@ -62,6 +60,7 @@ EXPERIMENT = {
     "unit": "tokens",
     "sequence_length": 256,
     "model": MODEL,
+    "data": {"tokenizer": "bpe", "vocabulary": 10_000},
     "batch": {"global_batch_sizes": (1, 8, 32, 64, 128, 256, 512)},
     "optimizer": {
         "name": "adamw",
@@ -87,7 +86,8 @@ LOW_RESOURCE = {
 
 QUICK_TEST = {
     "sequence_length": 64,
-    "model": {"vocabulary": 256, "d_model": 64, "heads": 2, "d_ff": 168},
+    "model": {"d_model": 64, "heads": 2, "d_ff": 168},
+    "data": {"tokenizer": "bytes", "vocabulary": 256},
     "batch": {"global_batch_sizes": (2, 8, 16, 32)},
     "sweep": {"learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
     "schedule": {"warmup_fraction": 0.1},
@@ -101,7 +101,6 @@ RECIPE = Recipe(
     summary="22.7M-parameter decoder (RoPE, SwiGLU, RMSNorm), batch 1 … 512 at 327.68M tokens and one LR of 3e-4",
     experiment=EXPERIMENT,
     task=task,
-    text="TinyStories",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchlab.data.source import open_text_pair
 from batchlab.recipes import Recipe
-from batchlab.recipes.model_settings import model_settings, require_heads, require_vocabulary
+from batchlab.recipes.model_settings import model_settings, require_heads
+from batchlab.recipes.text import open_text
 from batchlab.spec import Workload
 from batchlab.task import Task
 
-MODEL = {"vocabulary": 50_260, "d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
-"""162,304,084 parameters: GPT-2's 50,257 tokens and three special ones, input and output untied."""
+MODEL = {"d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
+"""162,304,084 parameters at a vocabulary of 50,260: GPT-2's 50,257 tokens and three special ones."""
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
@@ -25,12 +25,11 @@ def task(workload: Workload, cache_dir: Path) -> Task:
 
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=False)
-    text = open_text_pair(workload.data, cache_dir)
-    require_vocabulary(text, settings["vocabulary"])
+    text = open_text(workload.data, cache_dir, "WikiText-2")
 
     def model() -> PostNormDecoder:
         return PostNormDecoder(
-            vocabulary=settings["vocabulary"],
+            vocabulary=text.vocabulary,
             sequence_length=workload.sequence_length,
             d_model=settings["d_model"],
             layers=settings["layers"],
@@ -52,6 +51,7 @@ EXPERIMENT = {
     "unit": "tokens",
     "sequence_length": 1024,
     "model": MODEL,
+    "data": {"tokenizer": "gpt2", "vocabulary": 50_260},  # a folder with GPT-2's vocab.json and merges.txt
     "batch": {"global_batch_sizes": (12, 20)},
     "optimizer": {
         "name": "adamw",
@@ -78,7 +78,8 @@ LOW_RESOURCE = {
 
 QUICK_TEST = {
     "sequence_length": 64,
-    "model": {"vocabulary": 256, "d_model": 64, "layers": 3, "heads": 4},
+    "model": {"d_model": 64, "layers": 3, "heads": 4},
+    "data": {"tokenizer": "bytes", "vocabulary": 256},
     "sweep": {"learning_rates": (3e-4, 1e-3, 3e-3)},
     "budget": {"epochs": None, "token_budget": 192_000},  # 250 steps of batch 12, 150 of batch 20
     "evaluation": {"points": 10, "samples": 256},
@@ -90,7 +91,6 @@ RECIPE = Recipe(
     summary="162M-parameter post-norm decoder, batch 12 and 20 × five LRs from 1e-5 to 1e-3, five epochs, constant LR",
     experiment=EXPERIMENT,
     task=task,
-    text="WikiText-2",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )
