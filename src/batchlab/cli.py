@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 from batchlab import __version__
 from batchlab.commands.data import data
 from batchlab.commands.listing import doctor, recipes, settings
-from batchlab.commands.reading import plan, report, status
+from batchlab.commands.reading import mirror, plan, report, status
 from batchlab.commands.stages import capacity, check, study, sweep, throughput
 from batchlab.errors import BatchlabError, did_you_mean
 
@@ -27,7 +27,7 @@ app = App(
     result_action="return_value",
 )
 
-for command in (study, check, capacity, throughput, sweep, report, plan, status, recipes, settings, doctor):
+for command in (study, check, capacity, throughput, sweep, report, plan, status, mirror, recipes, settings, doctor):
     app.command(command)
 app.command(data)
 

@@ -44,12 +44,39 @@ class MetricsWriter:
         os.close(self._descriptor)
 
 
+class MetricsTail:
+    """Rows as a writer in another process appends them. A file that was rewound is read from its beginning again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._offset = 0
+
+    def rows(self) -> list[MetricRow]:
+        """Whole rows that have come since the last call; unreadable lines are left out."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            state = os.fstat(file.fileno())
+            if state.st_ino != self._inode or state.st_size < self._offset:
+                self._inode, self._offset = state.st_ino, 0
+            file.seek(self._offset)
+            whole = file.read().rpartition(b"\n")[0]
+        self._offset += len(whole) + bool(whole)
+        return _parse(whole)[0]
+
+
 def read_rows(path: Path) -> tuple[list[MetricRow], int]:
     """All readable rows in file order, and how many lines could not be read. A missing file has no rows."""
     if not path.exists():
         return [], 0
+    return _parse(path.read_bytes())
+
+
+def _parse(content: bytes) -> tuple[list[MetricRow], int]:
     rows, unreadable = [], 0
-    for line in path.read_bytes().split(b"\n"):
+    for line in content.split(b"\n"):
         if not line.strip():
             continue
         try:

@@ -57,6 +57,8 @@ class Options:
         Run again what failed in an earlier session.
     diagnostics
         off, light or full: what is looked at while runs train (docs/diagnostics.md).
+    track
+        Show the runs in tensorboard or wandb as well, while they train (may be given twice).
     json
         Print the result as JSON and nothing else.
     """
@@ -79,6 +81,7 @@ class Options:
     diagnostics: str | None = None
     accept_edits: Annotated[bool, Parameter(negative=())] = False
     retry_failed: Annotated[bool, Parameter(negative=())] = False
+    track: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     json: Annotated[bool, Parameter(negative=())] = False
 
 

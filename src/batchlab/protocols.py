@@ -191,6 +191,29 @@ class Finished:
 Event = Progress | Finished
 
 
+Setting = str | int | float | bool
+
+
+class Tracker(Protocol):
+    """Somewhere else where a study's runs are shown: TensorBoard, Weights & Biases, a system of your own.
+
+    Several runs may be under way at once; the rows of one come in the order of their steps. Whatever a tracker raises
+    drops the tracker and is said once; it never stops a run.
+    """
+
+    def begin(self, run: str, settings: Mapping[str, Setting]) -> None:
+        """All rows of this run follow, from its first; what was written of it before is replaced."""
+
+    def row(self, run: str, row: MetricRow) -> None:
+        """The next row of metrics.jsonl of a run that was begun."""
+
+    def end(self, run: str, record: Record) -> None:
+        """The run has ended, in whatever way; no row of it follows."""
+
+    def close(self) -> None:
+        """Write out what is left, of unended runs too. May be called twice."""
+
+
 class Engine(Protocol):
     """Where specs execute. Knows nothing of losses or plots."""
 

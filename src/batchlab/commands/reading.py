@@ -1,9 +1,11 @@
-"""report, plan, status: what a study on disk says."""
+"""report, plan, status, mirror: what a study on disk says."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 
 def report(folder: Path, /) -> int:
@@ -56,3 +58,25 @@ def status(folder: Path, /) -> int:
     for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions()):
         print(line)
     return 0
+
+
+def mirror(folder: Path, /, *, to: str, online: Annotated[bool, Parameter(negative="--offline")] = False) -> int:
+    """Replay a study's training runs into TensorBoard or Weights & Biases, from its records and metrics.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    to
+        tensorboard or wandb.
+    online
+        Send to the service as well, where it is one; else only files below the study are written.
+    """
+    from batchlab.store import Store
+    from batchlab.trackers import open_tracker
+    from batchlab.trackers.feed import replay
+
+    store = Store.open(folder)
+    runs = replay(store, open_tracker(to, store.path, store.path.name, online=online))
+    print(f"{folder / to}: {runs} training run{'s' if runs != 1 else ''}")
+    return 0 if runs else 1

@@ -13,6 +13,7 @@ from batchlab.options import Options, experiment_values
 
 if TYPE_CHECKING:
     from batchlab.opening import EngineFactory
+    from batchlab.progress import View
     from batchlab.study import Stage, StudyResult
 
 What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
@@ -26,7 +27,7 @@ def run_to(what: str, options: Options, until: Stage) -> int:
 
     values = experiment_values(what, options)
     folder = options.out or Path("studies") / str(values["name"])
-    view = open_view(options.json)
+    view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
     stop_on_sigterm()
     try:
@@ -47,6 +48,17 @@ def run_to(what: str, options: Options, until: Stage) -> int:
         print()
         print("\n".join(result.summary))
     return 0 if result.answered_at(until) else 1
+
+
+def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
+    """The view, with what it is shown also told to the trackers named. InputError before anything is begun."""
+    if not names:
+        return view
+    from batchlab.trackers import open_tracker
+    from batchlab.trackers.feed import Feed, TrackedView
+
+    trackers = {name: open_tracker(name, folder.absolute(), folder.absolute().name) for name in names}
+    return TrackedView(view, Feed(folder, trackers, view.say))
 
 
 def _as_json(result: StudyResult) -> dict[str, Any]:

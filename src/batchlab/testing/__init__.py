@@ -13,6 +13,14 @@ from batchlab.testing.dataset import check_dataset
 from batchlab.testing.engine import check_engine
 from batchlab.testing.gradients import check_measured_gradients
 from batchlab.testing.search import check_search
+from batchlab.testing.tracker import check_tracker
 from batchlab.testing.trainable import check_trainable
 
-__all__ = ["check_dataset", "check_engine", "check_measured_gradients", "check_search", "check_trainable"]
+__all__ = [
+    "check_dataset",
+    "check_engine",
+    "check_measured_gradients",
+    "check_search",
+    "check_tracker",
+    "check_trainable",
+]

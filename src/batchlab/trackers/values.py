@@ -1,0 +1,47 @@
+"""What trackers are told of a run, in the study's own words."""
+
+from __future__ import annotations
+
+from batchlab.protocols import Setting
+from batchlab.record import MetricRow, Record
+from batchlab.spec import TrainSpec
+
+_NOT_MEASURED = ("step",)
+
+
+def settings_of(spec: TrainSpec) -> dict[str, Setting]:
+    """What tells one run of a study from another, and what it trains."""
+    layout = spec.layout
+    return {
+        "task": str(spec.workload.task),
+        "global_batch_size": layout.global_batch_size,
+        "micro_batch_size": layout.micro_batch_size,
+        "grad_accum_steps": layout.grad_accum_steps,
+        "learning_rate": spec.learning_rate,
+        "seed": spec.seed,
+        "token_budget": spec.token_budget,
+        "sequence_length": spec.workload.sequence_length,
+        "optimizer": spec.optimizer.config.name,
+        "precision": spec.device.precision,
+        "device": spec.device.name,
+    }
+
+
+def scalars_of(row: MetricRow) -> dict[str, float]:
+    """Name → number of everything measured in a row; a section's numbers are named section/name."""
+    found: dict[str, float] = {}
+    for name, value in row:
+        if isinstance(value, dict):
+            found |= {f"{name}/{part}": float(number) for part, number in value.items() if number is not None}
+        elif isinstance(value, int | float) and name not in _NOT_MEASURED:
+            found[name] = float(value)
+    return found
+
+
+def results_of(record: Record) -> dict[str, Setting]:
+    """How a run came out: outcome, reason, and the numbers of its result."""
+    found: dict[str, Setting] = {"outcome": record.outcome.value, "reason": record.reason}
+    for name, value in record.result or ():
+        if isinstance(value, int | float | str) and name != "kind":
+            found[name] = value
+    return found
