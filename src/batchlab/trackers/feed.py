@@ -26,13 +26,13 @@ class _Followed:
 
     tail: MetricsTail
     looked: float = 0.0
-    told: set[tuple[int, bool, bool]] = field(default_factory=set)
+    told: set[tuple[int, frozenset[str]]] = field(default_factory=set)
 
     def rows(self) -> list[MetricRow]:
         """Rows not handed out before: a run that went back to its checkpoint writes some a second time."""
         fresh = []
         for row in self.tail.rows():
-            key = (row.step, row.val_loss is not None, row.diagnostics is not None)
+            key = (row.step, frozenset(row.model_fields_set))  # a step has a row for each kind of thing measured
             if key not in self.told:
                 self.told.add(key)
                 fresh.append(row)

@@ -6,8 +6,6 @@ from batchlab.protocols import Setting
 from batchlab.record import MetricRow, Record
 from batchlab.spec import TrainSpec
 
-_NOT_MEASURED = ("step",)
-
 
 def settings_of(spec: TrainSpec) -> dict[str, Setting]:
     """What tells one run of a study from another, and what it trains."""
@@ -30,11 +28,11 @@ def settings_of(spec: TrainSpec) -> dict[str, Setting]:
 def scalars_of(row: MetricRow) -> dict[str, float]:
     """Name → number of everything measured in a row; a section's numbers are named section/name."""
     found: dict[str, float] = {}
-    for name, value in row:
-        if isinstance(value, dict):
-            found |= {f"{name}/{part}": float(number) for part, number in value.items() if number is not None}
-        elif isinstance(value, int | float) and name not in _NOT_MEASURED:
-            found[name] = float(value)
+    for name, value in row.model_dump(exclude={"step"}, exclude_none=True).items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for part, number in parts:
+            if isinstance(number, int | float):
+                found[f"{name}/{part}" if part else name] = float(number)
     return found
 
 
