@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from batchlab.analysis.assemble import assemble
+from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Failure, Findings
-from batchlab.record import CheckItem, Environment
+from batchlab.analysis.loss_surface import surface_finding
+from batchlab.analysis.runs import runs_from
+from batchlab.record import CheckItem, Environment, MetricRow
 
 STATES: dict[str, dict[str, Any]] = {
     "whole": {},
@@ -24,6 +27,7 @@ STATES: dict[str, dict[str, Any]] = {
     "starved": {"token_budget": 64 * 64 * 20},
     "no capacity": {},
     "no speed": {},
+    "looked at": {"diverges_above": 6.0},
     "ten sizes": {
         "sizes": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
         "token_budget": 512 * 64 * 60,
@@ -77,21 +81,57 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
             experiment, subject, records, rows, decisions = synthetic_study(**STATES[state])
             if state in _LEFT_OUT:
                 records = [(spec, record) for spec, record in records if spec.kind != _LEFT_OUT[state]]
+            given = looked_at(rows) if state == "looked at" else rows
             partial = "keep" in STATES[state]
             made[state] = assemble(
-                experiment, subject, records, rows, decisions, _CHECKS, 31 if partial else None, partial
+                experiment, subject, records, given, decisions, _CHECKS, 31 if partial else None, partial
             )
         return made[state]
 
     return build
 
 
+def looked_at(
+    rows: Callable[[str], list[MetricRow]], layers: Sequence[str] = ("blocks.0", "blocks.1", "blocks.2")
+) -> Callable[[str], list[MetricRow]]:
+    """The same rows with what a full look would have read at each evaluation, and one spike; diverged runs break."""
+
+    def read(row: MetricRow) -> dict[str, float]:
+        share = row.tokens / 1e6
+        whole = {"loss/all": row.val_loss or 3.0, "grad_norm/all": 1 / (1 + share), "effective_step/all": 0.3 + share}
+        seconds = {f"seconds/{phase}": 1e-6 * row.tokens / row.step for phase in ("data", "forward", "backward")}
+        readings = {
+            **whole,
+            "update_ratio/all": 1e-3,
+            **seconds,
+            "seconds/optimizer": 1e-4,
+            "norm_layer_grad/weight": 0.1,
+        }
+        for number, layer in enumerate(layers):
+            readings |= {f"{name}/{layer}": 0.1 + number + share for name in ("grad_norm", "update_ratio")}
+            readings |= {f"activation_rms/{layer}": 1.0 + number, f"attention_entropy/{layer}": 2.0 - share}
+            readings |= {f"attention_entropy_lowest/{layer}": 1.0, f"attention_entropy_uniform/{layer}": 3.0}
+            readings |= {f"attention_entropy/{layer}/head{head}": 2.0 - head - share for head in range(2)}
+        return readings
+
+    def with_looks(identity: str) -> list[MetricRow]:
+        found = rows(identity)
+        evaluations = [row for row in found if row.val_loss is not None]
+        if not evaluations:
+            broken = {f"non_finite/grad_norm/{layers[0]}": 1.0}
+            return [*found, MetricRow(step=found[-1].step, tokens=found[-1].tokens, diagnostics=broken)]
+        looks = [MetricRow(step=row.step, tokens=row.tokens, diagnostics=read(row)) for row in evaluations]
+        training = [row for row in found if row.train_loss is not None]
+        spiked = training[20].model_copy(update={"train_loss_max": (training[20].train_loss or 0.0) + 3.0})
+        return [*(spiked if row is training[20] else row for row in found), *looks]
+
+    return with_looks
+
+
 @pytest.fixture(scope="session")
-def hostile(study: Callable[[str], Findings]) -> Findings:
+def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any]) -> Findings:
     """A study in which everything that a person or an error message can write is an attack."""
     found = study("failures")
-    surface = found.surface
-    assert surface is not None
     assert found.memory is not None
 
     def spoil(row: Any) -> Any:
@@ -101,8 +141,15 @@ def hostile(study: Callable[[str], Findings]) -> Findings:
         return replace(row, cells=cells, remark=HOSTILE, fit=replace(row.fit, why_not=HOSTILE))
 
     task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
+    experiment, _, records, rows, _ = synthetic_study(**STATES["failures"])
+    spoilt = looked_at(rows, [f"{HOSTILE}.{i}" for i in range(3)])
+    runs = runs_from(records, spoilt)
+    looked = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
+    surface = replace(looked, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in looked.rows))
     return replace(
         found,
+        runs=runs,
+        diagnostics=diagnostics_finding(runs, surface),
         experiment=found.experiment.model_copy(update={"task": task, "model": {HOSTILE: HOSTILE}}),
         subject=found.subject.model_copy(update={"data_source": HOSTILE}),
         environment=Environment(

@@ -16,7 +16,7 @@ from batchlab.report.write import write_report
 pytestmark = pytest.mark.slow
 
 Study = Callable[[str], Findings]
-SHOWN = ("whole", "partial", "failures", "ten sizes", "all diverged", "nothing trained")
+SHOWN = ("whole", "looked at", "partial", "failures", "ten sizes", "all diverged", "nothing trained")
 
 # What a drawn plot must hold, counted in the page itself.
 COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
@@ -25,8 +25,8 @@ COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
   return {
     key: box.dataset.figure,
     expected: visible.length,
-    drawn: [...box.querySelectorAll('.scatterlayer .trace')].filter(
-      (trace) => trace.querySelector('path.point, path.js-line, .textpoint')).length,
+    drawn: [...box.querySelectorAll('.scatterlayer .trace, .barlayer .trace')].filter(
+      (trace) => trace.querySelector('path.point, path.js-line, .textpoint, .point path')).length,
     images: box.querySelectorAll('.heatmaplayer image').length,
     maps: figure.data.filter((trace) => trace.type === 'heatmap' && trace.z.flat().some((z) => z !== null)).length,
     ink: getComputedStyle(box.querySelector('.xtitle')).fill,
@@ -148,6 +148,18 @@ def test_plots_follow_a_change_of_scheme(browser: Any, reports: dict[str, Path])
     after = visit.page.evaluate(COUNT)
     assert all(a["ink"] != b["ink"] for a, b in zip(after, before, strict=True))
     assert [a["drawn"] for a in after] == [b["drawn"] for b in before]
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_curves_are_drawn_against_steps_and_time_and_tokens_again(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["looked at"], 1280, "light")
+    axes, before = [], visit.page.evaluate(COUNT)
+    for way in ("steps", "hours", ""):
+        visit.page.check(f'#ways input[value="{way}"]')
+        axes.append(visit.page.locator("#figure-same-steps .xtitle").text_content())
+        assert [box["drawn"] for box in visit.page.evaluate(COUNT)] == [box["drawn"] for box in before]
+    assert axes == ["optimizer steps", "minutes of training at the measured speed", "tokens seen"]
     assert visit.complaints == []
     visit.close()
 

@@ -18,6 +18,7 @@ from batchlab.protocols import Diagnosable
 from batchlab.record import MetricRow
 from batchlab.runs.train import train
 from batchlab.spec import Diagnostics, TrainSpec, Workload, run_id
+from batchlab.testing import check_trainable
 from batchlab.torch_.models import Decoder, next_token_loss
 
 
@@ -253,3 +254,7 @@ def test_full_tells_every_block_module_and_head(make):
     heads = [seen["full"][f"attention_entropy/blocks.2.attention/head{i}"] for i in range(2)]
     assert seen["full"]["attention_entropy/blocks.2.attention"] == pytest.approx(sum(heads) / 2)
     assert seen["full"]["attention_entropy_lowest/blocks.2.attention"] == min(heads)
+
+
+def test_the_contract_holds(make, samples):
+    check_trainable(lambda: make(model=lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))), samples(8))

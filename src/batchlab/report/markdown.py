@@ -154,7 +154,7 @@ def _diagnostics(findings: Findings, doc: Document) -> list[str]:
     for quantity, parts in findings.diagnostics.parts.items():
         if quantity == "seconds" or quantity.endswith("_uniform"):
             continue
-        part = "all" if "all" in parts else next(p for p in reversed(parts) if "/" not in p)
+        part = "all" if "all" in parts else next((p for p in reversed(parts) if "/head" not in p), parts[-1])
         for row, run in first_runs(findings.surface):
             name = f"{quantity}/{part}"
             values = [r.diagnostics[name] for r in run.rows if r.diagnostics and name in r.diagnostics]

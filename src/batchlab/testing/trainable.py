@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.protocols import Batch, Inspectable, Trainable
+from batchlab.protocols import Batch, Diagnosable, Inspectable, Trainable
 from batchlab.testing.requirement import require, require_raises
 
 _Arrays = Mapping[str, npt.NDArray[Any]]
@@ -23,7 +23,7 @@ def check_trainable(
     learning_rate: float = 1e-2,
     tolerance: float = 1e-5,
 ) -> None:
-    """Every promise of `Trainable` (and of `Inspectable` where it is one), on a batch of at least 4 samples.
+    """Every promise of `Trainable`, and of `Inspectable` and `Diagnosable` where it is one, on at least 4 samples.
 
     make: gives a new Trainable with the same settings each time. tolerance: relative rounding allowed between one
     batch and the same batch in two parts; 1e-5 suits float32 and float64.
@@ -37,6 +37,8 @@ def check_trainable(
     trainable = make()
     if trainable.separable:
         _check_parts(make, batch, learning_rate, tolerance)
+    if isinstance(trainable, Diagnosable):
+        _check_looking(make, batch, learning_rate)
     if isinstance(trainable, Inspectable):
         _check_inspection(trainable, batch, learning_rate, tolerance)
 
@@ -102,6 +104,22 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
         target.accumulate(batch, 1.0 / count)
         norms.append(float(target.apply(learning_rate).grad_norm))
     require(norms[0] == norms[1], f"apply must clear the gradient: the next one's norm is {norms[0]}, not {norms[1]}")
+
+
+def _check_looking(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+    plain, watched = make(), make()
+    for one in (plain, watched):
+        one.init(0)
+        _train(one, batch, learning_rate)
+    assert isinstance(watched, Diagnosable)
+    for detail in ("light", "full"):
+        watched.watch(detail)
+        _train(plain, batch, learning_rate)
+        _train(watched, batch, learning_rate)
+        readings = watched.readings(batch)
+        require(bool(readings), f"readings() after watch({detail!r}) and a step are empty")
+        require(all("/" in name for name in readings), f"readings are named quantity/part, not {sorted(readings)}")
+    require(_loss(watched, batch) == _loss(plain, batch), "looking at a step must not change the training by a bit")
 
 
 def _check_evaluation(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
