@@ -1,21 +1,22 @@
-"""What do `diagnostics = light` and `full` cost?
+"""What does looking at a run cost (`diagnostics = light` and `full`)?
 
-    python benchmarks/diagnostics_cost/run.py --batch-sizes 4,16,64
+    python benchmarks/diagnostics_cost/run.py
 
-The quickstart model trains in this process on the same samples, again and again, with diagnostics off, light and full
-in turn, in an order that rotates. Cost = wall seconds of the whole `train` call (steps, looks, one evaluation of 32
-samples, metrics on disk) ÷ those of the off run of the same round − 1. A run is the first quarter of a quickstart run,
-looked at as often per token as the study does. All three must end at the same loss to the last bit.
+The quickstart model takes its steps in this process: one as it is, one with a light look, one with a full look, in an
+order that rotates, through the same `Observer` and `one_step` as the training loop, with the rows on disk. A look costs
+the median over rounds of (watched step − plain step of the same round); a run's is that times its looks, ÷ its steps
+times the median plain step, for a quickstart run at that batch size. Wall seconds by default, for an idle machine;
+`--clock cpu` takes this process's processor seconds, which other programs on a busy one disturb less.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import platform
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.batch import BatchLayout
@@ -23,7 +24,8 @@ from batchlab.data.stream import SampleStream
 from batchlab.experiment import OptimizerConfig, TaskReference
 from batchlab.recipes import recipe
 from batchlab.run_folder import RunFolder
-from batchlab.runs.train import train
+from batchlab.runs.observation import Observer
+from batchlab.runs.train import one_step
 from batchlab.search.budget import token_budget_of
 from batchlab.spec import DeviceSettings, Diagnostics, OptimizerSettings, TrainSpec, Workload
 from batchlab.stages.sweep import LOOKS
@@ -47,44 +49,57 @@ class Context(RunFolder):
 
 
 def spec_of(batch: int, level: str, threads: int) -> TrainSpec:
-    interval = token_budget_of(BUDGET, SIZES, LENGTH, LOOKS[level])[1] if level in LOOKS else None
+    """A quickstart run that is looked at after every step."""
+    layout = BatchLayout(global_batch_size=batch, micro_batch_size=batch, sequence_length=LENGTH)
     return TrainSpec(
         workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=LENGTH),
-        layout=BatchLayout(global_batch_size=batch, micro_batch_size=batch, sequence_length=LENGTH),
+        layout=layout,
         learning_rate=6e-3,
-        token_budget=BUDGET // 4,
+        token_budget=BUDGET,
         optimizer=OptimizerSettings(config=OptimizerConfig(), batch_ratio=batch / 16),
-        evaluation_interval=BUDGET // 4,
-        evaluation_samples=32,
-        log_points=50,
-        diagnostics=Diagnostics(level=level, interval=interval) if interval else None,
+        evaluation_interval=BUDGET,
+        diagnostics=None if level == "off" else Diagnostics(level=level, interval=layout.tokens_per_step),
         device=DeviceSettings(threads=threads),
     )
 
 
-def timed(loaded: Loaded, spec: TrainSpec) -> tuple[float, float | None]:
-    """Wall seconds of one run, and its final loss."""
+def timed_steps(
+    loaded: Loaded, specs: dict[str, TrainSpec], rounds: int, clock: Callable[[], float], folder: Path
+) -> dict[str, list[float]]:
+    """Milliseconds of a step at each level, one of each a round; three rounds before that warm up."""
+    spec = specs["off"]
     loaded.framework.start(spec.device, spec.seed)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
-    gc.collect()
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(Path(folder), spec)
-        if not context.try_lock():
-            raise SystemExit(f"{folder} is in use.")
-        context.begin()
-        started = time.perf_counter()
-        ended = train(trainable, SampleStream(loaded.train, spec.seed), loaded.valid, spec, context)
-        seconds = time.perf_counter() - started
-        context.unlock()
-    return seconds, ended.result.final_val_loss
+    trainable.init(spec.seed)
+    stream = SampleStream(loaded.train, spec.seed)
+    context = Context(folder, spec)
+    if not context.try_lock():
+        raise SystemExit(f"{folder} is in use.")
+    context.begin()
+    context.load_checkpoint()
+    observers = {level: Observer(trainable, loaded.valid, specs[level], context) for level in LEVELS}
+    taken: dict[str, list[float]] = {level: [] for level in LEVELS}
+    step = 0
+    for turn in range(rounds + 3):
+        for level in LEVELS[turn % 3 :] + LEVELS[: turn % 3]:
+            started = clock()
+            observers[level].before(step)
+            one_step(trainable, stream, spec.layout, step, 1e-3)
+            step += 1
+            observers[level].after(step)
+            taken[level] += [1e3 * (clock() - started)] if turn >= 3 else []
+    context.unlock()
+    return taken
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch-sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--repeats", type=int, default=7, help="rounds after one that warms up")
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--clock", choices=("cpu", "wall"), default="wall")
     arguments = parser.parse_args()
+    clock = time.process_time if arguments.clock == "cpu" else time.perf_counter
     with tempfile.TemporaryDirectory() as cache:
         reference = TaskReference(kind="recipe", target="quickstart")
         loaded = load(Workload(task=reference, sequence_length=LENGTH), Path(cache))
@@ -92,28 +107,31 @@ def main() -> None:
         print(
             f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "
             f"{environment.processor} ({environment.instruction_set}, {environment.cores} cores, {arguments.threads} "
-            f"thread used), {platform.system()}; wall seconds, n = {arguments.repeats} rounds\n"
+            f"thread used), {platform.system()}; {arguments.clock} seconds, n = {arguments.rounds} rounds; "
+            "brackets: middle half of the rounds\n"
         )
-        print("| batch | off ms/step | looks light / full | steps | cost light | min … max | cost full | min … max |")
-        print("|---|---|---|---|---|---|---|---|")
+        print("| batch | plain step, ms | light look, ms | full look, ms | looks of a run | light costs | full costs |")
+        print("|---|---|---|---|---|---|---|")
+        worst = 0.0
         for batch in map(int, arguments.batch_sizes.split(",")):
             specs = {level: spec_of(batch, level, arguments.threads) for level in LEVELS}
-            seconds: dict[str, list[float]] = {level: [] for level in LEVELS}
-            for repeat in range(arguments.repeats + 1):
-                order = LEVELS[repeat % 3 :] + LEVELS[: repeat % 3]
-                ended = {level: timed(loaded, specs[level]) for level in order}
-                if len({loss for _, loss in ended.values()}) > 1:
-                    raise SystemExit(f"Looking changed the training: {ended}")
-                for level, (taken, _) in ended.items():
-                    seconds[level] += [taken] if repeat else []
-            steps = specs["off"].steps
-            cells = []
+            with tempfile.TemporaryDirectory() as folder:
+                taken = timed_steps(loaded, specs, arguments.rounds, clock, Path(folder))
+            plain = statistics.median(taken["off"])
+            looks, texts, shares = [], [], []
             for level in ("light", "full"):
-                costs = sorted(s / off - 1 for s, off in zip(seconds[level], seconds["off"], strict=True))
-                cells.append(f"{statistics.median(costs):+.1%} | {costs[0]:+.1%} … {costs[-1]:+.1%}")
-            looks = " / ".join(str(BUDGET // 4 // specs[level].diagnostics.interval) for level in ("light", "full"))
-            off = statistics.median(seconds["off"]) / steps * 1e3
-            print(f"| {batch} | {off:.2f} | {looks} | {steps} | {' | '.join(cells)} |", flush=True)
+                extra = [watched - off for watched, off in zip(taken[level], taken["off"], strict=True)]
+                low, median, high = statistics.quantiles(extra, n=4)
+                looks.append(BUDGET // token_budget_of(BUDGET, SIZES, LENGTH, LOOKS[level])[1])
+                texts.append(f"{median:.2f} [{low:.2f}, {high:.2f}]")
+                shares.append(median * looks[-1] / (plain * specs["off"].steps))
+            worst = max(worst, shares[0])
+            print(
+                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {looks[0]} and {looks[1]} of {specs['off'].steps:,} "
+                f"steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
+                flush=True,
+            )
+    print(f"\nLight costs {100 * worst:.1f} % at most; target ≤ {100 * TARGET:g} %.")
 
 
 if __name__ == "__main__":
