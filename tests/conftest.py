@@ -23,7 +23,8 @@ from batchlab.record import (
     ThroughputResult,
     TrainResult,
 )
-from batchlab.search.grid import GridSearch, Trial, TrialOutcome
+from batchlab.search.grid import GridSearch
+from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.spec import (
     CapacitySpec,
     DeviceSettings,

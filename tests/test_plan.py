@@ -4,16 +4,19 @@ import json
 import shlex
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
 from batchlab.analysis.assemble import assemble
+from batchlab.analysis.carried import Target
 from batchlab.analysis.findings import Findings
 from batchlab.errors import InputError
 from batchlab.plan import Format, TrainingPlan, format_plan, make_plan, paste_block
 from batchlab.record import CheckResult, Outcome, Record
+from batchlab.scaling import Optimum
 from batchlab.spec import CheckSpec
 
 Study = Callable[..., Any]
@@ -70,12 +73,76 @@ def test_devices_that_cannot_share_the_batch(findings: Findings, devices: int, s
 
 
 def test_another_measured_batch_has_its_own_rate_and_beta2(findings: Findings) -> None:
-    plan = make_plan(findings, global_batch_size=8)
+    plan = make_plan(findings, target=Target(8))
     assert plan.batch_configuration.global_batch_size == 8
     assert plan.batch_configuration.learning_rate == 1e-3
     assert plan.batch_configuration.optimizer.beta2 == pytest.approx(0.95**0.5)
-    with pytest.raises(InputError, match="measured are 4, 8, 16, 32 and 64"):
-        make_plan(findings, global_batch_size=128)
+
+
+def test_a_batch_that_was_not_measured_is_carried_to_and_every_number_says_so(findings: Findings) -> None:
+    plan = make_plan(findings, target=Target(24))
+    c = plan.batch_configuration
+    assert (c.global_batch_size, c.token_budget) == (24, 409_600 // (24 * 64) * 24 * 64)
+    measured = {row.global_batch_size: row.best.learning_rate for row in findings.surface.rows if row.best}  # type: ignore[union-attr]
+    low, high = sorted((measured[16], measured[32]))
+    assert low <= c.learning_rate <= high
+    rate = plan.provenance["learning_rate"]
+    assert rate.status == "extrapolated"
+    assert "interpolated" in rate.rule
+    assert rate.range
+    assert plan.provenance["optimizer.beta2"].status == "extrapolated"
+    assert c.optimizer.beta2 == pytest.approx(0.95 ** (24 / 16))
+    assert plan.expectation.validation_loss is None
+    assert "at batch 24" in plan.confirm
+    assert "extrapolated: learning_rate" in paste_block(plan)
+    tomllib.loads(paste_block(plan))
+    assert format_plan(plan, "torchtitan").startswith("# extrapolated")
+    assert TrainingPlan.model_validate_json(format_plan(plan)) == plan
+
+
+def test_another_budget_moves_batch_and_rate_with_interval_and_names_its_confirmation(findings: Findings) -> None:
+    plan = make_plan(findings, target=Target(token_budget=4 * 409_600))
+    c, rate = plan.batch_configuration, plan.provenance["learning_rate"]
+    assert c.token_budget == 4 * 409_600
+    assert findings.surface is not None
+    assert findings.surface.best is not None
+    assert c.global_batch_size >= findings.surface.best.global_batch_size  # B_opt rises with the budget
+    assert plan.provenance["global_batch_size"].status == "extrapolated"
+    assert "D^" in plan.provenance["global_batch_size"].rule
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.low < c.learning_rate < rate.high
+    assert c.warmup_tokens == pytest.approx(4 * 40_960, rel=0.01)
+    assert "8 runs at 102k" in plan.confirm
+    several = replace(findings, earlier_optima=(Optimum(100_000.0, 8.0, 1e-3),))
+    own = make_plan(several, target=Target(token_budget=4 * 409_600))
+    assert "measured budgets" in own.provenance["global_batch_size"].rule
+
+
+def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None:
+    parameters = findings.subject.parameter_count
+    plan = make_plan(findings, target=Target(parameters=4 * parameters))
+    assert findings.surface is not None
+    assert findings.surface.best is not None
+    assert findings.surface.best.best is not None
+    assert plan.hardware_calibration.measured_performance == {}
+    assert plan.provenance["learning_rate"].rule.count("N^") == 1
+    assert plan.batch_configuration.learning_rate < findings.surface.best.best.learning_rate
+    assert "the model of" in plan.confirm
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (Target(2048), "steps of a budget"),
+        (Target(token_budget=1000 * 409_600), "nothing is carried further than 30"),
+        (Target(parameters=10**15), "nothing is carried further than 30"),
+        (Target(1024, 20 * 409_600), "8 ×"),
+    ],
+)
+def test_beyond_the_rules_nothing_is_planned(findings: Findings, target: Target, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make_plan(findings, target=target)
 
 
 @pytest.mark.parametrize("settings", [{"diverges_above": 0.0}, {"keep": 0}, {"token_budget": 64 * 64}])
@@ -85,8 +152,8 @@ def test_no_plan_without_an_answer(synthetic_study: Study, settings: dict[str, A
 
 
 def test_a_starved_batch_is_not_planned_for(synthetic_study: Study) -> None:
-    with pytest.raises(InputError, match="no judged measurement"):
-        make_plan(assemble(*synthetic_study(token_budget=64 * 64 * 20)), global_batch_size=64)
+    with pytest.raises(InputError, match="under 50 steps"):
+        make_plan(assemble(*synthetic_study(token_budget=64 * 64 * 20)), target=Target(64))
 
 
 def test_a_model_that_mixes_samples_stays_on_one_device(synthetic_study: Study) -> None:
@@ -205,7 +272,7 @@ def test_samples_have_no_nanochat_and_no_sequence_length(synthetic_study: Study)
 
 def test_uneven_micro_batches_are_not_exported(synthetic_study: Study) -> None:
     findings = assemble(*synthetic_study(sizes=(11, 22, 45), max_micro_batch_size=7, token_budget=990 * 64 * 10))
-    plan = make_plan(findings, global_batch_size=45)
+    plan = make_plan(findings, target=Target(45))
     c = plan.batch_configuration
     assert c.micro_batch_size * c.grad_accum_steps != 45
     with pytest.raises(InputError, match="micro-batches of 5 would divide it"):

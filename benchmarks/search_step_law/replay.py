@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batchlab.record import Outcome
-from batchlab.search.grid import Trial, TrialOutcome
+from batchlab.search.trial import Trial, TrialOutcome
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "steplaw" / "dense_lr_bs_loss.csv"
 SEQUENCE_LENGTH = 2048

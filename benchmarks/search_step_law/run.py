@@ -24,7 +24,7 @@ import numpy as np
 from methods import Method, Range, optuna_sampler, ours, plain_gp, random_cells, run_search, search_on
 from replay import DATA, Task, best_so_far, load
 
-import batchlab.search.adaptive
+import batchlab.search.lattice
 import batchlab.search.prior
 import batchlab.search.surrogate
 from batchlab.search.prior import EarlierStudy
@@ -201,8 +201,8 @@ CONSTANTS = (
     (batchlab.search.surrogate, "SKEW"),
     (batchlab.search.surrogate, "CLIMB"),
     (batchlab.search.surrogate, "OVER_BATCH"),
-    (batchlab.search.prior, "MARGIN"),
-    (batchlab.search.adaptive, "ROOM"),
+    (batchlab.search.lattice, "MARGIN"),
+    (batchlab.search.lattice, "ROOM"),
     (batchlab.search.prior, "STUBBORN"),
 )
 

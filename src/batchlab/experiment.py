@@ -141,6 +141,7 @@ class BudgetConfig(Frozen):
     epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
     time_budget_seconds: PositiveFloat | None = None
     max_runs: PositiveInt | None = Field(default=None, description="training runs the whole sweep may use")
+    max_tokens: PositiveInt | None = Field(default=None, description="tokens (or samples) of all its runs together")
 
 
 DEFAULT_TIME_BUDGET = 15 * 60.0
@@ -150,15 +151,30 @@ class SweepConfig(Frozen):
     """The learning-rate axis and how noise is measured."""
 
     search: Literal["grid", "adaptive"] = Field(
-        default="grid",
+        default="adaptive",
         description="grid: every size at every LR; adaptive: each run where the ones before promise most",
+    )
+    prior: str | None = Field(
+        default=None,
+        description="adaptive starts from it: folder of an earlier or cheaper study of this model, or a published law",
     )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
         default=None, description="default: by optimizer family"
     )
     max_extensions: NonNegativeInt = Field(default=3, description="times the grid grows where a best is at its edge")
     seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
+    confirm: NonNegativeInt | None = Field(
+        default=None,
+        description="fresh seeds at the best cell and its rival, for the quoted loss; default: 2 where seeds > 1",
+    )
     first_seed: NonNegativeInt = 0
+
+    @property
+    def fresh_seeds(self) -> range:
+        """Seeds that choose nothing: what is quoted comes from them."""
+        count = self.confirm if self.confirm is not None else 2 if self.seeds > 1 else 0
+        start = self.first_seed + self.seeds
+        return range(start, start + count)
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:

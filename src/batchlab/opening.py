@@ -13,9 +13,10 @@ from typing import Any
 
 from batchlab.errors import InputError, StudyChanged
 from batchlab.experiment import Experiment, build_experiment
+from batchlab.prior import read_prior
 from batchlab.protocols import Engine, Finished
 from batchlab.record import InspectResult, Outcome
-from batchlab.search.budget import token_budget_of
+from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.store import Store
 from batchlab.workload import digest_of, file_states, hash_files
@@ -68,7 +69,10 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
     subject = inspect(asked, make_engine)
     experiment = complete(asked, subject)
     require_sound(experiment, subject)
+    prior = read_prior(experiment, subject)
     store = Store.create(folder, experiment)
+    if prior is not None:
+        store.decide("prior", prior)
     store.decide("subject", subject.model_dump(mode="json"))
     return Opened(store, experiment, subject)
 
@@ -115,8 +119,14 @@ def complete(asked: Experiment, subject: InspectResult) -> Experiment:
 def require_sound(experiment: Experiment, subject: InspectResult) -> None:
     """InputError where the question cannot be answered whatever is measured."""
     sizes, unit = experiment.batch.global_batch_sizes, experiment.unit
-    if experiment.budget.token_budget is not None:
-        token_budget_of(experiment.budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points)
+    budget = experiment.budget
+    if budget.token_budget is not None:
+        tokens, _ = token_budget_of(
+            budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
+        )
+        runs_within(tokens, budget.max_runs, budget.max_tokens)
+    elif budget.max_tokens is not None:
+        runs_within(quantum(sizes, experiment.sequence_length), budget.max_runs, budget.max_tokens)
     if sizes[-1] > subject.train_samples:
         raise InputError(
             f"The largest batch size is {sizes[-1]}, but the training data holds {subject.train_samples} samples"

@@ -28,17 +28,23 @@ class Options:
     batch_sizes
         Global batch sizes: 8,16,32 or 4:64 (doubling).
     search
-        grid, or adaptive: fewer runs, each where the ones before promise most.
+        adaptive: each run where the ones before promise most; grid: every size at every learning rate.
+    prior
+        Start the search from an earlier or cheaper study of this model (its folder) or a published law.
     learning_rates
         1e-4,3e-4,1e-3 or 1e-4:3e-3 or 1e-4:3e-3:5.
     seeds
         Runs at the best cell and at its best neighbour.
+    confirm
+        Fresh seeds at the best cell and its rival; the quoted loss is theirs alone. 0: none.
     token_budget
         Tokens (or samples) of every run.
     time_budget
         Time for the whole sweep, e.g. 3h, 45m, 1h30m; measured throughput turns it into tokens and grid.
     max_runs
         Training runs the sweep may use.
+    max_tokens
+        Tokens (or samples) that all its runs together may use.
     memory_limit
         Memory a worker may use above its warmed-up baseline, e.g. 16GiB.
     device
@@ -67,11 +73,14 @@ class Options:
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = ()
     batch_sizes: str | None = None
     search: str | None = None
+    prior: str | None = None
     learning_rates: str | None = None
     seeds: int | None = None
+    confirm: int | None = None
     token_budget: str | None = None
     time_budget: str | None = None
     max_runs: int | None = None
+    max_tokens: str | None = None
     memory_limit: str | None = None
     device: str | None = None
     precision: str | None = None
@@ -101,11 +110,14 @@ def experiment_values(what: str, options: Options) -> dict[str, Any]:
     flags: dict[str, Any] = {
         "batch.global_batch_sizes": parse_sizes(options.batch_sizes) if options.batch_sizes else None,
         "sweep.search": options.search,
+        "sweep.prior": options.prior,
         "sweep.learning_rates": parse_learning_rates(options.learning_rates) if options.learning_rates else None,
         "sweep.seeds": options.seeds,
-        "budget.token_budget": _count(options.token_budget) if options.token_budget else None,
+        "sweep.confirm": options.confirm,
+        "budget.token_budget": parse_count(options.token_budget, "--token-budget") if options.token_budget else None,
         "budget.time_budget_seconds": parse_duration(options.time_budget) if options.time_budget else None,
         "budget.max_runs": options.max_runs,
+        "budget.max_tokens": parse_count(options.max_tokens, "--max-tokens") if options.max_tokens else None,
         "device.memory_limit": options.memory_limit,
         "device.name": options.device,
         "device.precision": options.precision,
@@ -136,7 +148,7 @@ def _toml_value(text: str) -> object:
         return text
 
 
-def _count(text: str) -> int:
+def parse_count(text: str, flag: str) -> int:
     """A number of tokens: 262144, 262_144, 50M, 1.5B, 4e6."""
     match = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)\s*([kmb]?)", text.strip().lower())
     factor = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -145,7 +157,7 @@ def _count(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1 or value != int(value):
-        raise InputError(f"--token-budget {text} is not a whole number of tokens; write it like 262144, 50M or 1.5B.")
+        raise InputError(f"{flag} {text} is not a whole number; write it like 262144, 50M or 1.5B.")
     return int(value)
 
 

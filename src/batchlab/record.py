@@ -158,6 +158,9 @@ class TrainResult(Frozen):
         default=None, description="global gradient norm before clipping, mean over the last tenth of the run"
     )
     final_val_loss: float | None = None
+    val_error: float | None = Field(
+        default=None, description="standard error of final_val_loss over the held-out samples, from its batches"
+    )
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
     clipped_fraction: float | None = None

@@ -6,6 +6,7 @@ Every stage can be interrupted and asked again; what is on disk is not done twic
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,9 +24,10 @@ from batchlab.progress import View, duration
 from batchlab.record import CheckResult, InspectResult
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
-from batchlab.search.budget import token_budget_of
+from batchlab.search.budget import EXPLORED, token_budget_of
 from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
+from batchlab.search.repeats import Repeats
 from batchlab.session import Session
 from batchlab.stages.budget import budget_stage, concurrency_stage
 from batchlab.stages.capacity import Capacity, capacity_stage, describe_capacity
@@ -202,16 +204,12 @@ def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
     """What a new study would run, for `--dry-run`; how long is only known once throughput is measured."""
     sizes = experiment.batch.global_batch_sizes
     rates = experiment.sweep.learning_rates or default_learning_rates(subject.optimizer_family)
-    cells, extra = len(sizes) * len(rates), 2 * (experiment.sweep.seeds - 1)
     budget = experiment.budget
     lines = [
         f"{experiment.name}: {experiment.task}, {subject.parameter_count:,} parameters, on {subject.device}",
         f"data: {subject.data_source} ({subject.train_samples:,} samples, {subject.valid_samples:,} held out)",
         f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {len(sizes)} sizes",
-        f"sweep: batch {', '.join(map(str, sizes))} × LR {', '.join(f'{rate:.3g}' for rate in rates)} = {cells} runs, "
-        f"{extra} more for seeds"
-        + (", and more where a best is at an edge" if experiment.sweep.max_extensions else "")
-        + (f", {budget.max_runs} at most" if budget.max_runs else ""),
+        _describe_sweep(experiment, rates),
     ]
     if budget.token_budget is not None:
         tokens, _ = token_budget_of(
@@ -224,3 +222,21 @@ def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
         lines.append(f"each as many {experiment.unit} as fit into {duration(seconds)}, by measured throughput")
     lines.append(f"cost: {cost_of(experiment, subject).text}")
     return [*lines, "nothing was written"]
+
+
+def _describe_sweep(experiment: Experiment, rates: Sequence[float]) -> str:
+    sizes, sweep, budget = experiment.batch.global_batch_sizes, experiment.sweep, experiment.budget
+    listed = ", ".join(map(str, sizes))
+    extra = Repeats(sweep.seeds, len(sweep.fresh_seeds)).runs(len(sizes))
+    if sweep.search == "grid":
+        cells = f"{', '.join(f'{rate:.3g}' for rate in rates)} = {len(sizes) * len(rates)} runs"
+        text = f"sweep: batch {listed} × LR {cells}, {extra} more for seeds"
+        text += ", and more where a best is at an edge" if sweep.max_extensions else ""
+    else:
+        most = min(EXPLORED, len(sizes) * len(rates))
+        text = (
+            f"sweep: batch {listed} × LR from {rates[0]:.3g} to {rates[-1]:.3g} and beyond where a best is at an end, "
+            f"at most {most} runs where they promise most, {extra} more for seeds"
+        )
+    text += f", {budget.max_runs} at most" if budget.max_runs else ""
+    return text + (f", {budget.max_tokens:,} {experiment.unit} at most together" if budget.max_tokens else "")

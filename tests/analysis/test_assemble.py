@@ -54,7 +54,7 @@ def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> No
     assert findings.recommended.layout.global_batch_size == max(good)  # here speed grows with batch
     assert findings.recommended.warmup_tokens == pytest.approx(40_960)
     by_goal = {r.goal: r for r in findings.recommendations}
-    assert set(by_goal) == {"quality", "fastest", "largest"}
+    assert set(by_goal) == {"quality", "fastest", "cheapest", "largest"}
     assert by_goal["fastest"] == findings.recommended
     assert by_goal["largest"].layout == lay_out(64, 48, sequence_length=64)
     assert "by 2 accumulated micro-batches" in by_goal["largest"].why
@@ -112,3 +112,21 @@ def test_analysis_needs_neither_torch_nor_plotting() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_cheapest_is_the_as_good_size_that_reached_the_loss_with_the_fewest_tokens(
+    synthetic_study: Callable[..., Any],
+) -> None:
+    found = assemble(*synthetic_study(batch_curvature=0.0005))
+    assert found.surface is not None
+    by_goal = {item.goal: item for item in found.recommendations}
+    chosen = by_goal["cheapest"]
+    target = max(row.loss.value for row in found.surface.as_good if row.loss)
+    assert "of the budget" in chosen.why
+    reached = {}
+    for row in found.surface.as_good:
+        curves = [[(r.tokens, r.val_loss) for r in run.rows if r.val_loss] for run in row.best.runs] if row.best else []
+        mean = [(points[0][0], sum(loss for _, loss in points) / len(points)) for points in zip(*curves, strict=True)]
+        reached[row.global_batch_size] = next((tokens for tokens, loss in mean if loss <= target), None)
+    first = min(tokens for tokens in reached.values() if tokens is not None)
+    assert reached[chosen.layout.global_batch_size] == first

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from batchlab.analysis.findings import Run, SurfaceFinding
-from batchlab.analysis.loss_surface import best_cell, cells_of, edge_of, fit_learning_rate, surface_finding
+from batchlab.analysis.loss_surface import best_cell, cells_of, edge_of, surface_finding
+from batchlab.analysis.wording import say_test
 from batchlab.batch import BatchLayout
 from batchlab.record import Outcome
-from batchlab.search.grid import GridSearch, TrialOutcome
+from batchlab.search.grid import GridSearch
+from batchlab.search.trial import TrialOutcome
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
@@ -60,41 +62,6 @@ def test_rows_are_judged_at_their_own_best_learning_rate() -> None:
     assert [row.best.learning_rate for row in surface.rows if row.best] == [1e-3, 2e-3, 4e-3]
     assert surface.best is not None
     assert surface.best.global_batch_size == 10
-
-
-@pytest.mark.parametrize("best", [1.6e-3, 2e-3, 2.7e-3, 3.9e-3, 5.6e-3])
-def test_the_fit_finds_the_vertex_of_a_parabola(best: float) -> None:
-    (row,) = found(run(8, rate, parabola(best, 0.3, 1.7)(rate)) for rate in RATES).rows
-    assert row.fit.valid
-    assert row.fit.best_learning_rate == pytest.approx(best)
-    assert row.fit.best_loss == pytest.approx(1.7)
-    assert row.fit.curvature == pytest.approx(0.3)
-    assert 3 <= len(row.fit.learning_rates) <= 4
-
-
-@pytest.mark.parametrize(
-    ("losses", "why"),
-    [
-        ((3, 2, None, None), "needs three"),
-        ((1, 2, 3, 4), "edge"),
-        ((2.0, 2.0, 2.0, 2.0), "edge"),
-        ((2.0 + 1e-12, 2.0, 2.0 + 1e-12, 2.0), "curve"),
-        ((None, 3, 2, None), "needs three"),
-        ((None, None, None, None), "needs three"),
-    ],
-)
-def test_no_vertex_is_claimed_where_none_can_be(losses: tuple[float | None, ...], why: str) -> None:
-    (row,) = found(run(8, rate, loss) for rate, loss in zip(RATES, losses, strict=True)).rows
-    assert not row.fit.valid
-    assert why in row.fit.why_not
-    assert row.fit.best_learning_rate is None
-
-
-def test_no_vertex_beyond_its_reach() -> None:
-    cells = cells_of(run(8, rate, loss) for rate, loss in ((1e-3, 3.0), (1e-2, 2.0), (1.0, 2.000001)))[8]
-    fit = fit_learning_rate(cells, best_cell(cells))
-    assert not fit.valid
-    assert "octaves" in fit.why_not
 
 
 @pytest.mark.parametrize(
@@ -253,3 +220,68 @@ def test_the_public_sweep_is_not_given_a_winner() -> None:
     assert not surface.resolved
     assert all("not tuned" in row.remark for row in surface.rows if row.best)
     assert surface.rows[-1].remark == "out of memory"
+
+
+def noisy(size: int, rate: float, losses: dict[int, float]) -> list[Run]:
+    return [run(size, rate, loss, seed) for seed, loss in losses.items()]
+
+
+def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
+    runs = [
+        *noisy(8, 1e-3, {0: 1.90, 1: 2.00, 3: 2.02, 4: 2.04}),  # seed 0 was lucky
+        *noisy(16, 1e-3, {0: 1.95, 1: 2.08}),
+        *noisy(8, 2e-3, {0: 2.01}),
+    ]
+    surface = surface_finding(runs, (8, 16), fresh_seeds=range(3, 5))
+    assert surface is not None
+    assert surface.best is not None
+    assert surface.best.loss is not None
+    assert surface.best.loss.value == pytest.approx(2.03)
+    assert surface.best.loss.n == surface.fresh == 2
+    without = surface_finding(runs, (8, 16))
+    assert without is not None
+    assert without.best is not None
+    assert without.best.loss is not None
+    assert without.fresh == 0
+    assert without.best.loss.value == pytest.approx(1.99)
+
+
+def test_fresh_seeds_choose_no_winner() -> None:
+    runs = [*noisy(8, 1e-3, {0: 2.00, 1: 2.01, 2: 2.50}), *noisy(16, 1e-3, {0: 2.02, 1: 2.03, 2: 1.50})]
+    surface = surface_finding(runs, (8, 16), fresh_seeds=(2,))
+    assert surface is not None
+    assert surface.best is not None
+    assert surface.best.global_batch_size == 8
+
+
+def test_the_answer_is_a_set_of_cells() -> None:
+    runs = [
+        *noisy(8, 1e-3, {0: 2.000, 1: 2.010, 2: 1.990}),
+        *noisy(8, 2e-3, {0: 2.012}),
+        *noisy(8, 4e-3, {0: 2.300}),
+        *noisy(16, 2e-3, {0: 2.011, 1: 2.005, 2: 1.985}),
+        *noisy(16, 4e-3, {0: 2.200}),
+    ]
+    surface = found(runs)
+    assert {(cell.global_batch_size, cell.learning_rate) for cell in surface.as_good_cells} == {
+        (8, 1e-3),
+        (8, 2e-3),
+        (16, 2e-3),
+    }
+    assert [row.global_batch_size for row in surface.as_good] == [8, 16]
+    assert surface.paired_seeds == 3
+
+
+@pytest.mark.parametrize(("pairing", "seeds"), [("verified", 3), ("declared", 0), ("none", 0)])
+def test_how_sizes_were_compared_is_known(pairing: str, seeds: int) -> None:
+    runs = [run(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(3)]
+    surface = found(runs)
+    assert surface.paired_seeds == seeds
+    assert ("unpaired" in say_test(surface)) == (seeds == 0)
+
+
+def test_the_held_out_samples_noise_is_apart_from_the_seeds() -> None:
+    runs = [replace(run(8, 1e-3, 2.0 + seed / 1000, seed), val_error=0.02) for seed in range(3)]
+    surface = found(runs)
+    assert surface.evaluation_sd == pytest.approx(0.02)
+    assert surface.noise_sd == pytest.approx(0.001)

@@ -13,10 +13,12 @@ from batchlab.search.budget import (
     fixed_budget,
     plan_budget,
     quantum,
+    runs_within,
     steps_to_judge,
     token_budget_of,
 )
 from batchlab.search.grid import runs_expected
+from batchlab.search.repeats import Repeats
 
 SIZES = (4, 8, 16, 32, 64)
 SPEEDS = {4: 20_000.0, 8: 30_000.0, 16: 40_000.0, 32: 50_000.0, 64: 55_000.0}
@@ -71,7 +73,7 @@ def test_the_time_of_the_planned_runs_is_the_sum_of_their_tokens_over_speed() ->
     assert made.seconds_planned == pytest.approx(seconds)
     assert made.seconds_planned is not None
     assert 0.98 * 3600 < made.seconds_planned <= 3600
-    assert made.runs_planned == made.runs_at_most == runs_expected(5, 4, 3)
+    assert made.runs_planned == made.runs_at_most == runs_expected(5, 4, Repeats())
 
 
 @given(seconds=st.floats(60, 1e6), extensions=st.integers(0, 3), max_runs=st.one_of(st.none(), st.integers(1, 60)))
@@ -141,3 +143,27 @@ def test_the_default_time_is_planned_when_none_is_given() -> None:
 @pytest.mark.parametrize(("fraction", "steps"), [(0.0, 50), (0.1, 50), (0.2, 50), (0.05, 100), (0.01, 500)])
 def test_a_short_warm_up_needs_more_steps(fraction: float, steps: int) -> None:
     assert steps_to_judge(fraction) == steps
+
+
+def test_an_adaptive_search_is_planned_with_fewer_runs_and_so_more_tokens() -> None:
+    grid, adaptive = (plan_budget(600, sizes=SIZES, tokens_per_second=SPEEDS, adaptive=kind) for kind in (False, True))
+    assert adaptive.runs_planned == adaptive.runs_at_most == 16 + 4 < grid.runs_planned
+    assert adaptive.token_budget > grid.token_budget
+    assert adaptive.text.startswith("at most 20 runs")
+
+
+def test_fresh_seeds_are_part_of_the_cost() -> None:
+    plans = [
+        fixed_budget(64_000, sizes=SIZES, tokens_per_second=SPEEDS, repeats=Repeats(confirm=count)) for count in (0, 2)
+    ]
+    assert plans[1].runs_planned == plans[0].runs_planned + 4
+    assert (plans[1].seconds_planned or 0) > (plans[0].seconds_planned or 0)
+
+
+def test_tokens_of_all_runs_together_are_a_number_of_runs() -> None:
+    assert runs_within(1_000, None, 7_500) == 7
+    assert runs_within(1_000, 3, 7_500) == 3
+    assert runs_within(1_000, 3, None) == 3
+    assert runs_within(1_000, None, None) is None
+    with pytest.raises(InputError, match="less than one run of 1,000"):
+        runs_within(1_000, None, 999)

@@ -14,14 +14,14 @@ from batchlab.errors import InputError
 from batchlab.protocols import Search
 from batchlab.search.grid import (
     GridSearch,
-    Trial,
-    TrialOutcome,
     default_learning_rates,
     parse_learning_rates,
     parse_sizes,
     runs_at_most,
     runs_expected,
 )
+from batchlab.search.repeats import Repeats
+from batchlab.search.trial import Trial, TrialOutcome
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 Judge = Callable[[Trial], TrialOutcome]
@@ -196,7 +196,7 @@ def test_deterministic_bounded_and_independent_of_completion_order(
     assert rounds == run(make(), judge, random.Random(salt))
     trials = [trial for one in rounds for trial in one]
     assert len(trials) == len(set(trials))
-    assert len(trials) <= runs_at_most(len(sizes), len(rates), seeds, extensions)
+    assert len(trials) <= runs_at_most(len(sizes), len(rates), Repeats(seeds), extensions)
     if max_runs is not None:
         assert len(trials) <= max_runs
     else:
@@ -209,7 +209,7 @@ def test_deterministic_bounded_and_independent_of_completion_order(
 
 def test_expected_runs_are_those_of_a_search_without_extensions() -> None:
     rounds = run(GridSearch((8, 16, 32), RATES), bowl(2e-3))
-    assert sum(map(len, rounds)) == runs_expected(3, 4, 3)
+    assert sum(map(len, rounds)) == runs_expected(3, 4, Repeats())
 
 
 @pytest.mark.parametrize("family", ["adam", "sgd", "other"])

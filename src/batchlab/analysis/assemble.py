@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from batchlab.analysis.carried import earlier_optima
 from batchlab.analysis.conclusions import conclusions
 from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.failures import failures
@@ -45,11 +46,13 @@ def assemble(
         subject = InspectResult.model_validate(subject)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
-    micro = decided.get("micro_batch") or {}
+    micro, prior = decided.get("micro_batch") or {}, decided.get("prior") or {}
     sizes = experiment.batch.global_batch_sizes
     throughput = throughput_finding(records)
     runs = runs_from(records, rows)
-    surface = surface_finding(runs, sizes, throughput=throughput, token_budget=budget)
+    surface = surface_finding(
+        runs, sizes, throughput=throughput, token_budget=budget, fresh_seeds=experiment.sweep.fresh_seeds
+    )
     recommended, recommendations = recommend(surface, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
     found = Findings(
@@ -80,6 +83,8 @@ def assemble(
         planned_runs=planned_runs,
         partial=partial,
         accepted_edits=tuple(decided.get("accepted_edits") or ()),
+        search_stopped=decided.get("search_stopped") or "",
+        earlier_optima=earlier_optima(prior["trials"], prior["token_budget"]) if "trials" in prior else (),
     )
     found = replace(found, trust=trust_items(found))
     return replace(

@@ -7,13 +7,16 @@ import math
 from batchlab.analysis.findings import BatchRow, Findings, SurfaceFinding
 from batchlab.analysis.rate_conclusions import rate_conclusions
 from batchlab.analysis.wording import (
+    say_cells,
     say_count,
     say_interval,
     say_list,
     say_loss,
     say_rate,
+    say_seeds,
     say_span,
     say_speed,
+    say_test,
 )
 from batchlab.batch import format_bytes, format_count
 from batchlab.record import Outcome
@@ -28,6 +31,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences.append(surface.cannot_tell)
         else:
             sentences += [_best(found, surface, surface.best), _as_good(surface, surface.best)]
+            sentences += _set_of_cells(surface)
             sentences += _away(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
@@ -52,9 +56,16 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
         )
     return (
         f"{budget} {where} had the lowest mean validation loss, {say_interval(best.loss)} "
-        f"(n = {say_count(best.loss.n, 'seed')}; 95 % interval from a pooled standard deviation with "
-        f"{surface.noise_df} degrees of freedom)."
+        f"(n = {say_seeds(surface, best)}; 95 % interval from a pooled standard deviation with "
+        f"{surface.noise_df} degrees of freedom){_chosen_by(surface)}."
     )
+
+
+def _chosen_by(surface: SurfaceFinding) -> str:
+    """Whether the quoted loss owes something to having been chosen."""
+    if surface.fresh:
+        return "; these seeds had no part in choosing it"
+    return "; one of them chose it, so the mean is somewhat lucky"
 
 
 def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
@@ -67,10 +78,22 @@ def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
     if not others:
         return (
             f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes "
-            "(one-sided t-test, 95 %)."
+            f"({say_test(surface)})."
         )
     each = say_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
-    return f"Noise cannot separate batch {each} from it (one-sided t-test, 95 %)."
+    return f"Noise cannot separate batch {each} from it ({say_test(surface)})."
+
+
+def _set_of_cells(surface: SurfaceFinding) -> list[str]:
+    """The answer as a set: not only sizes at their best learning rate, but every cell."""
+    if surface.noise_sd is None or len(surface.as_good_cells) <= len(surface.as_good):
+        return []
+    cells = [cell for row in surface.rows for cell in row.cells]
+    runs = sum(len(cell.runs) for cell in cells)
+    return [
+        f"Of {len(cells)} cells (n = {runs} runs) noise cannot separate {len(surface.as_good_cells)} from the best: "
+        f"{say_cells(surface.as_good_cells)}."
+    ]
 
 
 def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
@@ -118,7 +141,17 @@ def _noise(surface: SurfaceFinding) -> list[str]:
     )
     if surface.correlation is not None:
         text += f"; with equal seeds, two batch sizes correlated by {surface.correlation:.2f} (few seeds, so roughly)"
-    return [text + "."]
+    return [text + ".", *_evaluation(surface)]
+
+
+def _evaluation(surface: SurfaceFinding) -> list[str]:
+    if surface.evaluation_sd is None:
+        return []
+    return [
+        f"The held-out samples are a sample too: others of their number would move a loss by a standard error of "
+        f"{say_loss(surface.evaluation_sd)}. All runs were evaluated on the same ones, so this is in the losses and "
+        "mostly not in their differences, and in no interval here."
+    ]
 
 
 def _starved(surface: SurfaceFinding) -> list[str]:

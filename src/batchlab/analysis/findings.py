@@ -13,6 +13,7 @@ from typing import Literal
 from batchlab.batch import BatchLayout
 from batchlab.experiment import Experiment
 from batchlab.record import CheckItem, Environment, InspectResult, MetricRow, Outcome
+from batchlab.scaling import Optimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Run:
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     resumed: int = 0
+    val_error: float | None = None  # standard error of val_loss over the held-out samples
     best_val_loss: float | None = None
     grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
     rows: tuple[MetricRow, ...] = ()
@@ -133,7 +135,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class LrFit:
-    """Local quadratic in log2 LR through the cells around the best one of a batch size."""
+    """Local fit in log2 LR through the cells around the best one of a batch size."""
 
     valid: bool
     why_not: str
@@ -141,6 +143,9 @@ class LrFit:
     best_loss: float | None = None
     curvature: float | None = None  # nats per octave²
     learning_rates: tuple[float, ...] = ()  # the cells used
+    octaves: float | None = None  # standard error of the best learning rate
+    cautious_learning_rate: float | None = None  # with the least expected cost: below the best, the less it is known
+    next_learning_rate: float | None = None  # where the fit is not valid: the run that would help most
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,10 @@ class SurfaceFinding:
     pairing: Literal["verified", "declared", "none"]
     resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
     cannot_tell: str = ""  # why there is no best, in a sentence
+    as_good_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
+    paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
+    fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
+    evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
 
     @property
     def as_good(self) -> tuple[BatchRow, ...]:
@@ -226,7 +235,7 @@ class DiagnosticsFinding:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    goal: Literal["quality", "fastest", "largest"]
+    goal: Literal["quality", "fastest", "cheapest", "largest"]
     layout: BatchLayout
     learning_rate: float
     warmup_tokens: float
@@ -287,3 +296,5 @@ class Findings:
     planned_runs: int | None = None
     partial: bool = False
     accepted_edits: tuple[str, ...] = field(default=())
+    search_stopped: str = ""  # why an adaptive search ended, as a sentence
+    earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from

@@ -1,35 +1,35 @@
 """Loss over batch size × learning rate: each size judged at its own best learning rate, with its doubt.
 
 What is compared. All cells share the first seed, so cells are chosen by their loss on the seeds they share, never by
-setting a mean over three seeds against a lucky single run. A size's loss is then the mean over all seeds of its best
-cell. The first seed also chose the cell, which makes the mean slightly optimistic: by a third of the selection's luck
-at three seeds. Starved sizes are shown and never judged.
+setting a mean over three seeds against a lucky single run; further seeds decide between sizes. The seed that chose a
+cell was lucky there (the winner's curse), so a cell that was run with fresh seeds is quoted by those alone, and
+compared without the seed that chose it. Without fresh seeds the quoted mean over n seeds is optimistic by an nth of the
+luck. Starved sizes are shown and never judged.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-
-from batchlab.analysis.findings import BatchRow, Cell, LrFit, Run, SurfaceFinding, ThroughputFinding
-from batchlab.analysis.noise import Noise, losses_by_seed, mean_interval, paired_correlation, pooled_noise, worse
+from batchlab.analysis.findings import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
+from batchlab.analysis.learning_rate_fit import fit_learning_rate
+from batchlab.analysis.noise import (
+    Noise,
+    comparable_means,
+    losses_by_seed,
+    mean_interval,
+    paired_correlation,
+    pooled_noise,
+    worse,
+)
 from batchlab.analysis.wording import say_rate
 from batchlab.record import Outcome
 
 Pairing = Literal["verified", "declared", "none"]
-
-FIT_WINDOW = 2.0
-"""Octaves around the best cell whose cells enter the quadratic, besides its two neighbours."""
-
-FLAT = 1e-9
-"""Curvature per octave² below this share of the loss is rounding, not shape."""
-
-FIT_REACH = 1.5
-"""Octaves from the best cell within which a fitted best learning rate is believed."""
 
 
 def surface_finding(
@@ -38,10 +38,12 @@ def surface_finding(
     *,
     throughput: ThroughputFinding | None = None,
     token_budget: int | None = None,
+    fresh_seeds: Collection[int] = (),
 ) -> SurfaceFinding | None:
     """Rows for those of `sizes` that have runs, the best of them, and the set that noise cannot separate from it.
 
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
+    Runs with `fresh_seeds` choose nothing: they are what is quoted.
     """
     runs = [run for run in runs if run.global_batch_size in set(sizes)]
     if not runs:
@@ -52,15 +54,30 @@ def surface_finding(
     starved = {size for size in sizes if any(run.starved for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in starved for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in starved}
-    winner = _best_size(judged)
-    as_good = {
-        size
-        for size, cell in judged.items()
-        if winner is not None
-        and (size == winner or not worse(cell, judged[winner], noise, paired=pairing == "verified"))
-    }
+    winner = _best_size({size: _without(cell, fresh_seeds) for size, cell in judged.items()})
+    best = judged[winner] if winner is not None else None
+    paired = pairing == "verified"
+    good_cells = tuple(
+        cell
+        for size in sorted(judged)
+        for cell in cells[size]
+        if best is not None
+        and cell.losses
+        and (cell is best or not worse(_fair(cell, fresh_seeds), _fair(best, fresh_seeds), noise, paired=paired))
+    )
+    as_good = {size for size, cell in judged.items() if any(cell is good for good in good_cells)}
     rows = tuple(
-        _row(size, cells[size], bests.get(size), size in starved, size in as_good, noise, throughput, token_budget)
+        _row(
+            size,
+            cells[size],
+            bests.get(size),
+            size in starved,
+            size in as_good,
+            noise,
+            throughput,
+            token_budget,
+            fresh_seeds,
+        )
         for size in sorted(sizes)
         if cells[size]
     )
@@ -74,6 +91,10 @@ def surface_finding(
         pairing=pairing,
         resolved=noise is not None and noise.cells >= 2,
         cannot_tell="" if winner is not None else _cannot_tell(rows),
+        as_good_cells=good_cells,
+        paired_seeds=_paired_seeds(judged, best, fresh_seeds) if paired else 0,
+        fresh=len(_only(best, fresh_seeds).losses) if best is not None else 0,
+        evaluation_sd=_evaluation_sd(best),
     )
 
 
@@ -98,15 +119,6 @@ def best_cell(cells: Sequence[Cell]) -> Cell | None:
         return None
     means = comparable_means(finite)
     return min(finite, key=lambda cell: (means[cell.learning_rate], cell.learning_rate))
-
-
-def comparable_means(cells: Sequence[Cell]) -> dict[float, float]:
-    """Learning rate → mean loss over the seeds that all these cells share (over its own where none is shared)."""
-    by_seed = {cell.learning_rate: losses_by_seed(cell) for cell in cells if cell.losses}
-    shared = set.intersection(*(set(losses) for losses in by_seed.values())) if by_seed else set()
-    return {
-        rate: sum(losses[s] for s in (shared or losses)) / len(shared or losses) for rate, losses in by_seed.items()
-    }
 
 
 def weakest_pairing(runs: Iterable[Run]) -> Pairing:
@@ -136,36 +148,42 @@ def beyond_edge(cells: Sequence[Cell], best: Cell, edge: Literal["", "low", "hig
     return cells[place] if 0 <= place < len(cells) else None
 
 
-def fit_learning_rate(cells: Sequence[Cell], best: Cell | None) -> LrFit:
-    """Least-squares parabola in log2(LR) through the best cell, its neighbours and what lies within two octaves.
+def _without(cell: Cell, seeds: Collection[int]) -> Cell:
+    return replace(cell, runs=tuple(run for run in cell.runs if run.seed not in seeds))
 
-    Believed only with at least three finite cells, one on each side of the best, positive curvature, and a vertex that
-    lies between the cells used and within 1.5 octaves of the best one. A parabola is a local model: diverging
-    learning rates make the true curve far steeper on the right than on the left.
-    """
-    finite = [cell for cell in cells if cell.losses]
-    if best is None or len(finite) < 3:
-        return LrFit(False, f"{len(finite)} learning rates with a finite loss; a parabola needs three")
-    place = finite.index(best)
-    if place in (0, len(finite) - 1):
-        return LrFit(False, "the best learning rate is at the edge of those with a finite loss")
-    used = [
-        cell
-        for i, cell in enumerate(finite)
-        if abs(i - place) <= 1 or abs(math.log2(cell.learning_rate / best.learning_rate)) <= FIT_WINDOW
+
+def _only(cell: Cell, seeds: Collection[int]) -> Cell:
+    return replace(cell, runs=tuple(run for run in cell.runs if run.seed in seeds))
+
+
+def _fair(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
+    """The cell without the seed that chose it, where fresh seeds can stand in for that one."""
+    if not _only(cell, fresh_seeds).losses:
+        return cell
+    return _without(cell, (min(run.seed for run in cell.runs),))
+
+
+def _quoted(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
+    fresh = _only(cell, fresh_seeds)
+    return fresh if fresh.losses else cell
+
+
+def _paired_seeds(judged: dict[int, Cell], best: Cell | None, fresh_seeds: Collection[int]) -> int:
+    """Most seeds over which another size was compared with the best in pairs; 0 where all were compared unpaired."""
+    if best is None:
+        return 0
+    mine = losses_by_seed(_fair(best, fresh_seeds)).keys()
+    shared = [
+        len(mine & losses_by_seed(_fair(cell, fresh_seeds)).keys()) for cell in judged.values() if cell is not best
     ]
-    rates = tuple(cell.learning_rate for cell in used)
-    means = comparable_means(used)
-    x = np.array([math.log2(rate / best.learning_rate) for rate in rates])
-    a, b, c = (float(value) for value in np.polyfit(x, np.array([means[rate] for rate in rates]), 2))
-    if not a > FLAT * max(map(abs, means.values())):
-        return LrFit(False, "the loss does not curve upwards around the best learning rate", learning_rates=rates)
-    vertex = -b / (2 * a)
-    if not x[0] < vertex < x[-1]:
-        return LrFit(False, "the fitted best lies outside the learning rates tried", None, None, a, rates)
-    if abs(vertex) > FIT_REACH:
-        return LrFit(False, f"the fitted best is {abs(vertex):.1f} octaves from the best cell", None, None, a, rates)
-    return LrFit(True, "", best.learning_rate * 2**vertex, c - b * b / (4 * a), a, rates)
+    most = max(shared, default=0)
+    return most if most >= 2 else 0
+
+
+def _evaluation_sd(best: Cell | None) -> float | None:
+    """Standard error that the held-out samples give the best cell's loss; the same samples were used for every cell."""
+    errors = [run.val_error for run in best.runs if run.val_error is not None] if best is not None else []
+    return sum(errors) / len(errors) if errors else None
 
 
 def _best_size(judged: dict[int, Cell]) -> int | None:
@@ -194,6 +212,7 @@ def _row(
     noise: Noise | None,
     throughput: ThroughputFinding | None,
     token_budget: int | None,
+    fresh_seeds: Collection[int],
 ) -> BatchRow:
     point = throughput.at(size) if throughput else None
     speed = point.tokens_per_second.value if point else None
@@ -203,8 +222,8 @@ def _row(
         layout=(best or cells[0]).runs[0].layout,
         cells=cells,
         best=best,
-        loss=mean_interval(best.losses, noise) if best else None,
-        fit=fit_learning_rate(cells, best),
+        loss=mean_interval(_quoted(best, fresh_seeds).losses, noise) if best else None,
+        fit=fit_learning_rate(cells, best, noise),
         edge=edge,
         starved=starved,
         as_good=as_good,

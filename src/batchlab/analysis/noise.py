@@ -64,6 +64,15 @@ def _counts(run: Run) -> bool:
     return run.outcome is Outcome.COMPLETED
 
 
+def comparable_means(cells: Sequence[Cell]) -> dict[float, float]:
+    """Learning rate → mean loss over the seeds that all these cells share (over its own where none is shared)."""
+    by_seed = {cell.learning_rate: losses_by_seed(cell) for cell in cells if cell.losses}
+    shared = set.intersection(*(set(losses) for losses in by_seed.values())) if by_seed else set()
+    return {
+        rate: sum(losses[s] for s in (shared or losses)) / len(shared or losses) for rate, losses in by_seed.items()
+    }
+
+
 def paired_correlation(one: Cell, other: Cell) -> float | None:
     """Pearson correlation of two cells' losses over the seeds they share; None below three, or without any spread."""
     first, second = losses_by_seed(one), losses_by_seed(other)

@@ -104,10 +104,36 @@ def _learning_rates(surface: SurfaceFinding) -> list[str]:
         elif high < 0.5:
             sentence += "; flatter than the square-root rule"
         sentences.append(sentence + ".")
+    sentences += _fits(surface)
     edges = [row for row in surface.rows if row.edge and not row.starved]
     if edges:
         sentences.append(
             f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of "
             "what trained there: these losses are upper bounds of what a wider grid would find."
         )
+    return sentences
+
+
+def _fits(surface: SurfaceFinding) -> list[str]:
+    """Of the as-good sizes: the learning rate to prefer between those tried, or the run that would tell."""
+    sentences = []
+    for row in surface.as_good:
+        fit, size = row.fit, row.global_batch_size
+        if fit.valid and fit.best_learning_rate and fit.cautious_learning_rate and fit.octaves:
+            text = (
+                f"At batch {size:,} a local fit (n = {len(fit.learning_rates)} learning rates) puts the best at "
+                f"{say_rate(fit.best_learning_rate)}, give or take {fit.octaves:.1f} octaves"
+            )
+            if say_rate(fit.cautious_learning_rate) != say_rate(fit.best_learning_rate):
+                text += (
+                    f"; too high costs more than too low, so with that doubt {say_rate(fit.cautious_learning_rate)} "
+                )
+                text += "costs least"
+            sentences.append(text + ".")
+        elif fit.next_learning_rate and row.best:
+            sentences.append(
+                f"Whether {say_rate(row.best.learning_rate)} is the best learning rate of batch {size:,} cannot be "
+                f"told (n = {len(row.cells)} tried; {fit.why_not}); one more run at "
+                f"{say_rate(fit.next_learning_rate)} would help most."
+            )
     return sentences

@@ -46,6 +46,7 @@ def _run(spec: TrainSpec, record: Record, rows: Callable[[str], list[MetricRow]]
         peak_reserved_bytes=result.peak_reserved_bytes,
         pairing=record.pairing,
         resumed=result.resumed,
+        val_error=_finite(result.val_error),
         rows=tuple(rows(record.run_id)) if rows is not None else (),
     )
 

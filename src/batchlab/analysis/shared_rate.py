@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import BatchRow, Cell, SurfaceFinding
-from batchlab.analysis.loss_surface import comparable_means
+from batchlab.analysis.noise import comparable_means
 
 
 @dataclass(frozen=True, slots=True)

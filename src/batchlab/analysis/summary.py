@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.conclusions import say_good_set
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.wording import say_count, say_interval, say_layout, say_rate, say_speed
+from batchlab.analysis.wording import say_interval, say_layout, say_rate, say_seeds, say_speed
 from batchlab.batch import format_count
 
 INDENT = 12
@@ -46,7 +46,7 @@ def _as_good(found: Findings) -> str:
     where = f"best {best.global_batch_size:,} at {say_rate(best.best.learning_rate)}: {say_interval(best.loss)}"
     if surface.noise_sd is None:
         return f"not known: n = 1, noise was not measured ({where})"
-    seeds = say_count(best.loss.n, "seed")
+    seeds = say_seeds(surface, best)
     only = len(surface.as_good) == 1
     tuned = all(len(row.cells) > 1 for row in surface.as_good)
     how = "at its own best LR" if tuned else "at the only LR tried"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from batchlab.analysis.conclusions import say_good_set
 from batchlab.analysis.findings import Answer, Findings, SurfaceFinding, TrustItem
 from batchlab.analysis.loss_surface import beyond_edge
-from batchlab.analysis.wording import say_count, say_interval, say_layout, say_list, say_rate, say_speed
+from batchlab.analysis.wording import say_count, say_interval, say_layout, say_list, say_rate, say_seeds, say_speed
 from batchlab.batch import format_bytes, format_count
 from batchlab.record import Outcome
 
@@ -202,7 +202,7 @@ def _quality(found: Findings) -> Answer:
         doubt = "n = 1: noise unknown, so this is the lowest loss seen, not a winner"
     else:
         where += f"; as good: {say_good_set(surface)}" if len(surface.as_good) > 1 else ""
-        doubt = f"n = {say_count(best.loss.n, 'seed')}, {surface.noise_df} degrees of freedom"
+        doubt = f"n = {say_seeds(surface, best)}, {surface.noise_df} degrees of freedom"
         single = [row for row in surface.as_good if row.loss and row.loss.n == 1]
         doubt += f"; n = 1 at batch {say_list([row.global_batch_size for row in single])}" if single else ""
     doubt += f"; {best.remark}" if best.remark else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batchlab.analysis.findings import BatchRow, Interval
+from batchlab.analysis.findings import BatchRow, Cell, Interval, SurfaceFinding
 from batchlab.batch import BatchLayout, Unit, format_count
 
 
@@ -72,3 +72,30 @@ def say_layout(layout: BatchLayout, unit: Unit) -> str:
         f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × "
         f"{say_count(layout.data_parallel_size, 'device')} {equals} {layout.global_batch_size:,} {items}{per_step}"
     )
+
+
+def say_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
+    """`3 seeds`, or `2 fresh seeds` where the quoted loss comes from seeds that chose nothing."""
+    n = row.loss.n if row.loss else 0
+    fresh = surface.fresh and row is surface.best
+    return say_count(n, "fresh seed" if fresh else "seed")
+
+
+def say_test(surface: SurfaceFinding) -> str:
+    """How sizes were compared with the best, as it stands in brackets."""
+    if surface.paired_seeds:
+        return f"one-sided t-test over seeds, 95 %, paired over {surface.paired_seeds} seeds where both have them"
+    why = {
+        "verified": "no two sizes share enough seeds to be paired",
+        "declared": "unpaired, because the order of the data is declared and not verified",
+        "none": "unpaired, because nothing is known about the order of the data",
+    }
+    return f"one-sided t-test over seeds, 95 %, {why[surface.pairing]}"
+
+
+def say_cells(cells: Sequence[Cell]) -> str:
+    """`batch 8 at 3.0e-3 and 6.0e-3, batch 16 at 6.0e-3`."""
+    by_size: dict[int, list[str]] = {}
+    for cell in cells:
+        by_size.setdefault(cell.global_batch_size, []).append(say_rate(cell.learning_rate))
+    return ", ".join(f"batch {size:,} at {say_list(rates)}" for size, rates in sorted(by_size.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,8 @@ def plan(
     *,
     devices: int = 1,
     batch_size: int | None = None,
+    token_budget: str | None = None,
+    parameters: str | None = None,
     format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
 ) -> int:
     """The training plan of a study, for a number of devices, in the spelling of a trainer.
@@ -36,16 +39,30 @@ def plan(
     devices
         Data-parallel devices; the global batch stays as it is, its layout is solved anew.
     batch_size
-        Another global batch size of the study than the recommended one.
+        Another global batch size than the recommended one, also one that was not measured.
+    token_budget
+        Another budget than the study's, e.g. 10B: batch and learning rate are carried over, and marked so.
+    parameters
+        Parameters of a wider model of the same family, e.g. 100M, to carry over to.
     format
         Whose names to print.
     """
+    from batchlab.analysis.carried import Target
+    from batchlab.options import parse_count
     from batchlab.plan import format_plan, make_plan
     from batchlab.store import Store
     from batchlab.study import read_findings
 
-    findings = read_findings(Store.open(folder), partial=False)
-    print(format_plan(make_plan(findings, devices=devices, global_batch_size=batch_size), format))
+    target = Target(
+        batch_size,
+        parse_count(token_budget, "--token-budget") if token_budget else None,
+        parse_count(parameters, "--parameters") if parameters else None,
+    )
+    made = make_plan(read_findings(Store.open(folder), partial=False), devices=devices, target=target)
+    print(format_plan(made, format))
+    if format == "hf":
+        for note in made.notes:
+            print(f"batchlab: {note}", file=sys.stderr)
     return 0
 
 

@@ -48,6 +48,7 @@ def sweep(what: What, /, options: Options = DEFAULTS) -> int:
 def _dry_run(what: str, options: Options) -> int:
     from batchlab.experiment import build_experiment
     from batchlab.opening import complete, inspect, require_sound
+    from batchlab.prior import read_prior
     from batchlab.study import describe_plan
 
     values = experiment_values(what, options)
@@ -55,6 +56,7 @@ def _dry_run(what: str, options: Options) -> int:
     subject = inspect(asked, engine_factory(values))
     experiment = complete(asked, subject)
     require_sound(experiment, subject)
+    read_prior(experiment, subject)
     for line in describe_plan(experiment, subject):
         print(line)
     return 0

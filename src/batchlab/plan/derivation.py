@@ -7,12 +7,15 @@ scaling it would.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from batchlab.analysis.carried import Carried, Target, carry
 from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
 from batchlab.analysis.wording import say_count, say_list, say_rate
-from batchlab.batch import BatchLayout, lay_out
+from batchlab.batch import BatchLayout, format_count, lay_out
 from batchlab.errors import InputError
 from batchlab.experiment import AcrossBatch
+from batchlab.plan.carried import carried_provenance
 from batchlab.plan.training_plan import (
     BatchConfiguration,
     Expectation,
@@ -22,20 +25,35 @@ from batchlab.plan.training_plan import (
     Provenance,
     TrainingPlan,
 )
-from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.scaling import Refused, beta2_at, weight_decay_at
+
+HERE = Target()
+"""The study's own recommendation."""
 
 
-def make_plan(findings: Findings, devices: int = 1, global_batch_size: int | None = None) -> TrainingPlan:
-    """The plan for `devices` data-parallel devices like the measured one, at the recommended batch or another measured.
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What the plan is for: a measured row, or the measured row nearest to what was carried over."""
 
-    InputError where the study has no answer, the batch was not measured, or it cannot be shared by that many devices.
+    near: BatchRow
+    carried: Carried | None
+    global_batch_size: int
+    learning_rate: float
+    token_budget: int
+    warmup_tokens: float
+    same_model: bool = True
+
+
+def make_plan(findings: Findings, devices: int = 1, target: Target = HERE) -> TrainingPlan:
+    """The plan for `devices` data-parallel devices like the measured one, at the recommended batch or at `target`.
+
+    A batch size, budget or model size that was not measured is carried to by `scaling`, and every number that depends
+    on it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
+    shared by that many devices.
     """
-    row = _row(findings, global_batch_size)
-    assert row.best is not None
-    assert findings.token_budget is not None
-    layout = _layout(findings, row, devices)
-    experiment = findings.experiment
-    warmup_tokens = experiment.schedule.warmup_fraction * findings.token_budget
+    choice = _choose(findings, target)
+    layout = _layout(findings, choice, devices)
+    experiment, carried = findings.experiment, choice.carried
     configuration = BatchConfiguration(
         micro_batch_size=layout.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
@@ -47,23 +65,25 @@ def make_plan(findings: Findings, devices: int = 1, global_batch_size: int | Non
         sequence_length=layout.sequence_length,
         unit=experiment.unit,
         tokens_per_step=layout.tokens_per_step,
-        learning_rate=row.best.learning_rate,
-        warmup_tokens=warmup_tokens,
-        warmup_steps=math.ceil(round(warmup_tokens / layout.tokens_per_step, 9)),
-        token_budget=findings.token_budget,
-        steps=findings.token_budget // layout.tokens_per_step,
+        learning_rate=choice.learning_rate,
+        warmup_tokens=choice.warmup_tokens,
+        warmup_steps=math.ceil(round(choice.warmup_tokens / layout.tokens_per_step, 9)),
+        token_budget=choice.token_budget,
+        steps=choice.token_budget // layout.tokens_per_step,
         schedule=experiment.schedule,
-        optimizer=_optimizer(findings, layout.global_batch_size),
+        optimizer=_optimizer(findings, layout.global_batch_size, carried),
         precision=experiment.device.precision,
         compile=experiment.device.compile,
     )
-    speed, speed_from = _speed(findings.throughput, layout)
+    speed, speed_from = _speed(findings.throughput if choice.same_model else None, layout)
     workers = [f"worker-{rank}" for rank in range(devices)]
-    loss = row.loss
+    loss = choice.near.loss if carried is None else None
+    behind = choice.near.best.runs if choice.near.best else ()
+    provenance = _provenance(findings, choice, layout, speed_from)
     return TrainingPlan(
         made_from=MadeFrom(
             study=experiment.name,
-            run_ids=tuple(run.run_id for run in row.best.runs if run.val_loss is not None),
+            run_ids=tuple(run.run_id for run in behind if run.val_loss is not None),
             batchlab=findings.environment.batchlab if findings.environment else "",
             data_digest=findings.subject.data_digest,
         ),
@@ -77,37 +97,44 @@ def make_plan(findings: Findings, devices: int = 1, global_batch_size: int | Non
             low=loss.low if loss else None,
             high=loss.high if loss else None,
             n=loss.n if loss else 0,
-            hours=findings.token_budget / (speed * devices) / 3600 if speed else None,
+            hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
-        provenance=_provenance(findings, row, layout, speed_from),
+        provenance={**provenance, **carried_provenance(carried, choice.near)} if carried else provenance,
         not_known=findings.not_answered,
+        confirm=carried.confirm if carried else "",
     )
 
 
-def _row(findings: Findings, global_batch_size: int | None) -> BatchRow:
-    """The row to plan from; InputError with the reason when there is none."""
-    surface = findings.surface
-    if surface is None or findings.recommended is None:
+def _choose(findings: Findings, target: Target) -> _Choice:
+    """A measured row where the target is one, else what the rules carry over; InputError with the reason."""
+    surface, budget = findings.surface, findings.token_budget
+    if surface is None or findings.recommended is None or budget is None:
         why = surface.cannot_tell.rstrip(".") if surface else "no training run has finished"
         raise InputError(f"There is no plan because the study has no answer: {why}.")
     usable = [row for row in surface.rows if row.best is not None and not row.starved]
-    wanted = global_batch_size or findings.recommended.layout.global_batch_size
-    for row in usable:
-        if row.global_batch_size == wanted:
-            return row
-    measured = say_list([row.global_batch_size for row in usable])
-    raise InputError(
-        f"Batch {wanted} has no judged measurement in this study, and its learning rate would be a guess; "
-        f"measured are {measured}."
-    )
+    wanted = target.global_batch_size or findings.recommended.layout.global_batch_size
+    warmup = findings.experiment.schedule.warmup_fraction * budget
+    same_model = target.parameters in (None, findings.subject.parameter_count)
+    if same_model and target.token_budget in (None, budget):
+        for row in usable:
+            if row.global_batch_size == wanted and row.best is not None:
+                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup)
+    carried = carry(findings, target)
+    if isinstance(carried, Refused):
+        measured = say_list([row.global_batch_size for row in usable])
+        raise InputError(f"{carried.reason} Measured are batch {measured} at {format_count(budget)}.")
+    size = carried.global_batch_size
+    near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
+    rate = float(f"{carried.learning_rate.value:.3g}")
+    return _Choice(near, carried, size, rate, carried.token_budget, carried.warmup_tokens.value, same_model)
 
 
-def _layout(findings: Findings, row: BatchRow, devices: int) -> BatchLayout:
+def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     """The measured layout on one device; otherwise an equal share per device in the fewest micro-batches that fit."""
-    size = row.global_batch_size
+    row, size = choice.near, choice.global_batch_size
     if devices < 1:
         raise InputError(f"--devices {devices}: give at least 1.")
-    if devices == 1:
+    if devices == 1 and size == row.global_batch_size:
         return row.layout
     if devices > size:
         raise InputError(
@@ -121,7 +148,7 @@ def _layout(findings: Findings, row: BatchRow, devices: int) -> BatchLayout:
             f"{devices} devices cannot share a batch of {size} equally, and most trainers need that; "
             f"use {fewer} or {more} devices, or another measured batch."
         )
-    if not findings.separable:
+    if not findings.separable and devices > 1:
         raise InputError(
             f"This model mixes the samples of a batch, so {devices} devices with {size // devices} samples each would "
             "train something else than was measured; plan for one device."
@@ -130,16 +157,21 @@ def _layout(findings: Findings, row: BatchRow, devices: int) -> BatchLayout:
     most = min(fits or row.layout.micro_batch_size, findings.experiment.batch.micro_batch_size or size)
     if findings.experiment.batch.micro_batching == "off":
         most = max(most, row.layout.micro_batch_size)
+    if not findings.separable and size > most:
+        raise InputError(
+            f"This model mixes the samples of a batch, so batch {size} cannot be split, and at most {most} samples are "
+            "known to fit at once; plan for a smaller batch."
+        )
     return lay_out(size, most, data_parallel_size=devices, sequence_length=row.layout.sequence_length)
 
 
-def _optimizer(findings: Findings, global_batch_size: int) -> OptimizerPlan:
+def _optimizer(findings: Findings, global_batch_size: int, carried: Carried | None) -> OptimizerPlan:
     config = findings.experiment.optimizer
     ratio = global_batch_size / findings.experiment.reference_batch_size
     adam = config.is_adam
     decay = None if config.name == "task" else config.weight_decay
     if decay is not None and config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY:
-        decay = weight_decay_at(decay, ratio)
+        decay = carried.weight_decay.value if carried and carried.weight_decay else weight_decay_at(decay, ratio)
     beta2 = config.beta2 if config.across_batch is AcrossBatch.FIXED else beta2_at(config.beta2, ratio)
     return OptimizerPlan(
         name=config.name,
@@ -173,7 +205,8 @@ def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[f
     )
 
 
-def _provenance(findings: Findings, row: BatchRow, layout: BatchLayout, speed: Provenance) -> dict[str, Provenance]:
+def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed: Provenance) -> dict[str, Provenance]:
+    row = choice.near
     assert row.best is not None
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses)

@@ -16,18 +16,22 @@ Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 
 
 def format_plan(plan: TrainingPlan, format: Format = "json") -> str:
-    """The plan as text in a trainer's own names; InputError where that trainer cannot express it."""
+    """The plan as text in a trainer's own names; InputError where that trainer cannot express it.
+
+    What was carried over is marked in comments; JSON has none, so for `hf` only `plan.notes` says it.
+    """
+    comments = "".join(f"# {note}\n" for note in plan.notes)
     match format:
         case "json":
             return plan.model_dump_json(indent=2)
         case "hf":
             return json.dumps(_hf(plan), indent=2)
         case "torchtitan":
-            return tomli_w.dumps(_torchtitan(plan)).rstrip("\n")
+            return comments + tomli_w.dumps(_torchtitan(plan)).rstrip("\n")
         case "nanochat":
-            return _nanochat(plan)
+            return comments + _nanochat(plan)
         case "torchrun":
-            return _torchrun(plan)
+            return comments + _torchrun(plan)
     raise InputError(f"There is no plan format {format!r}; possible: {', '.join(get_args(Format))}.")
 
 

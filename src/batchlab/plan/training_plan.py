@@ -18,11 +18,15 @@ Status = Literal["measured", "computed", "extrapolated", "given"]
 
 
 class Provenance(Frozen):
-    """Where a number comes from. `n` repetitions stand behind a measured one."""
+    """Where a number comes from. `n` repetitions stand behind a measured one, a rule behind an extrapolated one."""
 
     status: Status
-    source: str = Field(description="the runs or the rule")
+    source: str = Field(description="the runs, or who showed the rule, and on what")
     n: int | None = None
+    rule: str = Field(default="", description="what was done to carry the number over")
+    range: str = Field(default="", description="where the rule was shown to hold")
+    low: float | None = Field(default=None, description="95 % interval of a number that was carried over")
+    high: float | None = None
 
 
 class MadeFrom(Frozen):
@@ -127,6 +131,17 @@ class TrainingPlan(Frozen):
     expectation: Expectation
     provenance: dict[str, Provenance]
     not_known: tuple[str, ...]
+    confirm: str = Field(default="", description="the cheapest runs that would confirm what was carried over")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line per number that a rule carried over, and what would confirm them; empty where all was measured."""
+        lines = [
+            f"extrapolated: {name} by {entry.rule}{_between(entry)} ({entry.source}; shown for {entry.range})"
+            for name, entry in self.provenance.items()
+            if entry.rule
+        ]
+        return (*lines, f"to confirm: {self.confirm}") if self.confirm else tuple(lines)
 
     @property
     def paste_block(self) -> str:
@@ -134,11 +149,16 @@ class TrainingPlan(Frozen):
         return paste_block(self)
 
 
+def _between(entry: Provenance) -> str:
+    return f", {entry.low:.3g} to {entry.high:.3g}" if entry.low is not None and entry.high is not None else ""
+
+
 def paste_block(plan: TrainingPlan) -> str:
     """The settings, one per line; valid as TOML and as Python."""
     c = plan.batch_configuration
     items = items_of(c.unit, c.sequence_length)
     lines = [f"# batchlab study {plan.made_from.study}: {c.global_batch_size} {items} per step"]
+    lines += [f"# {note}" for note in plan.notes]
     values: dict[str, int | float | str | None] = {
         "micro_batch_size": c.micro_batch_size,
         "grad_accum_steps": c.grad_accum_steps,

@@ -46,7 +46,7 @@ EXPERIMENT = {
     "data": {"tokenizer": "bytes", "vocabulary": 256, "windows": "random"},
     "batch": {"global_batch_sizes": (64, 96, 128, 192)},  # of the published sizes those that share a small multiple
     "optimizer": {"name": "adamw", "beta1": 0.9, "beta2": 0.999, "across_batch": "fixed"},
-    "sweep": {"learning_rates": (1e-4, 3e-4, 1e-3), "max_extensions": 0},
+    "sweep": {"search": "grid", "learning_rates": (1e-4, 3e-4, 1e-3), "max_extensions": 0, "confirm": 0},
     "budget": {"token_budget": 196_608_000},  # 2,000 steps of batch 192
     "evaluation": {"points": 10, "samples": 128},
     "device": {"precision": "bf16"},
@@ -63,7 +63,7 @@ QUICK_TEST = {
     "sequence_length": 64,
     "model": {"dim": 64, "depth": 3},
     "batch": {"global_batch_sizes": (4, 8, 16, 32)},
-    "sweep": {"learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
+    "sweep": {"search": "grid", "learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
     "budget": {"token_budget": 131_072},
     "evaluation": {"points": 8, "samples": 256},
     "device": {"precision": "fp32"},

@@ -61,7 +61,7 @@ RECIPE = Recipe(
         "model": MODEL,
         "batch": {"global_batch_sizes": (2, 4, 8, 16, 32, 64)},
         "optimizer": {"reference_batch_size": 16},
-        "sweep": {"learning_rates": LEARNING_RATES},
+        "sweep": {"search": "grid", "learning_rates": LEARNING_RATES},
         "budget": {"token_budget": 262_144},  # 64 steps of the largest batch
         "evaluation": {"points": 8, "samples": 256},
     },

@@ -49,7 +49,7 @@ RECIPE = Recipe(
             "across_batch": "fixed",
         },
         "batch": {"global_batch_sizes": (4, 8, 16, 32, 64)},
-        "sweep": {"learning_rates": (0.4, 0.8, 1.4, 1.9)},
+        "sweep": {"search": "grid", "learning_rates": (0.4, 0.8, 1.4, 1.9)},
         "budget": {"token_budget": 4096},
         "evaluation": {"points": 8, "samples": 64},
     },

@@ -71,7 +71,7 @@ EXPERIMENT = {
         "across_batch": "fixed",
     },
     "schedule": {"kind": "cosine", "warmup_fraction": 0.01, "final_fraction": 0.1},
-    "sweep": {"learning_rates": (3e-4,), "max_extensions": 0},
+    "sweep": {"search": "grid", "learning_rates": (3e-4,), "max_extensions": 0, "confirm": 0},
     "budget": {"token_budget": 327_680_000},  # 2,500 steps of batch 512
     "evaluation": {"points": 20, "samples": 512},
     "device": {"precision": "tf32", "compile": True},
@@ -89,7 +89,7 @@ QUICK_TEST = {
     "model": {"d_model": 64, "heads": 2, "d_ff": 168},
     "data": {"tokenizer": "bytes", "vocabulary": 256},
     "batch": {"global_batch_sizes": (2, 8, 16, 32)},
-    "sweep": {"learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
+    "sweep": {"search": "grid", "learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
     "schedule": {"warmup_fraction": 0.1},
     "budget": {"token_budget": 131_072},
     "evaluation": {"points": 8, "samples": 256},

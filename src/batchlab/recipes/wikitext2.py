@@ -62,7 +62,13 @@ EXPERIMENT = {
         "across_batch": "fixed",
     },
     "schedule": {"kind": "constant", "warmup_fraction": 0.0},
-    "sweep": {"learning_rates": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "max_extensions": 0, "seeds": 1, "first_seed": 42},
+    "sweep": {
+        "search": "grid",
+        "learning_rates": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3),
+        "max_extensions": 0,
+        "seeds": 1,
+        "first_seed": 42,
+    },
     "budget": {"epochs": 5.0},
     "evaluation": {"points": 20, "samples": 128},
     "diagnostics": "full",
@@ -80,7 +86,7 @@ QUICK_TEST = {
     "sequence_length": 64,
     "model": {"d_model": 64, "layers": 3, "heads": 4},
     "data": {"tokenizer": "bytes", "vocabulary": 256},
-    "sweep": {"learning_rates": (3e-4, 1e-3, 3e-3)},
+    "sweep": {"search": "grid", "learning_rates": (3e-4, 1e-3, 3e-3)},
     "budget": {"epochs": None, "token_budget": 192_000},  # 250 steps of batch 12, 150 of batch 20
     "evaluation": {"points": 10, "samples": 256},
     "device": {"precision": "fp32"},

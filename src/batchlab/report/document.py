@@ -74,7 +74,12 @@ class Document:
     figures: Mapping[str, Figure]
 
 
-GOALS = {"quality": "Best quality", "fastest": "Fastest of the as-good", "largest": "Largest scale"}
+GOALS = {
+    "quality": "Best quality",
+    "fastest": "Fastest of the as-good",
+    "cheapest": "Least computation of the as-good",
+    "largest": "Largest scale",
+}
 
 
 def build_document(findings: Findings, plan: PasteReady | None, notes: str | None) -> Document:

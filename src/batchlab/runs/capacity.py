@@ -11,8 +11,9 @@ from batchlab.batch import BatchLayout
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.protocols import Batch, Dataset, Ended, RunContext, Trainable
 from batchlab.record import CapacityResult, Outcome
+from batchlab.runs.evaluation import evaluate
 from batchlab.runs.throughput import LEARNING_RATE
-from batchlab.runs.train import evaluate, one_step
+from batchlab.runs.train import one_step
 from batchlab.spec import CapacitySpec
 
 

@@ -20,8 +20,9 @@ from batchlab.protocols import Ended, RunContext
 from batchlab.record import Environment, InspectResult, Outcome
 from batchlab.runs.capacity import probe
 from batchlab.runs.check import check
+from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.throughput import LEARNING_RATE, measure
-from batchlab.runs.train import evaluate, evaluation_batches, train
+from batchlab.runs.train import train
 from batchlab.spec import (
     CapacitySpec,
     CheckSpec,

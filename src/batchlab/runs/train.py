@@ -8,16 +8,14 @@ for the device: statistics stay there until a row of metrics is due.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-
-import numpy as np
+from dataclasses import asdict, astuple, dataclass, field
 
 from batchlab.batch import BatchLayout
 from batchlab.data.stream import SampleStream
-from batchlab.protocols import Batch, Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
+from batchlab.protocols import Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
 from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
+from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.schedule import Schedule
@@ -45,6 +43,7 @@ class Tally:
     seconds: float = 0.0
     resumed: int = 0
     val_curve: list[tuple[int, float]] = field(default_factory=list)
+    val_error: float | None = None
 
     def add(self, stats: list[StepStats], first_step: int, tail_start: int) -> bool:
         """Add finished steps; False as soon as one of them shows divergence."""
@@ -128,7 +127,7 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         if row_due:
             _write_row(context, tally, spec, step, learning_rate, trainable)
         if evaluation_due:
-            loss = evaluate(trainable, evaluation)
+            loss, tally.val_error = astuple(evaluate(trainable, evaluation))
             if not math.isfinite(loss):
                 return diverged(step)
             tally.val_curve.append((step * tokens_per_step, loss))
@@ -168,19 +167,6 @@ def one_step(
     for batch in micro_batches:
         trainable.accumulate(batch, weight)
     return trainable.apply(learning_rate)
-
-
-def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iterator[Batch]:
-    """The first `samples` held-out samples in order, the same for every run of a study."""
-    stop = min(samples, len(held_out))
-    for start in range(0, stop, batch_size):
-        yield held_out.gather(np.arange(start, min(start + batch_size, stop)))
-
-
-def evaluate(trainable: Trainable, batches: list[Batch]) -> float:
-    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means."""
-    sums = [trainable.evaluate(batch) for batch in batches]
-    return sum(float(loss) for loss, _ in sums) / sum(count for _, count in sums)
 
 
 def _write_row(
@@ -224,6 +210,7 @@ def _result(
         final_train_loss=tally.tail_loss_sum / tally.tail_steps if finished else None,
         final_grad_norm=tally.tail_norm_sum / tally.tail_steps if finished else None,
         final_val_loss=losses[-1] if finished and losses else None,
+        val_error=tally.val_error if finished else None,
         best_val_loss=min(losses) if losses else None,
         val_curve=tuple(tally.val_curve),
         clipped_fraction=tally.clipped_total / max(1, step),

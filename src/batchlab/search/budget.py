@@ -15,11 +15,17 @@ from batchlab.batch import format_count
 from batchlab.errors import InputError
 from batchlab.experiment import DEFAULT_TIME_BUDGET
 from batchlab.search.grid import runs_at_most, runs_expected
+from batchlab.search.repeats import Repeats
 from batchlab.spec import MIN_STEPS, MIN_WARMUP_STEPS
 
 RESERVE = 0.15
 """Share of the time kept for what is not training steps: evaluations, checkpoints, starting workers, the last run of a
 round having the machine to itself."""
+
+EXPLORED = 16
+"""Runs on different cells that an adaptive search is given: replays of published runs took 8 to 12."""
+
+REPEATS = Repeats()
 
 
 def quantum(global_batch_sizes: Sequence[int], sequence_length: int) -> int:
@@ -51,7 +57,8 @@ def token_budget_of(
 class BudgetPlan:
     """What a study will spend, decided before its first training run; the same values as a JSON object in decisions.
 
-    `runs_planned` are those of a grid without extensions, `runs_at_most` includes all that are allowed.
+    `runs_planned` are those of a grid without extensions, or the most that an adaptive search may make; `runs_at_most`
+    includes all that are allowed.
     `seconds_planned` is for the planned ones; None where nothing is known of the speed. `starved` sizes get too few
     steps to be judged.
     """
@@ -75,8 +82,9 @@ class _Sweep:
 
     runs: int
     runs_at_most: int
-    grid: float
+    planned: float
     extensions: float
+    adaptive: bool
 
 
 def fixed_budget(
@@ -86,7 +94,8 @@ def fixed_budget(
     tokens_per_second: Mapping[int, float],
     sequence_length: int = 1,
     learning_rates: int = 4,
-    seeds: int = 3,
+    repeats: Repeats = REPEATS,
+    adaptive: bool = False,
     max_extensions: int = 3,
     points: int = 8,
     warmup_fraction: float = 0.1,
@@ -100,7 +109,9 @@ def fixed_budget(
     InputError when it is smaller than one quantum. Arguments as for `plan_budget`.
     """
     budget, interval = token_budget_of(requested, sizes, sequence_length, points)
-    sweep = _sweep(sizes, tokens_per_second, learning_rates, seeds, max_extensions, max_runs, concurrency_gain)
+    sweep = _sweep(
+        sizes, tokens_per_second, learning_rates, repeats, adaptive, max_extensions, max_runs, concurrency_gain
+    )
     return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, RESERVE)
 
 
@@ -111,7 +122,8 @@ def plan_budget(
     tokens_per_second: Mapping[int, float],
     sequence_length: int = 1,
     learning_rates: int = 4,
-    seeds: int = 3,
+    repeats: Repeats = REPEATS,
+    adaptive: bool = False,
     max_extensions: int = 3,
     points: int = 8,
     warmup_fraction: float = 0.1,
@@ -134,21 +146,36 @@ def plan_budget(
     """
     time_seconds = time_seconds or DEFAULT_TIME_BUDGET
     one = quantum(sizes, sequence_length)
-    sweep = _sweep(sizes, tokens_per_second, learning_rates, seeds, max_extensions, max_runs, concurrency_gain)
-    if sweep.grid == 0:
+    sweep = _sweep(
+        sizes, tokens_per_second, learning_rates, repeats, adaptive, max_extensions, max_runs, concurrency_gain
+    )
+    if sweep.planned == 0:
         raise InputError("No batch size could be timed, so time cannot be turned into tokens; give --token-budget.")
     usable = time_seconds * (1 - reserve)
     enough = math.ceil(steps_to_judge(warmup_fraction) * max(sizes) * sequence_length / one) * one
-    tokens = usable / (sweep.grid + sweep.extensions)
+    tokens = usable / (sweep.planned + sweep.extensions)
     if tokens < enough:
-        tokens = min(usable / sweep.grid, enough)
+        tokens = min(usable / sweep.planned, enough)
     if round(tokens, 6) < one:
         raise InputError(
             f"In {say_time(time_seconds)} not even {one:,} {unit} per run fit, a whole number of steps at every batch "
-            f"size; give at least {say_time(one * sweep.grid / (1 - reserve))}, or fewer, smaller or rounder sizes."
+            f"size; give at least {say_time(one * sweep.planned / (1 - reserve))}, or fewer, smaller or rounder sizes."
         )
     budget, interval = token_budget_of(int(round(tokens, 6)), sizes, sequence_length, points)
     return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, reserve)
+
+
+def runs_within(token_budget: int, max_runs: int | None, max_tokens: int | None) -> int | None:
+    """Runs of a sweep whose every run has `token_budget`; None without either bound. InputError when none fits."""
+    if max_tokens is None:
+        return max_runs
+    runs = max_tokens // token_budget
+    if runs < 1:
+        raise InputError(
+            f"All runs together may use {max_tokens:,} (--max-tokens), less than one run of {token_budget:,}; give "
+            "more, or a smaller --token-budget."
+        )
+    return runs if max_runs is None else min(runs, max_runs)
 
 
 def steps_to_judge(warmup_fraction: float) -> int:
@@ -157,27 +184,37 @@ def steps_to_judge(warmup_fraction: float) -> int:
     return max(MIN_STEPS, warmup)
 
 
+def runs_planned(sizes: int, learning_rates: int, repeats: Repeats, *, adaptive: bool) -> int:
+    """Runs of a grid that needs no extension, or the most that an adaptive search is given."""
+    if adaptive:
+        return min(EXPLORED, sizes * learning_rates) + repeats.runs(sizes)
+    return runs_expected(sizes, learning_rates, repeats)
+
+
 def _sweep(
     sizes: Sequence[int],
     tokens_per_second: Mapping[int, float],
     learning_rates: int,
-    seeds: int,
+    repeats: Repeats,
+    adaptive: bool,
     max_extensions: int,
     max_runs: int | None,
     concurrency_gain: float,
 ) -> _Sweep:
-    """Seeds are counted at the two slowest sizes, since any may turn out to be the best."""
+    """Repeats are counted at the two slowest sizes, since any may turn out to be the best."""
     per_token = [1 / (_speed_near(size, tokens_per_second) * concurrency_gain) for size in sizes if tokens_per_second]
-    runs = runs_expected(len(sizes), learning_rates, seeds)
-    most = runs_at_most(len(sizes), learning_rates, seeds, max_extensions)
-    grid = learning_rates * sum(per_token) + (seeds - 1) * sum(sorted(per_token, reverse=True)[:2])
+    runs = most = runs_planned(len(sizes), learning_rates, repeats, adaptive=adaptive)
+    if not adaptive:
+        most = runs_at_most(len(sizes), learning_rates, repeats, max_extensions)
+    cells = (runs - repeats.runs(len(sizes))) * sum(per_token) / len(sizes)
+    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2])
     extensions = sum(per_token) if most > runs else 0.0
     if max_runs is not None:
         if max_runs < runs:
-            grid, extensions = grid * max_runs / runs, 0.0
+            planned, extensions = planned * max_runs / runs, 0.0
         runs, most = min(runs, max_runs), min(most, max_runs)
         extensions *= min(1.0, (most - runs) / len(sizes))
-    return _Sweep(runs, most, grid, extensions)
+    return _Sweep(runs, most, planned, extensions, adaptive)
 
 
 def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
@@ -198,8 +235,8 @@ def _plan(
 ) -> BudgetPlan:
     least = steps_to_judge(warmup_fraction)
     starved = tuple(size for size in sizes if budget // (size * sequence_length) < least)
-    seconds = budget * sweep.grid / (1 - reserve) if sweep.grid else None
-    text = f"{sweep.runs} runs × {format_count(budget)} {unit}"
+    seconds = budget * sweep.planned / (1 - reserve) if sweep.planned else None
+    text = f"{'at most ' if sweep.adaptive else ''}{sweep.runs} runs × {format_count(budget)} {unit}"
     if seconds is not None:
         text += f", about {say_time(seconds)}" + (f" with {workers} at a time" if workers > 1 else "")
     if sweep.runs_at_most > sweep.runs:

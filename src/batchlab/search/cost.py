@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from batchlab.batch import format_bytes, format_count
 from batchlab.experiment import Experiment, OptimizerConfig
 from batchlab.record import InspectResult
-from batchlab.search.budget import token_budget_of
-from batchlab.search.grid import default_learning_rates, runs_expected
+from batchlab.search.budget import runs_planned, runs_within, token_budget_of
+from batchlab.search.grid import default_learning_rates
+from batchlab.search.repeats import Repeats
 
 FLOPS_PER_PARAMETER = 6
 """Per token: two to multiply and add forward, twice that backward (Kaplan et al. 2020, arXiv:2001.08361). Attention
@@ -41,21 +42,23 @@ class Cost:
 
 
 def cost_of(experiment: Experiment, subject: InspectResult) -> Cost:
-    """The planned sweep's cost: its grid and seeds, without extensions; weights in float32.
+    """The planned sweep's cost: its cells and seeds, without extensions; weights in float32.
 
     The arithmetic assumes that each sample's share of the model is every parameter once per token, which holds for
     language models and dense layers, and falls short for convolutions.
     """
     rates = experiment.sweep.learning_rates or default_learning_rates(subject.optimizer_family)
     sizes, budget = experiment.batch.global_batch_sizes, experiment.budget
-    runs = runs_expected(len(sizes), len(rates), experiment.sweep.seeds)
-    if budget.max_runs is not None:
-        runs = min(runs, budget.max_runs)
-    tokens = None
+    sweep = experiment.sweep
+    repeats = Repeats(sweep.seeds, len(sweep.fresh_seeds))
+    runs = runs_planned(len(sizes), len(rates), repeats, adaptive=sweep.search == "adaptive")
+    most, tokens = budget.max_runs, None
     if budget.token_budget is not None:
         tokens, _ = token_budget_of(
             budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
         )
+        most = runs_within(tokens, budget.max_runs, budget.max_tokens)
+    runs = runs if most is None else min(runs, most)
     copies = 2 + _moments(experiment.optimizer, subject)
     return Cost(
         runs=runs,

@@ -1,43 +1,20 @@
 """Which batch × learning-rate cells to train, in rounds, coarse first.
 
 Rounds: (1) every size at every other learning rate, (2) the learning rates between, (3…) one further learning rate for
-each size whose best is at the end of what was tried, (last) more seeds at the best cell and at the best cell of its
-best neighbouring batch size. A round is decided only by the outcomes of finished rounds, so which trials exist never
-depends on which of them finished first.
+each size whose best is at the end of what was tried, (last) the `repeats`: more seeds where the best lies. A round is
+decided only by the outcomes of finished rounds, so which trials exist never depends on which of them finished first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from batchlab.errors import InputError
-from batchlab.record import Outcome
+from batchlab.search.repeats import Repeats, best_by_size
+from batchlab.search.trial import Trial, TrialOutcome
 
 NO_RATIO = 1.0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Trial:
-    """One training run to make."""
-
-    global_batch_size: int
-    learning_rate: float
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
-    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: starved.
-
-    `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
-    about the batch size.
-    """
-
-    loss: float | None
-    judged: bool = True
-    why: Outcome | None = None
 
 
 class GridSearch:
@@ -59,6 +36,7 @@ class GridSearch:
         *,
         max_extensions: int = 3,
         seeds: int = 3,
+        confirm: int = 0,
         first_seed: int = 0,
         max_runs: int | None = None,
     ) -> None:
@@ -69,8 +47,7 @@ class GridSearch:
         if self.sizes[0] < 1 or not all(math.isfinite(rate) and rate > 0 for rate in self.learning_rates):
             raise InputError("Batch sizes are whole numbers of at least 1, learning rates positive finite numbers.")
         self.max_extensions = max_extensions
-        self.seeds = seeds
-        self.first_seed = first_seed
+        self.repeats = Repeats(seeds, confirm, first_seed)
         self.max_runs = max_runs
         self.ratio = grid_ratio(self.learning_rates)
         self._outcomes: dict[Trial, TrialOutcome] = {}
@@ -85,8 +62,10 @@ class GridSearch:
 
     def ask(self) -> tuple[Trial, ...]:
         """The next round; the same one again until it is told; empty when the search is over."""
-        while not self._pending and self._stage <= 3:
+        while not self._pending and self._stage < 3:
             self._pending = self._next_round()
+        if not self._pending:
+            self._pending = self.repeats.next(self._outcomes, self._left(reserved=0))
         return self._pending
 
     def tell(self, proposals: Sequence[Trial], outcomes: Sequence[TrialOutcome]) -> None:
@@ -101,7 +80,11 @@ class GridSearch:
             rates = self.learning_rates[self._stage :: 2]
             self._stage += 1
             return self._cut(
-                [Trial(size, rate, self.first_seed) for rate in self._middle_first(rates) for size in self.sizes]
+                [
+                    Trial(size, rate, self.repeats.first_seed)
+                    for rate in self._middle_first(rates)
+                    for size in self.sizes
+                ]
             )
         if self._stage == 2:
             grown = self._cut(self._extension_round())
@@ -110,14 +93,17 @@ class GridSearch:
                     self._extensions[trial.global_batch_size] += 1
                 return grown
         self._stage += 1
-        return self._cut(self._seed_round(), reserved=0) if self._stage == 3 else ()
+        return ()
 
-    def _cut(self, trials: list[Trial], reserved: int | None = None) -> tuple[Trial, ...]:
+    def _cut(self, trials: list[Trial]) -> tuple[Trial, ...]:
+        return tuple(trials[: self._left()])
+
+    def _left(self, reserved: int | None = None) -> int:
         if self.max_runs is None:
-            return tuple(trials)
+            return 10**9
         if reserved is None:
-            reserved = min(self.seeds - 1, max(0, self.max_runs - len(self.sizes)))
-        return tuple(trials[: max(0, self.max_runs - reserved - len(self._outcomes))])
+            reserved = min(self.repeats.seeds - 1, max(0, self.max_runs - len(self.sizes)))
+        return max(0, self.max_runs - reserved - len(self._outcomes))
 
     def _middle_first(self, rates: Sequence[float]) -> list[float]:
         """So that a cut round still has every size near the middle of the grid."""
@@ -133,7 +119,7 @@ class GridSearch:
             tried = sorted(trial.learning_rate for trial in self._outcomes if trial.global_batch_size == size)
             if self._extensions[size] >= self.max_extensions or best[1] not in (tried[0], tried[-1]):
                 continue
-            trials.append(Trial(size, self._beyond(best[1] == tried[-1], tried), self.first_seed))
+            trials.append(Trial(size, self._beyond(best[1] == tried[-1], tried), self.repeats.first_seed))
         return trials
 
     def _beyond(self, upwards: bool, tried: list[float]) -> float:
@@ -142,35 +128,8 @@ class GridSearch:
         count = sum(rate > end if upwards else rate < end for rate in tried) + 1
         return float(f"{end * self.ratio ** (count if upwards else -count):.3g}")
 
-    def _seed_round(self) -> list[Trial]:
-        return more_seeds(self._best_by_size(), self.first_seed, self.seeds)
-
     def _best_by_size(self) -> dict[int, tuple[float, float]]:
-        return best_by_size(self._outcomes, self.first_seed)
-
-
-def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
-    """Size → (loss, learning rate) of its best cell at the first seed; starved sizes only when all are."""
-    bests: dict[int, tuple[float, float]] = {}
-    for trial, outcome in outcomes.items():
-        if trial.seed == first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
-            cell = (outcome.loss, trial.learning_rate)
-            bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
-    starved = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
-    unstarved = {size: cell for size, cell in bests.items() if size not in starved}
-    return unstarved or bests
-
-
-def more_seeds(bests: Mapping[int, tuple[float, float]], first_seed: int, seeds: int) -> list[Trial]:
-    """The last round of a search: further seeds at the best cell and at the best cell of its better neighbour."""
-    if not bests or seeds < 2:
-        return []
-    size = min(bests, key=lambda s: (bests[s][0], s))
-    ordered = sorted(bests)
-    place = ordered.index(size)
-    neighbours = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
-    chosen = [size] + ([min(neighbours, key=lambda s: (bests[s][0], s))] if neighbours else [])
-    return [Trial(s, bests[s][1], seed) for s in chosen for seed in range(first_seed + 1, first_seed + seeds)]
+        return best_by_size(self._outcomes, self.repeats.first_seed)
 
 
 def grid_ratio(learning_rates: Sequence[float]) -> float:
@@ -180,15 +139,15 @@ def grid_ratio(learning_rates: Sequence[float]) -> float:
     return float((learning_rates[-1] / learning_rates[0]) ** (1 / (len(learning_rates) - 1)))
 
 
-def runs_expected(sizes: int, learning_rates: int, seeds: int) -> int:
+def runs_expected(sizes: int, learning_rates: int, repeats: Repeats) -> int:
     """Runs of a grid that needs no extension."""
-    return sizes * learning_rates + (seeds - 1) * min(2, sizes)
+    return sizes * learning_rates + repeats.runs(sizes)
 
 
-def runs_at_most(sizes: int, learning_rates: int, seeds: int, max_extensions: int) -> int:
+def runs_at_most(sizes: int, learning_rates: int, repeats: Repeats, max_extensions: int) -> int:
     """Runs of a grid that is extended wherever it may be."""
     extensions = sizes * max_extensions if learning_rates > 1 else 0
-    return runs_expected(sizes, learning_rates, seeds) + extensions
+    return runs_expected(sizes, learning_rates, repeats) + extensions
 
 
 def default_learning_rates(optimizer_family: str) -> tuple[float, ...]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from batchlab.record import Outcome
-from batchlab.search.grid import Trial, TrialOutcome
+from batchlab.search import lattice
 from batchlab.search.surrogate import Bowls, Evidence, Posterior, draw, percent_of
+from batchlab.search.trial import Trial, TrialOutcome
 
 if TYPE_CHECKING:
     from batchlab.search.surrogate import Floats
-
-MARGIN = 1.0
-"""Octaves beyond the given sizes and learning rates at which the lowest loss may lie without surprise."""
 
 STUBBORN = 0.1
 """Share of the bowls that ignore a hint: it may be wrong."""
@@ -64,20 +62,6 @@ class EarlierStudy:
     tokens_ratio: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Points of the lattice, as the surrogate sees them."""
-
-    sizes: tuple[int, ...]
-    rates: tuple[float, ...]
-    batch: Floats = field(init=False)
-    rate: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "batch", np.log2(np.array(self.sizes, dtype=float)))
-        object.__setattr__(self, "rate", np.log2(np.array(self.rates, dtype=float)))
-
-
 def before_any_run(
     batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None, moved: Bowls | None
 ) -> Bowls:
@@ -96,7 +80,7 @@ def moved(
     """The surfaces that an earlier study leaves possible, moved to this budget by published exponents."""
     from scipy.special import ndtri
 
-    trials = [trial for trial, outcome in earlier.outcomes.items() if is_finite(outcome)]
+    trials = [trial for trial, outcome in earlier.outcomes.items() if outcome.finite]
     batch = np.log2([*sizes, *(trial.global_batch_size for trial in trials)])
     rate = np.log2([*rates, *(trial.learning_rate for trial in trials)])
     before = before_any_run((batch.min(), batch.max()), (rate.min(), rate.max()), hint, None)
@@ -122,30 +106,18 @@ def _around(hint: Hint, shapes: Bowls, unit: Floats) -> Bowls:
 
 
 def _spread(unit: Floats, low: float, high: float) -> Floats:
-    return np.asarray(low - MARGIN + unit * (high - low + 2 * MARGIN))
-
-
-def is_finite(outcome: TrialOutcome) -> bool:
-    """The run came to an end with a loss that can be compared."""
-    return outcome.loss is not None and math.isfinite(outcome.loss)
-
-
-def cells_of(trials: Sequence[Trial]) -> Cells:
-    """Where they lie."""
-    return Cells(tuple(trial.global_batch_size for trial in trials), tuple(trial.learning_rate for trial in trials))
+    return np.asarray(low - lattice.MARGIN + unit * (high - low + 2 * lattice.MARGIN))
 
 
 def evidence_of(outcomes: Mapping[Trial, TrialOutcome], noise_percent: float) -> Evidence:
     """A run without a loss whose reason nobody told counts as a divergence by half."""
-    finite = [trial for trial, outcome in outcomes.items() if is_finite(outcome)]
+    finite = [trial for trial, outcome in outcomes.items() if outcome.finite]
     losses = [float(outcomes[trial].loss or 0.0) for trial in finite]
     sure = {Outcome.DIVERGED: 1.0, None: 0.5}
     diverged = {
-        trial: sure[outcome.why]
-        for trial, outcome in outcomes.items()
-        if not is_finite(outcome) and outcome.why in sure
+        trial: sure[outcome.why] for trial, outcome in outcomes.items() if not outcome.finite and outcome.why in sure
     }
-    cells, lost = cells_of(finite), cells_of(list(diverged))
+    cells, lost = lattice.cells_of(finite), lattice.cells_of(list(diverged))
     return Evidence(
         batch=cells.batch,
         rate=cells.rate,
@@ -155,3 +127,22 @@ def evidence_of(outcomes: Mapping[Trial, TrialOutcome], noise_percent: float) ->
         diverged=np.array(list(diverged.values()), dtype=float),
         noise=noise_percent,
     )
+
+
+def repeated_cells(outcomes: Mapping[Trial, TrialOutcome]) -> list[list[float]]:
+    """Losses of every cell that ran with several seeds."""
+    cells: dict[tuple[int, float], list[float]] = {}
+    for trial, outcome in outcomes.items():
+        if outcome.finite and outcome.loss is not None:
+            cells.setdefault((trial.global_batch_size, trial.learning_rate), []).append(outcome.loss)
+    return [losses for losses in cells.values() if len(losses) > 1]
+
+
+def noise_between_seeds(outcomes: Mapping[Trial, TrialOutcome], assumed: float) -> float:
+    """Standard deviation in percent of the loss: the assumed one as one degree of freedom, and what was measured."""
+    squares, freedom = assumed**2, 1
+    for losses in repeated_cells(outcomes):
+        percent = percent_of(losses)
+        squares += float(((percent - percent.mean()) ** 2).sum())
+        freedom += len(losses) - 1
+    return math.sqrt(squares / freedom)

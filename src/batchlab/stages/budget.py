@@ -9,9 +9,11 @@ import psutil
 
 from batchlab.batch import Unit
 from batchlab.engines.pool import visible_cuda_devices
+from batchlab.experiment import BudgetConfig
 from batchlab.resources import Concurrency, plan_concurrency, usable_cores
-from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget, steps_to_judge
+from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget, quantum, runs_within, steps_to_judge
 from batchlab.search.grid import default_learning_rates
+from batchlab.search.repeats import Repeats
 from batchlab.session import Session
 from batchlab.stages.failure import StageFailed
 
@@ -56,7 +58,8 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         "tokens_per_second": rates,
         "sequence_length": experiment.sequence_length,
         "learning_rates": len(learning_rates_of(session)),
-        "seeds": experiment.sweep.seeds,
+        "repeats": Repeats(experiment.sweep.seeds, len(experiment.sweep.fresh_seeds)),
+        "adaptive": experiment.sweep.search == "adaptive",
         "max_extensions": experiment.sweep.max_extensions,
         "points": experiment.evaluation.points,
         "warmup_fraction": experiment.schedule.warmup_fraction,
@@ -65,13 +68,32 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         "unit": experiment.unit,
     }
     if asked.token_budget is not None:
-        plan = fixed_budget(asked.token_budget, **common)
+        plan = _fixed(asked.token_budget, asked, common)
     else:
         plan = plan_budget(asked.time_budget_seconds, **common)
-        if asked.time_budget_seconds is None and plan.token_budget > (most := _data_bound(session)):
-            plan = fixed_budget(most, **common)
+        most = _most_tokens(session, plan)
+        if most is not None and plan.token_budget > most:
+            plan = _fixed(most, asked, common)
     decided = session.opened.store.decide("budget", plan.as_dict())
     return BudgetPlan(**decided)
+
+
+def _fixed(token_budget: int, asked: BudgetConfig, common: dict[str, Any]) -> BudgetPlan:
+    """The plan at so many tokens a run, and no more runs than `max_tokens` allows of them."""
+    plan = fixed_budget(token_budget, **common)
+    most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
+    return plan if most == asked.max_runs else fixed_budget(token_budget, **{**common, "max_runs": most})
+
+
+def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
+    """What bounds a run's tokens where nobody gave them: a share of `max_tokens`; without a time, the data."""
+    asked = session.opened.experiment.budget
+    bounds = [] if asked.time_budget_seconds is not None else [_data_bound(session)]
+    if asked.max_tokens is not None:
+        experiment = session.opened.experiment
+        one = quantum(experiment.batch.global_batch_sizes, experiment.sequence_length)
+        bounds.append(max(one, asked.max_tokens // plan.runs_planned))
+    return min(bounds, default=None)
 
 
 def _data_bound(session: Session) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from batchlab.batch import BatchLayout
 from batchlab.experiment import Experiment
-from batchlab.record import Outcome, Record, TrainResult
+from batchlab.prior import outcome_of, start_of
 from batchlab.resources import Concurrency
 from batchlab.runs.gradient_samples import steps_between
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import BudgetPlan, token_budget_of
-from batchlab.search.grid import GridSearch, Trial, TrialOutcome
+from batchlab.search.budget import BudgetPlan, runs_within, token_budget_of
+from batchlab.search.grid import GridSearch
+from batchlab.search.trial import Trial
 from batchlab.session import Session, opened_engine, run_specs
 from batchlab.spec import Diagnostics, GradientSampling, TrainSpec
 from batchlab.stages.budget import learning_rates_of
@@ -29,7 +30,7 @@ def sweep_stage(
     *,
     separable: bool,
 ) -> None:
-    """Batch × learning rate at a constant token budget, coarse first, then edges, then seeds."""
+    """Batch × learning rate at a constant token budget, then seeds where the best lies."""
     experiment = session.opened.experiment
     search = _search(session, budget, concurrency)
     tried_hopeless: set[int] = set()
@@ -42,31 +43,39 @@ def sweep_stage(
             ]
             session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
-            search.tell(list(trials), [_outcome(records.get(trial)) for trial in trials])
+            search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
     if isinstance(search, AdaptiveSearch):
-        session.view.say(f"   {search.stopped}")
+        session.opened.store.decide("search_stopped", search.stopped)
+        session.view.say(f"   the search ended: {search.stopped}")
 
 
 def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
-    """What decides which cells to train; an adaptive one never takes more runs than the grid would."""
+    """What decides which cells to train, within the runs and tokens that the sweep may use."""
     experiment = session.opened.experiment
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
-    if sweep.search == "adaptive":
-        return AdaptiveSearch(
+    asked = experiment.budget
+    most = runs_within(budget.token_budget, asked.max_runs, asked.max_tokens)
+    if sweep.search == "grid":
+        return GridSearch(
             sizes,
             rates,
-            round_size=concurrency.workers,
-            max_runs=experiment.budget.max_runs or budget.runs_planned,
+            max_extensions=sweep.max_extensions,
             seeds=sweep.seeds,
+            confirm=len(sweep.fresh_seeds),
             first_seed=sweep.first_seed,
+            max_runs=most,
         )
-    return GridSearch(
+    hint, earlier = start_of(session.opened.store.decisions().get("prior"), budget.token_budget)
+    return AdaptiveSearch(
         sizes,
         rates,
-        max_extensions=sweep.max_extensions,
+        hint=hint,
+        earlier=earlier,
+        round_size=concurrency.workers,
+        max_runs=most or budget.runs_planned,
         seeds=sweep.seeds,
+        confirm=len(sweep.fresh_seeds),
         first_seed=sweep.first_seed,
-        max_runs=experiment.budget.max_runs,
     )
 
 
@@ -129,12 +138,3 @@ def gradient_sampling(experiment: Experiment, steps: int, *, separable: bool) ->
         parameters=experiment.noise.parameters,
         split_lone=separable and experiment.batch.micro_batching == "auto" and not experiment.device.compile,
     )
-
-
-def _outcome(record: Record | None) -> TrialOutcome:
-    """A trial that was not run, because its size is known not to fit, counts as out of memory."""
-    if record is None:
-        return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
-    if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
-        return TrialOutcome(loss=None, why=record.outcome)
-    return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)

@@ -1,0 +1,101 @@
+"""The last rounds of every search: more seeds where the best lies, then fresh ones for the answer alone.
+
+A cell is chosen by the first seed, so its loss there is lucky (the winner's curse: the lowest of k equally good cells
+is about √(2·ln k) standard deviations too low). Further seeds measure the noise and decide between the best cell and
+its neighbour; what is quoted comes from fresh seeds that decided nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from batchlab.search.trial import Trial, TrialOutcome
+
+CLEARLY = 3.0
+"""Standard errors by which a rival must be behind to be spared its fresh seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """`seeds` runs, the first included, at the best cell and its best neighbour; then `confirm` fresh ones."""
+
+    seeds: int = 3
+    confirm: int = 0
+    first_seed: int = 0
+
+    @property
+    def fresh_seeds(self) -> range:
+        """Those that choose nothing."""
+        start = self.first_seed + self.seeds
+        return range(start, start + self.confirm)
+
+    def runs(self, sizes: int) -> int:
+        """All of them, at two cells where there are two batch sizes."""
+        return (self.seeds - 1 + self.confirm) * min(2, sizes)
+
+    def next(self, outcomes: Mapping[Trial, TrialOutcome], most: int) -> tuple[Trial, ...]:
+        """The first round of repeats that is not among the outcomes, at most so many trials; empty after the last."""
+        for trials in (self._more_seeds(outcomes), self._fresh(outcomes)):
+            if missing := [trial for trial in trials if trial not in outcomes]:
+                return tuple(missing[: max(0, most)])
+        return ()
+
+    def _more_seeds(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
+        """Further seeds at the best cell and at the best cell of its better neighbouring size."""
+        seeds = range(self.first_seed + 1, self.first_seed + self.seeds)
+        return [Trial(size, rate, seed) for size, rate in self._contenders(outcomes) for seed in seeds]
+
+    def _fresh(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
+        """Fresh seeds at the better of the two by all seeds so far, and at the other unless it is clearly behind."""
+        losses = {cell: self._losses(cell, outcomes) for cell in self._contenders(outcomes)}
+        most = max(map(len, losses.values()), default=0)
+        ranked = sorted(
+            (cell for cell in losses if len(losses[cell]) == most), key=lambda cell: (_mean(losses[cell]), cell)
+        )
+        if len(ranked) == 2 and _clearly_behind(losses[ranked[1]], losses[ranked[0]]):
+            ranked = ranked[:1]
+        return [Trial(size, rate, seed) for size, rate in ranked for seed in self.fresh_seeds]
+
+    def _contenders(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[tuple[int, float]]:
+        bests = best_by_size(outcomes, self.first_seed)
+        if not bests:
+            return []
+        ordered = sorted(bests)
+        size = min(bests, key=lambda s: (bests[s][0], s))
+        place = ordered.index(size)
+        neighbours = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
+        chosen = [size, *sorted(neighbours, key=lambda s: (bests[s][0], s))[:1]]
+        return [(s, bests[s][1]) for s in chosen]
+
+    def _losses(self, cell: tuple[int, float], outcomes: Mapping[Trial, TrialOutcome]) -> list[float]:
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        found = [outcomes.get(Trial(*cell, seed)) for seed in seeds]
+        return [outcome.loss for outcome in found if outcome and outcome.finite and outcome.loss is not None]
+
+
+def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
+    """Size → (loss, learning rate) of its best cell at the first seed; starved sizes only when all are."""
+    bests: dict[int, tuple[float, float]] = {}
+    for trial, outcome in outcomes.items():
+        if trial.seed == first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
+            cell = (outcome.loss, trial.learning_rate)
+            bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
+    starved = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
+    unstarved = {size: cell for size, cell in bests.items() if size not in starved}
+    return unstarved or bests
+
+
+def _clearly_behind(losses: Sequence[float], best: Sequence[float]) -> bool:
+    """By more than so many standard errors of a difference, the deviations of both pooled; never with one seed each."""
+    count = len(best)
+    if count < 2:
+        return False
+    squares = sum((loss - _mean(group)) ** 2 for group in (losses, best) for loss in group)
+    error = math.sqrt(squares / (2 * (count - 1)) * 2 / count)
+    return _mean(losses) - _mean(best) > CLEARLY * error
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.inf

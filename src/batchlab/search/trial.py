@@ -1,0 +1,35 @@
+"""One training run of a search, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from batchlab.record import Outcome
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Trial:
+    """One training run to make."""
+
+    global_batch_size: int
+    learning_rate: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: starved.
+
+    `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
+    about the batch size.
+    """
+
+    loss: float | None
+    judged: bool = True
+    why: Outcome | None = None
+
+    @property
+    def finite(self) -> bool:
+        """The run came to an end with a loss that can be compared."""
+        return self.loss is not None and math.isfinite(self.loss)
