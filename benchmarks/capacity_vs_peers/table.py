@@ -1,0 +1,158 @@
+"""Cells of the benchmark as results.md and results.csv."""
+
+from __future__ import annotations
+
+import csv
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+Cell = Mapping[str, Any]
+Cells = Mapping[tuple[str, str], Cell]
+
+TOOLS = {
+    "batchlab": "batchlab",
+    "batchlab --prove": "batchlab --prove",
+    "power": "Lightning power",
+    "binsearch": "Lightning binsearch",
+    "accelerate": "accelerate from 512",
+    "plus16": "seed's +16",
+}
+COLUMNS = (
+    *("row", "tool", "found", "true", "boundary_flips", "probes", "out_of_memory", "steps"),
+    *("processor_seconds", "wall_seconds", "note"),
+)
+
+
+def write_results(rows: Sequence[str], cells: Cells, folder: Path) -> None:
+    """results.csv has one line per row and tool, results.md the tables and what they say."""
+    with (folder / "results.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_line(row, tool, cells) for row in rows for tool in TOOLS if (row, tool) in cells)
+    (folder / "results.md").write_text(_page(rows, cells))
+
+
+def _line(row: str, tool: str, cells: Cells) -> list[Any]:
+    cell, truth = cells[row, tool], cells.get((row, "truth"), {})
+    return [
+        row,
+        tool,
+        cell["found"],
+        truth.get("found"),
+        truth.get("flips"),
+        cell["trials"],
+        cell["out_of_memory"],
+        cell["steps"],
+        cell["processor"],
+        cell["wall"],
+        cell["error"].splitlines()[0][:120] if cell["error"] else "",
+    ]
+
+
+def _page(rows: Sequence[str], cells: Cells) -> str:
+    shown = [row for row in rows if (row, "truth") in cells]
+    head = f"| row | true | {' | '.join(TOOLS.values())} |\n|---|---|{'---|' * len(TOOLS)}\n"
+    found = "".join(f"| {r} | {_true(cells, r)} | {' | '.join(_found(cells, r, t) for t in TOOLS)} |\n" for r in shown)
+    cost = "".join(f"| {r} | {_true(cells, r)} | {' | '.join(_cost(cells, r, t) for t in TOOLS)} |\n" for r in shown)
+    time = "".join(f"| {r} | {_true(cells, r)} | {' | '.join(_time(cells, r, t) for t in TOOLS)} |\n" for r in shown)
+    return f"""# The largest batch under a memory limit: results
+
+    python benchmarks/capacity_vs_peers/run.py        # {date.today()}
+
+{_versions()}
+One thread; every answer from a fresh, warmed-up process under RLIMIT_DATA = what it holds + limit, glibc's allocator
+fixed alike for all (README.md). True: the largest batch that ran three whole steps and an evaluation in 3 of 3 fresh
+processes; *: a probe just above it passed as well, ± 1 counts as exact there. n = 1 for each answer.
+
+{_summary(shown, cells)}
+
+## Found, and by how much it is off
+
+{head}{found}
+More than the truth is no luck: such a batch runs out of memory when the longest samples meet in it.
+
+## Probes / out of memory / training steps finished
+
+{head}{cost}
+## Processor seconds (as a multiple of batchlab's), the whole command with its start
+
+{head}{time}
+Seconds are user and system time of the process and its children, measured beside other work on the machine; wall
+seconds, which that work stretches, are in results.csv.
+"""
+
+
+def _true(cells: Cells, row: str) -> str:
+    truth = cells[row, "truth"]
+    return f"{truth['found']}{'*' if truth['flips'] else ''}"
+
+
+def _found(cells: Cells, row: str, tool: str) -> str:
+    if (row, tool) not in cells:
+        return "not run"
+    found, true = cells[row, tool]["found"], cells[row, "truth"]["found"]
+    if found is None:
+        return "**crash**"
+    return f"{found}" if found == true else f"{found} ({found / true - 1:+.0%})"
+
+
+def _cost(cells: Cells, row: str, tool: str) -> str:
+    if (row, tool) not in cells:
+        return "–"
+    cell = cells[row, tool]
+    return f"{cell['trials']} / {cell['out_of_memory']} / {cell['steps']}"
+
+
+def _time(cells: Cells, row: str, tool: str) -> str:
+    if (row, tool) not in cells:
+        return "–"
+    own = cells.get((row, "batchlab"))
+    seconds = cells[row, tool]["processor"]
+    return f"{seconds:.0f}" + (f" ({seconds / own['processor']:.1f}×)" if own and tool != "batchlab" else "")
+
+
+def _summary(rows: Sequence[str], cells: Cells) -> str:
+    lines = []
+    for tool, name in TOOLS.items():
+        have = [(row, cells[row, tool]) for row in rows if (row, tool) in cells]
+        if not have:
+            continue
+        exact = sum(_is_exact(cell["found"], cells[row, "truth"]) for row, cell in have)
+        failures = sum(cell["out_of_memory"] for _, cell in have)
+        probes = [cell["trials"] for _, cell in have]
+        lines.append(
+            f"- {name}: exact on {exact} of {len(have)} rows, {min(probes)} to {max(probes)} probes, "
+            f"{failures} out of memory in all."
+        )
+    ratios = [
+        cells[row, "binsearch"]["steps"] / cells[row, "batchlab"]["steps"]
+        for row in rows
+        if (row, "binsearch") in cells and cells.get((row, "batchlab"), {}).get("steps")
+    ]
+    if ratios:
+        lines.append(
+            f"- Lightning's binsearch finishes {min(ratios):.1f} to {max(ratios):.1f} times batchlab's training steps "
+            f"(median {statistics.median(ratios):.1f})."
+        )
+    return "\n".join(lines)
+
+
+def _is_exact(found: int | None, truth: Cell) -> bool:
+    return found is not None and abs(found - truth["found"]) <= (1 if truth["flips"] else 0)
+
+
+def _versions() -> str:
+    names = ("batchlab", "torch", "lightning", "accelerate", "transformers")
+    return f"{', '.join(_version(n) for n in names)}; Python {platform.python_version()}, {platform.machine()}, Linux."
+
+
+def _version(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name} absent"

@@ -1,0 +1,108 @@
+"""The truth of benchmarks/capacity_vs_peers: its search on known answers, and on a small model beside batchlab's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "capacity_vs_peers"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """The benchmark's own modules, so that the test cannot disagree with what it reports."""
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    for name in ("run", "ours", "table", "truth"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield import_module
+    for name in ("run", "ours", "table", "truth"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2, 57, 300])
+@pytest.mark.parametrize("guess", [1, 56, 57, 58, 90])
+def test_a_clear_boundary_is_found_from_any_guess(load, largest, guess):
+    truth = load("truth").largest_fitting(lambda size, attempt: size <= largest, guess)
+    assert (truth.largest, truth.flips) == (largest, False)
+
+
+def test_a_size_that_fails_once_in_three_is_not_the_truth_and_is_marked(load):
+    def fits(size: int, attempt: int) -> bool:
+        return size <= 40 or (size == 41 and attempt != 2)
+
+    truth = load("truth").largest_fitting(fits, 38)
+    assert (truth.largest, truth.flips) == (40, True)
+
+
+def test_a_gap_is_marked(load):
+    truth = load("truth").largest_fitting(lambda size, attempt: size <= 20 or size == 22, 18)
+    assert (truth.largest, truth.flips) == (20, True)
+
+
+def test_the_page_counts_what_the_cells_say(load, tmp_path):
+    cell = {"trials": 3, "out_of_memory": 0, "steps": 9, "processor": 10.0, "wall": 12.0, "error": ""}
+    cells = {
+        ("a-1GB", "truth"): {"found": 57, "flips": False},
+        ("b-1GB", "truth"): {"found": 20, "flips": True},
+        ("a-1GB", "batchlab"): {**cell, "found": 57},
+        ("b-1GB", "batchlab"): {**cell, "found": 21},
+        ("a-1GB", "binsearch"): {**cell, "found": 54, "trials": 11, "out_of_memory": 3, "steps": 27, "processor": 40.0},
+        ("b-1GB", "accelerate"): {**cell, "found": None, "error": "could not create a primitive\nmore"},
+    }
+    load("table").write_results(["a-1GB", "b-1GB", "c-1GB"], cells, tmp_path)
+    page, table = (tmp_path / "results.md").read_text(), (tmp_path / "results.csv").read_text()
+    assert "- batchlab: exact on 2 of 2 rows, 3 to 3 probes, 0 out of memory in all." in page
+    assert "- Lightning binsearch: exact on 0 of 1 rows" in page
+    assert "3.0 to 3.0 times batchlab's training steps" in page
+    assert "| a-1GB | 57 | 57 | not run | not run | 54 (-5%) | not run | not run |" in page
+    assert "| b-1GB | 20* | 21 (+5%) |" in page
+    assert "40 (4.0×)" in page
+    assert "c-1GB" not in page
+    assert len(table.splitlines()) == 1 + 4
+    assert table.splitlines()[-1].endswith("could not create a primitive")
+
+
+TASK = """
+import numpy as np, torch, batchlab
+random = np.random.default_rng(0)
+x, y = random.standard_normal((1024, 2048)).astype(np.float32), random.integers(0, 10, 1024)
+task = batchlab.task(
+    model=lambda: torch.nn.Sequential(
+        torch.nn.Unflatten(1, (16, 128)), torch.nn.Linear(128, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 128),
+        torch.nn.Flatten(), torch.nn.Linear(2048, 10),
+    ),
+    loss=lambda model, x, y: torch.nn.functional.cross_entropy(model(x), y),
+    train=(x[:768], y[:768]),
+    valid=(x[768:], y[768:]),
+    optimizer=lambda params, lr: torch.optim.AdamW(params, lr=lr),
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA bounds memory on Linux only")
+def test_batchlab_finds_the_truth_of_a_small_model(load, tmp_path):
+    """The size it proved passes in fresh processes that know nothing of batchlab's search, and one more fails."""
+    path, limit = tmp_path / "small.py", 60_000_000
+    path.write_text(TASK)
+    environment = {**os.environ, **load("run").ENVIRONMENT}
+    answer = load("ours").ask_batchlab(path, limit, "batchlab", environment)
+
+    def fits(size: int) -> bool:
+        command = [sys.executable, str(BENCHMARK / "child.py"), str(path), f"fits-{size}", str(limit)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        return json.loads(done.stdout.splitlines()[-1])["found"] is not None
+
+    assert answer["found"], answer
+    assert fits(answer["found"])
+    assert not fits(answer["found"] + 1)
+    assert answer["trials"] <= 3
+    assert answer["out_of_memory"] == 0
