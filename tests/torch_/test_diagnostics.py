@@ -258,3 +258,20 @@ def test_full_tells_every_block_module_and_head(make):
 
 def test_the_contract_holds(make, samples):
     check_trainable(lambda: make(model=lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))), samples(8))
+
+
+@pytest.mark.parametrize("saving", ["checkpointing", "chunked_loss"])
+def test_looking_changes_no_bit_where_memory_is_saved(make, saving):
+    seen = []
+    for level in (None, "full"):
+        made = make(
+            model=lambda: Decoder(32, 12, 16, 2, 2, 24, dropout=0.2),
+            loss=next_token_loss,
+            device={"savings": (saving,)},
+        )
+        ended, rows = trained(made, Tokens(), level, evaluation_batch_size=16)
+        seen.append((ended.result.val_curve, ended.result.final_train_loss, made.parameters(), rows))
+    off, full = seen
+    assert full[:2] == off[:2]
+    assert all(np.array_equal(full[2][name], off[2][name]) for name in off[2])
+    assert {"activation_rms/blocks.1", "attention_entropy/blocks.1.attention/head1"} <= set(looks(full[3])[0])

@@ -18,6 +18,7 @@ def training_dynamics(findings: Findings) -> tuple[str, ...]:
         _broken(findings),
         _repeats(findings),
         _resumed(findings),
+        _unseen(findings),
     )
     return tuple(sentence for sentence in made if sentence)
 
@@ -107,3 +108,10 @@ def _repeats(findings: Findings) -> str:
 def _resumed(findings: Findings) -> str:
     resumed = [run for run in findings.runs if run.resumed]
     return f"{plural(len(resumed), 'run')} went on from a checkpoint after an interruption." if resumed else ""
+
+
+def _unseen(findings: Findings) -> str:
+    if findings.diagnostics.parts or not findings.runs:
+        return ""
+    why = "diagnostics = off" if findings.experiment.diagnostics == "off" else "no run has been looked at"
+    return f"Norms by layer, updates, activations and attention are not shown: {why}."
