@@ -18,6 +18,10 @@ KEYS = ["same-steps", "layer-gradients", "layer-updates", "activations", "norm-l
 def test_every_quantity_has_its_plot_and_says_what_to_look_for(study: Study) -> None:
     figures = diagnostic_figures(study("looked at"))
     assert [figure.key for figure in figures] == KEYS
+    assert [figure.title for figure in figures][:2] == [
+        "Loss, gradient and update at the same steps",
+        "Gradient norm by layer",
+    ]
     for figure in figures:
         json.dumps(plain([figure.data, figure.layout]), allow_nan=False)
         assert figure.look_for.endswith(".")

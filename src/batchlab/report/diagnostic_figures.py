@@ -154,9 +154,9 @@ def _panels(
         top = 1 - place * height
         domain = [max(0.0, top - height + GAP), top]
         heights = [value for line in lines for value in line["y"] if not panel.log or value > 0]
-        title = label(_short(panel.name))
+        name = label(_short(panel.name))
         axes[f"yaxis{number}"] = (
-            log_axis(title, heights, domain=domain) if panel.log and heights else axis(title, domain=domain, nticks=4)
+            log_axis(name, heights, domain=domain) if panel.log and heights else axis(name, domain=domain, nticks=4)
         )
         limits = [v for _, run in pairs for r in run.rows if (v := _reading(r, panel.level)) is not None]
         levels += [_level(max(limits), f"y{number}")] if limits else []
