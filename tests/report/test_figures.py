@@ -130,8 +130,34 @@ def test_surface_outlines_the_best_cell_of_each_size(study: Study) -> None:
     rates = sorted({cell.learning_rate for row in found.surface.rows for cell in row.cells})
     expected = [(i, rates.index(r.best.learning_rate)) for i, r in enumerate(found.surface.rows) if r.best]
     assert figure.layout
-    boxes = figure.layout["shapes"]
+    boxes = [box for box in figure.layout["shapes"] if box["line"]["color"] == "@ink"]
     assert [(round((b["x0"] + b["x1"]) / 2), round((b["y0"] + b["y1"]) / 2)) for b in boxes] == expected
+
+
+def test_surface_outlines_the_as_good_set_and_shows_what_is_inferred_apart(study: Study) -> None:
+    found = study("whole")
+    assert found.surface is not None
+    figure = build_figures(found)["surface"]
+    sizes = [row.global_batch_size for row in found.surface.rows]
+    rates = sorted({cell.learning_rate for row in found.surface.rows for cell in row.cells})
+    assert figure.layout
+    boxes = [box for box in figure.layout["shapes"] if box["line"]["color"] == "@good"]
+    assert [(sizes[round((b["x0"] + b["x1"]) / 2)], rates[round((b["y0"] + b["y1"]) / 2)]) for b in boxes] == [
+        (cell.global_batch_size, cell.learning_rate) for cell in found.surface.as_good_cells
+    ]
+    ran = {(cell.global_batch_size, cell.learning_rate) for row in found.surface.rows for cell in row.cells}
+    inferred = {(cell.global_batch_size, cell.learning_rate): cell.loss for cell in found.surface.inferred}
+    assert not ran & inferred.keys()
+    if inferred:
+        paler = next(trace for trace in figure.data if trace.get("opacity", 1) < 1)
+        shown = {
+            (sizes[x], rates[y]): value
+            for y, values in enumerate(paler["z"])
+            for x, value in enumerate(values)
+            if value is not None
+        }
+        assert shown == inferred
+        assert "inferred" in figure.caption
 
 
 def test_memory_shows_line_limit_and_failures(study: Study) -> None:

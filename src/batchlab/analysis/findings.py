@@ -167,6 +167,16 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Inferred:
+    """The surrogate's loss of a cell that was not run, with its standard deviation in percent of the loss."""
+
+    global_batch_size: int
+    learning_rate: float
+    loss: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
 class SurfaceFinding:
     """Loss over batch × learning rate."""
 
@@ -182,6 +192,7 @@ class SurfaceFinding:
     as_good_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
     paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
     fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
+    inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
 
     @property

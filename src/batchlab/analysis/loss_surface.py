@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from batchlab.analysis.findings import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
+from batchlab.analysis.inferred import inferred_cells
 from batchlab.analysis.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.noise import (
     Noise,
@@ -94,6 +95,7 @@ def surface_finding(
         as_good_cells=good_cells,
         paired_seeds=_paired_seeds(judged, best, fresh_seeds) if paired else 0,
         fresh=len(_only(best, fresh_seeds).losses) if best is not None else 0,
+        inferred=inferred_cells(rows),
         evaluation_sd=_evaluation_sd(best),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from batchlab.analysis.findings import BatchRow, Cell, Findings
+from batchlab.analysis.findings import BatchRow, Cell, Findings, Inferred
 from batchlab.record import Outcome
 from batchlab.report.figure import Figure, Trace, axis, label, layout, missing
 from batchlab.report.loss_figures import NO_SWEEP
@@ -19,7 +19,8 @@ _FAILED = (
 
 
 def surface(findings: Findings) -> Figure:
-    """Batch × learning rate as a table in colour, with every cell's mean loss, failures and each size's best."""
+    """Batch × learning rate as a table in colour: every cell's mean loss, failures, each size's best, the cells as good
+    as the best, and paler what the runs say of the cells between them."""
     key, title = "surface", "Batch size × learning rate"
     rows = sorted(findings.surface.rows, key=lambda r: r.global_batch_size) if findings.surface else []
     cells = [cell for row in rows for cell in row.cells]
@@ -47,9 +48,17 @@ def surface(findings: Findings) -> Figure:
         "zmin": means[0] if means else 0,
         "zmax": _ceiling(means),
     }
-    marks = [_numbers(cells, column, line, means), *_failures(cells, column, line), *_starved(rows, column, line)]
+    inferred = findings.surface.inferred if findings.surface else ()
+    marks = [
+        _numbers(cells, column, line, means),
+        *_inferred(inferred, column, line),
+        *_failures(cells, column, line),
+        *_starved(rows, column, line),
+    ]
     best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
+    good = findings.surface.as_good_cells if findings.surface and findings.surface.resolved else ()
     boxes = [_box(x, y) for x, y in best]
+    boxes += [_good_box(column[cell.global_batch_size], line[cell.learning_rate]) for cell in good]
     vertex = [
         (column[r.global_batch_size], _position(r.fit.best_learning_rate, rates), r)
         for r in rows
@@ -57,6 +66,8 @@ def surface(findings: Findings) -> Figure:
     ]
     if best:
         marks.append(_legend_only("best of its batch size (outlined)", "square-open", "@ink"))
+    if good:
+        marks.append(_legend_only("noise cannot separate it from the best", "square", "@good"))
     if vertex:
         marks.append(
             {
@@ -79,8 +90,8 @@ def surface(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=_surface_caption(findings, cells, means, len(vertex)),
-        data=(heat, *marks),
+        caption=_surface_caption(findings, cells, means, len(vertex), len(inferred)),
+        data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
         layout=layout(
             xaxis=_grid_axis(f"global batch size ({words.items})", [f"{r.global_batch_size:,}" for r in rows]),
             yaxis=_grid_axis("peak learning rate", [learning_rate(r) for r in rates]),
@@ -91,7 +102,9 @@ def surface(findings: Findings) -> Figure:
     )
 
 
-def _surface_caption(findings: Findings, cells: Sequence[Cell], means: Sequence[float], fitted: int) -> str:
+def _surface_caption(
+    findings: Findings, cells: Sequence[Cell], means: Sequence[float], fitted: int, inferred: int
+) -> str:
     runs = sum(len(cell.runs) for cell in cells)
     text = (
         f"{plural(len(cells), 'cell')}, n = {plural(runs, 'run')}; numbers are mean final validation losses, the best "
@@ -103,7 +116,43 @@ def _surface_caption(findings: Findings, cells: Sequence[Cell], means: Sequence[
     sizes = len(rows)
     if sizes * len({cell.learning_rate for cell in cells}) > len(cells):
         text += "; blank combinations were not run"
+    if inferred:
+        text += (
+            f"; {plural(inferred, 'paler cell')} with ≈ not run either: their losses are inferred from the others and "
+            "decide nothing"
+        )
     return f"{text}; a parabola in log LR could be fitted at {fitted} of {plural(sizes, 'batch size')}."
+
+
+def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> Trace:
+    """The heat map of what was not run, on the same scale and faint."""
+    values: list[list[float | None]] = [[None] * len(column) for _ in line]
+    texts = [[""] * len(column) for _ in line]
+    for cell in inferred:
+        y, x = line[cell.learning_rate], column[cell.global_batch_size]
+        values[y][x] = cell.loss
+        texts[y][x] = (
+            f"batch {cell.global_batch_size:,}, LR {learning_rate(cell.learning_rate)}<br>not run; inferred "
+            f"{loss(cell.loss)} ± {cell.percent:.2g} %"
+        )
+    return {**heat, "z": values, "hovertext": texts, "opacity": 0.4}
+
+
+def _inferred(inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+    if not inferred:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "text",
+            "x": [column[cell.global_batch_size] for cell in inferred],
+            "y": [line[cell.learning_rate] for cell in inferred],
+            "text": [f"≈{loss(cell.loss)}" for cell in inferred],
+            "textfont": {"size": 10, "color": "@soft"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]
 
 
 def _numbers(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int], means: Sequence[float]) -> Trace:
@@ -196,6 +245,12 @@ def _legend_only(name: str, symbol: str, colour: str) -> Trace:
 def _box(x: int, y: int) -> Trace:
     corner = {"type": "rect", "x0": x - 0.48, "x1": x + 0.48, "y0": y - 0.46, "y1": y + 0.46}
     return {**corner, "line": {"color": "@ink", "width": 2}, "fillcolor": "rgba(0,0,0,0)"}
+
+
+def _good_box(x: int, y: int) -> Trace:
+    """Inside the outline of a size's best, so that a cell can have both."""
+    corner = {"type": "rect", "x0": x - 0.42, "x1": x + 0.42, "y0": y - 0.38, "y1": y + 0.38}
+    return {**corner, "line": {"color": "@good", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
 
 
 def _position(rate: float, rates: Sequence[float]) -> float:
