@@ -116,6 +116,8 @@ def test_hostile_words_do_nothing(browser: Any, hostile: Findings, plan: Any, at
     [
         ("whole", 1280, "dark"),
         ("whole", 390, "light"),
+        ("looked at", 1280, "light"),
+        ("looked at", 390, "dark"),
         *((shown, width, scheme) for shown in SHOWN for width, scheme in ((1280, "light"), (390, "dark"))),
     ],
 )
@@ -159,7 +161,7 @@ def test_curves_are_drawn_against_steps_and_time_and_tokens_again(browser: Any, 
         visit.page.check(f'#ways input[value="{way}"]')
         axes.append(visit.page.locator("#figure-same-steps .xtitle").text_content())
         assert [box["drawn"] for box in visit.page.evaluate(COUNT)] == [box["drawn"] for box in before]
-    assert axes == ["optimizer steps", "minutes of training at the measured speed", "tokens seen"]
+    assert axes == ["optimizer steps", "seconds of training at the measured speed", "tokens seen"]
     assert visit.complaints == []
     visit.close()
 
