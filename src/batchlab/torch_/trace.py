@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -42,8 +43,9 @@ from batchlab.torch_.initialisation import ValuelessInitialisation, conversion_i
 from batchlab.torch_.storage_log import StorageLog
 from batchlab.torch_.trainable import TorchTrainable
 
-STEPS = 2
-"""The first makes the optimizer's state, the second has it from its beginning."""
+PASSES = 2
+"""Micro-batches of the second step, at most: from the second on, gradients are alive and nothing new happens. The first
+step only makes the optimizer's state, and needs one."""
 
 LEARNING_RATE = 1e-3
 
@@ -73,8 +75,8 @@ def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out:
         log.claim(trainable.constants(), "parameter")
         log.begin()
         with _uncompiled():
-            for _ in range(STEPS):
-                for _ in range(spec.grad_accum_steps):
+            for passes in (1, min(spec.grad_accum_steps, PASSES)):
+                for _ in range(passes):
                     log.phase = "forward"
                     trainable.accumulate(batch, 1.0)
                     log.claim(trainable.accumulated(), "gradient")
@@ -170,7 +172,10 @@ def _process_kept() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     try:
-        yield
+        with warnings.catch_warnings():
+            # torch's own deepcopy looks for a tensor's address, and its own fake tensors warn of that.
+            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+            yield
     finally:
         random_state.restore(before, cpu)
         torch.set_default_dtype(dtype)

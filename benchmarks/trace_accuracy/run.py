@@ -1,0 +1,104 @@
+"""How well does a trace without values predict what torch's CPU allocator really gives out?
+
+    python benchmarks/trace_accuracy/run.py              # measures; writes cases.csv and results.md
+    python benchmarks/trace_accuracy/run.py --table      # results.md again, from cases.csv
+
+Twelve models × {fp32, bf16 autocast, checkpointing, two accumulated micro-batches, SGD with momentum} × three sizes, an
+optimizer step or two and an evaluation each. Every measurement is a fresh process of one thread; the measure is the
+running sum of torch's own allocation events. Buffers that oneDNN gets from torch's allocator count, others do not.
+
+Calibrated: the trace's error at two sizes is drawn as a line through both, and taken off at the third, as the capacity
+search does with its probes. Sizes are N/4, N/2 and N, and each is predicted from the other two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from measure import SETTINGS, Peaks, in_a_child, measured, traced
+from table import write_results
+from workloads import WORKLOADS, Workload
+
+from batchlab.errors import InputError
+from batchlab.spec import DeviceSettings
+from batchlab.torch_.framework import TorchFramework
+
+HERE = Path(__file__).parent
+CASES = HERE / "cases.csv"
+MEASURED_ON = "2026-11-21"
+
+
+class Case(NamedTuple):
+    """One size of one model in one setting; bytes."""
+
+    workload: str
+    setting: str
+    phase: str
+    size: int
+    traced: int
+    measured: int
+
+
+REASONS: dict[str, str] = {}
+"""Why a case is more than 5 % off after calibration, by the beginning of its name."""
+
+
+def header() -> str:
+    here = DeviceSettings()
+    environment = TorchFramework().environment(here)
+    return (
+        f"    .venv/bin/python benchmarks/trace_accuracy/run.py        # {MEASURED_ON}\n\n"
+        f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "
+        f"{environment.processor} ({environment.instruction_set}), 1 thread, Linux. Bytes are counted: n = 1 each.\n"
+    )
+
+
+def trace_all(workload: Workload) -> dict[str, dict[int, Peaks]]:
+    """Setting → size → peaks; without the settings that do not apply to this model."""
+    peaks = {}
+    for setting in SETTINGS:
+        try:
+            peaks[setting] = traced(workload, setting)
+        except InputError as error:
+            print(f"{workload.name}, {setting}: {error}", flush=True)
+    return peaks
+
+
+def cases_of(workload: Workload) -> list[Case]:
+    cases = []
+    for setting, by_size in in_a_child(trace_all, workload).items():
+        for size, predicted in by_size.items():
+            found = in_a_child(measured, workload, setting, size)
+            for phase in Peaks._fields:
+                values = getattr(predicted, phase), getattr(found, phase)
+                cases.append(Case(workload.name, setting, phase, size, *values))
+    return cases
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="only write results.md again")
+    if not parser.parse_args().table:
+        cases: list[Case] = []
+        for workload in WORKLOADS:
+            started = time.perf_counter()
+            cases += cases_of(workload)
+            print(f"{workload.name}: {time.perf_counter() - started:.0f} s", flush=True)
+        with CASES.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Case._fields)
+            writer.writerows(cases)
+    with CASES.open(encoding="utf-8", newline="") as file:
+        rows = [Case(w, s, p, int(n), int(t), int(m)) for w, s, p, n, t, m in list(csv.reader(file))[1:]]
+    write_results(rows, HERE / "results.md", header(), REASONS)
+
+
+if __name__ == "__main__":
+    main()

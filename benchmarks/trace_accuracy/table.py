@@ -1,0 +1,124 @@
+"""The trace's errors before and after calibration, as tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+LARGE = 0.05
+
+
+class Measured(Protocol):
+    """A row of cases.csv."""
+
+    @property
+    def workload(self) -> str: ...
+    @property
+    def setting(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def traced(self) -> int: ...
+    @property
+    def measured(self) -> int: ...
+
+
+class Error(NamedTuple):
+    """Relative errors of one case; above zero: predicted too much."""
+
+    case: Measured
+    raw: float
+    calibrated: float
+
+
+def errors(cases: Iterable[Measured]) -> list[Error]:
+    """Each case raw, and calibrated by the other two sizes of its model, setting and phase."""
+    groups: dict[tuple[str, str, str], list[Measured]] = {}
+    for case in cases:
+        groups.setdefault((case.workload, case.setting, case.phase), []).append(case)
+    return [
+        Error(case, case.traced / case.measured - 1, calibrated(case, others) / case.measured - 1)
+        for group in groups.values()
+        for case in group
+        if len(others := [other for other in group if other is not case]) == 2
+    ]
+
+
+def calibrated(case: Measured, probes: Sequence[Measured]) -> float:
+    """The traced peak plus what the line through the probes' shortfalls gives at this size, in bytes."""
+    one, other = probes
+    slope = ((other.measured - other.traced) - (one.measured - one.traced)) / (other.size - one.size)
+    return case.traced + (one.measured - one.traced) + slope * (case.size - one.size)
+
+
+def write_results(cases: Sequence[Measured], path: Path, header: str, reasons: dict[str, str]) -> None:
+    """`reasons`: why a case's error stays above 5 % after calibration, by the name its row has here."""
+    found = errors(cases)
+    largest = [error for error in found if abs(error.calibrated) > LARGE]
+    total, worst = statistics.median(abs(e.calibrated) for e in found), max(abs(e.calibrated) for e in found)
+    verdict = f"Calibrated over all {len(found)} cases: median {total:.2%}, largest {worst:.2%}"
+    sections = [
+        "# Trace accuracy: results\n",
+        header,
+        f"{verdict} (goals: 1 % and 5 %). Raw: median {_median(e.raw for e in found):.2%}, "
+        f"largest {max(abs(e.raw) for e in found):.1%}.\n",
+        "## By setting\n",
+        _by(found, lambda case: f"{case.phase}, {case.setting}", "phase, setting"),
+        "## By model\n",
+        _by(found, lambda case: case.workload, "model"),
+        "## Above 5 % after calibration\n",
+        _large(largest, reasons) if largest else "None.\n",
+        "## Every case\n",
+        "Raw error at N/4, N/2, N → calibrated error at N, by the other two.\n",
+        _every(found),
+    ]
+    path.write_text("\n".join(sections), encoding="utf-8")
+
+
+def _by(found: list[Error], key: Callable[[Measured], str], title: str) -> str:
+    groups: dict[str, list[Error]] = {}
+    for error in found:
+        groups.setdefault(key(error.case), []).append(error)
+    lines = [
+        f"| {title} | n | raw: median | raw: largest | calibrated: median | calibrated: largest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, group in groups.items():
+        raw, left = [abs(e.raw) for e in group], [abs(e.calibrated) for e in group]
+        cells = (statistics.median(raw), max(raw), statistics.median(left), max(left))
+        lines.append(f"| {name} | {len(group)} | " + " | ".join(f"{cell:.2%}" for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _large(largest: list[Error], reasons: dict[str, str]) -> str:
+    lines = ["| case | size | raw | calibrated | why |", "|---|---|---|---|---|"]
+    for error in largest:
+        case = error.case
+        name = f"{case.workload}, {case.setting}, {case.phase}"
+        why = next((reason for start, reason in reasons.items() if name.startswith(start)), "not explained")
+        lines.append(f"| {name} | {case.size} | {error.raw:+.2%} | {error.calibrated:+.2%} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def _every(found: list[Error]) -> str:
+    rows: dict[tuple[str, str, str], list[Error]] = {}
+    for error in found:
+        rows.setdefault((error.case.workload, error.case.phase, error.case.setting), []).append(error)
+    lines = ["| model | phase, setting | sizes | measured MiB at N | raw | calibrated |", "|---|---|---|---|---|---|"]
+    for (model, phase, setting), group in rows.items():
+        sizes = ", ".join(str(error.case.size) for error in group)
+        raw = ", ".join(f"{error.raw:+.2%}" for error in group)
+        last = group[-1]
+        lines.append(
+            f"| {model} | {phase}, {setting} | {sizes} | {last.case.measured / 2**20:.1f} | {raw} | "
+            f"{last.calibrated:+.2%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(abs(value) for value in values)
