@@ -51,6 +51,7 @@ bench: setup-dev
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/trace_accuracy/run.py
+	$(BIN)/python benchmarks/token_files/run.py
 
 format: setup-dev
 	$(BIN)/ruff format src tests examples benchmarks

@@ -6,6 +6,7 @@ the study's lock, and each run has a lock of its own (run_folder.py).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -27,7 +28,6 @@ from batchlab.tables import outcomes_csv, results_csv
 
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
-_NOTES = "# Notes on {name}\n\n<!-- Yours. batchlab makes this file once and never changes it. -->\n"
 
 
 class Store:
@@ -186,13 +186,23 @@ class Store:
         that work on this study."""
         return FileLock(self.path / _MEASURING)
 
-    def notes(self) -> str:
-        """The person's own notes.md, made once and never written again; empty while they have added nothing."""
-        file, template = self.path / "notes.md", _NOTES.format(name=self.experiment.name)
+    def begin_notes(self, page: str) -> None:
+        """Make notes.md with this page, once: not over a file that is there, nor again where it was removed."""
+        if "notes" in self.decisions():
+            return
+        file = self.path / "notes.md"
         with storage_errors(file), suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
-            new.write(template)
-        text = file.read_text(encoding="utf-8", errors="replace")
-        return "" if text.strip() == template.strip() else text
+            new.write(page)
+        self.decide("notes", hashlib.sha256(page.encode()).hexdigest())
+
+    def notes(self) -> str:
+        """The person's own notes.md; empty while there is none, or none of its words is theirs."""
+        file = self.path / "notes.md"
+        if not file.is_file():
+            return ""
+        content = file.read_bytes()
+        made = self.decisions().get("notes") == hashlib.sha256(content).hexdigest()
+        return "" if made else content.decode("utf-8", errors="replace")
 
     def write_tables(self) -> list[tuple[Spec, Record]]:
         """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.

@@ -22,6 +22,7 @@ from batchlab.opening import EngineFactory, accepted_edits, open_study
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.progress import View, duration
 from batchlab.record import CheckResult, InspectResult
+from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
 from batchlab.search.budget import EXPLORED, token_budget_of
@@ -29,7 +30,7 @@ from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.session import Session
-from batchlab.stages.budget import budget_stage, concurrency_stage
+from batchlab.stages.budget import budget_stage, concurrency_stage, learning_rates_of
 from batchlab.stages.capacity import Capacity, capacity_stage, describe_capacity
 from batchlab.stages.check import check_stage
 from batchlab.stages.failure import StageFailed
@@ -150,6 +151,8 @@ def _stages(session: Session, until: Stage) -> None:
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     budget = budget_stage(session, rates, concurrency)
     view.say(f"   {budget.text}")
+    store = session.opened.store
+    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.as_dict()))
     sweep_stage(session, layouts, budget, concurrency, capacity, separable=checked.separable)
 
 

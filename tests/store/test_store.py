@@ -183,13 +183,28 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
     assert running.load_checkpoint() == ({"step": 1}, b"state")
 
 
-def test_notes_are_the_persons(tmp_path: Path, experiment: Experiment) -> None:
+def test_notes_are_made_once_and_are_the_persons(tmp_path: Path, experiment: Experiment) -> None:
     store = Store.create(tmp_path, experiment)
+    file = tmp_path / "notes.md"
     assert store.notes() == ""
-    assert "never changes it" in (tmp_path / "notes.md").read_text()
-    (tmp_path / "notes.md").write_text("It was the seed.")
-    assert store.notes() == "It was the seed."
-    assert (tmp_path / "notes.md").read_text() == "It was the seed."
+    store.begin_notes("# the page\n")
+    assert file.read_text() == "# the page\n"
+    assert store.notes() == "", "nothing of it is the person's yet"
+    file.write_text("It was the seed.")
+    store.begin_notes("# another page\n")
+    assert store.notes() == file.read_text() == "It was the seed."
+    file.unlink()
+    store.begin_notes("# another page\n")
+    assert not file.exists(), "removed by the person, so not made again"
+    assert store.notes() == ""
+
+
+def test_notes_written_before_the_page_is_made_stay(tmp_path: Path, experiment: Experiment) -> None:
+    store = Store.create(tmp_path, experiment)
+    (tmp_path / "notes.md").write_bytes(b"mine, in Latin-1: \xe9")
+    store.begin_notes("# the page\n")
+    assert (tmp_path / "notes.md").read_bytes() == b"mine, in Latin-1: \xe9"
+    assert store.notes() == "mine, in Latin-1: \ufffd"
 
 
 def test_measurements_wait_for_each_other(tmp_path: Path, experiment: Experiment) -> None:

@@ -15,6 +15,7 @@ from batchlab.report.dynamics_tables import comparison_table, stability_table
 from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
+from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, speed_table
 from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
 
@@ -71,6 +72,7 @@ class Document:
     time_constants: Table
     checks: tuple[tuple[str, str, str], ...]
     notes: str
+    notes_blocks: tuple[Block, ...]
     figures: Mapping[str, Figure]
 
 
@@ -127,6 +129,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         time_constants=time_constants(findings),
         checks=tuple((item.name, item.status, item.text) for item in findings.checks),
         notes=(notes or "").strip(),
+        notes_blocks=notes_blocks(notes or ""),
         figures={**build_figures(findings), **{figure.key: figure for figure in diagnostics}},
     )
 
