@@ -146,6 +146,14 @@ def test_all_diverged_says_so_instead_of_recommending(tmp_path: Path) -> None:
     assert not (result.folder / "training_plan.json").exists()
 
 
+def test_an_adaptive_search_that_only_diverges_gives_up_and_says_so(tmp_path: Path) -> None:
+    sweep = {"search": "adaptive", "learning_rates": [1e9, 4e9]}
+    result = study(tmp_path / "s", sweep=sweep, batch={"global_batch_sizes": (8, 16)})
+    assert not result.answered
+    assert "diverged" in result.summary[0]
+    assert "finite loss" in result.findings.search_stopped
+
+
 def test_one_seed_claims_nothing_about_noise(tmp_path: Path) -> None:
     result = study(tmp_path / "s", sweep={"seeds": 1})
     assert result.findings.surface is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from batchlab.analysis.carried import Target, carry
 from batchlab.analysis.findings import BatchRow, Findings, SurfaceFinding
 from batchlab.analysis.rate_conclusions import rate_conclusions
 from batchlab.analysis.wording import (
@@ -20,6 +21,10 @@ from batchlab.analysis.wording import (
 )
 from batchlab.batch import format_bytes, format_count
 from batchlab.record import Outcome
+from batchlab.scaling import Refused
+
+LARGER = 4
+"""Times the budget at which the findings show what may be carried over."""
 
 
 def conclusions(found: Findings) -> tuple[str, ...]:
@@ -35,7 +40,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _away(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _starved(surface)
+        sentences += _starved(surface) + _stopped(found) + _elsewhere(found)
     sentences += _speed(found) + _memory(found) + _dynamics(found)
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -161,6 +166,33 @@ def _starved(surface: SurfaceFinding) -> list[str]:
     return [
         f"Batch {say_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at "
         f"this budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
+    ]
+
+
+def _stopped(found: Findings) -> list[str]:
+    """Why an adaptive search tried no further cell."""
+    if not found.search_stopped:
+        return []
+    runs = say_count(len(found.runs), "run")
+    return [f"The search tried no further cell because {found.search_stopped} (n = {runs} in all)."]
+
+
+def _elsewhere(found: Findings) -> list[str]:
+    """The answer at a larger budget, as an example of what may be carried over."""
+    if found.recommended is None or not found.token_budget:
+        return []
+    carried = carry(found, Target(token_budget=LARGER * found.token_budget))
+    if isinstance(carried, Refused):
+        return []
+    batch, rate = carried.best_batch_size, carried.learning_rate
+    budgets = 1 + len(found.earlier_optima)
+    rates = f"{say_rate(rate.value)} [{say_rate(rate.low or rate.value)}, {say_rate(rate.high or rate.value)}]"
+    return [
+        f"Extrapolated, not measured: at {LARGER} × the budget the best batch would be near {batch.value:.3g} "
+        f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and at batch "
+        f"{carried.global_batch_size:,} the learning rate {rates} (n = {say_count(budgets, 'measured budget')}; "
+        f"{batch.rule}). To confirm: "
+        f"{carried.confirm.rstrip('.')}. batchlab plan --token-budget carries the answer to any budget within 30 ×."
     ]
 
 

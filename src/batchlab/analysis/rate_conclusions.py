@@ -11,6 +11,9 @@ from batchlab.analysis.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.shared_rate import compare_rates
 from batchlab.analysis.wording import say_list, say_loss, say_rate
 
+WORTH_SAYING = 1.05
+"""Factor between the fitted best and the cautious learning rate from which on both are given."""
+
 
 def rate_conclusions(surface: SurfaceFinding) -> list[str]:
     """Sizes that were not tuned, a single rate against each size's own, the best rate's rise with the batch."""
@@ -124,7 +127,7 @@ def _fits(surface: SurfaceFinding) -> list[str]:
                 f"At batch {size:,} a local fit (n = {len(fit.learning_rates)} learning rates) puts the best at "
                 f"{say_rate(fit.best_learning_rate)}, give or take {fit.octaves:.1f} octaves"
             )
-            if say_rate(fit.cautious_learning_rate) != say_rate(fit.best_learning_rate):
+            if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
                 text += (
                     f"; too high costs more than too low, so with that doubt {say_rate(fit.cautious_learning_rate)} "
                 )
