@@ -10,7 +10,7 @@ import pytest
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
 from batchlab.data.prepare import cache_beside, find_tokenizer, prepare, text_digest
-from batchlab.data.source import TextPair, open_dataset, open_text_pair
+from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
 from batchlab.errors import InputError
 from batchlab.experiment import DataConfig
@@ -181,3 +181,16 @@ def test_the_digest_of_a_text_is_read_again_only_when_it_changed(tmp_path: Path,
     first = text_digest(text, tmp_path / "c")
     text.write_text("another", encoding="utf-8")
     assert text_digest(text, tmp_path / "c") != first
+
+
+def test_a_text_is_encoded_beforehand_where_a_worker_will_find_it(tmp_path: Path, text: Path) -> None:
+    pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
+    shown: list[str] = []
+    for values in ({}, {"path": str(text)}, {"path": "hf:some/name", "tokenizer": "bpe"}, {"tokenizer": "bpe"}):
+        encode_beside(DataConfig.model_validate(values), tmp_path / "cache", lambda *step: shown.append(step[0]))
+    assert shown == []
+    config = DataConfig(path=str(text), tokenizer="bpe", vocabulary=300)
+    encode_beside(config, tmp_path / "cache", lambda *step: shown.append(step[0]))
+    assert list(dict.fromkeys(shown)) == ["reading", "training the BPE", "encoding"]
+    assert len(list((text.parent / ".batchlab").glob("corpus-*.bin"))) == 1
+    assert not (tmp_path / "cache").exists()

@@ -46,7 +46,7 @@ def prepare(
     from batchlab.data.source import locate_text
 
     target = out or Path(f"{Path(text.rpartition('/')[2]).stem or 'text'}.bin")
-    with _bars() as progress:
+    with bars() as progress:
         made = prepare_to(
             locate_text(text, target.absolute().parent / ".batchlab"),
             target,
@@ -73,18 +73,18 @@ def prepare(
 
 
 @contextmanager
-def _bars() -> Iterator[Progress]:
+def bars() -> Iterator[Progress]:
     """A progress bar for each thing that is done, on a terminal; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     tasks: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
 
         def show(doing: str, done: int, total: int) -> None:
             if doing not in tasks:
-                tasks[doing] = bars.add_task(doing, total=total)
-            bars.update(tasks[doing], completed=done)
+                tasks[doing] = shown.add_task(doing, total=total)
+            shown.update(tasks[doing], completed=done)
 
         yield show

@@ -27,6 +27,7 @@ def run_to(what: str, options: Options, until: Stage) -> int:
 
     values = experiment_values(what, options)
     folder = options.out or Path("studies") / str(values["name"])
+    _encode_text(values, folder)
     view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
     stop_on_sigterm()
@@ -48,6 +49,20 @@ def run_to(what: str, options: Options, until: Stage) -> int:
         print()
         print("\n".join(result.summary))
     return 0 if result.answered_at(until) else 1
+
+
+def _encode_text(values: dict[str, Any], folder: Path) -> None:
+    """A recipe's text becomes token ids here, with a progress bar, rather than in a worker that nobody sees at work."""
+    from batchlab.experiment import build_experiment
+
+    asked = build_experiment(values)
+    if asked.task.kind != "recipe" or asked.data.tokenizer == "bytes":
+        return
+    from batchlab.commands.data import bars
+    from batchlab.data.source import encode_beside
+
+    with bars() as progress:
+        encode_beside(asked.data, folder / "cache", progress)
 
 
 def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:

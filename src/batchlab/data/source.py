@@ -20,7 +20,7 @@ from batchlab.data.files import (
     text_files,
 )
 from batchlab.data.hub import HUB, hub_text
-from batchlab.data.prepare import Progress, cached_token_file, find_tokenizer, no_progress
+from batchlab.data.prepare import Progress, cache_beside, cached_token_file, find_tokenizer, no_progress
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
@@ -149,6 +149,18 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
         valid = reader.read(valid_file, "held-out data")
         description += f"; held out: {describe_source(config.valid_path)}"
     return TextPair(train, valid, reader.vocabulary(train, valid), "; ".join([description, *reader.notices]))
+
+
+def encode_beside(config: DataConfig, cache_dir: Path, progress: Progress) -> None:
+    """Make the token files of the study's text where they are kept beside it, so that workers find them made.
+
+    Nothing is made for bytes, ids and named datasets, nor where the text's folder may not be written.
+    """
+    if config.tokenizer == "bytes" or config.path is None or config.path.startswith(HUB):
+        return
+    path = require_path(config.path, "training data")
+    if path.is_file() and not holds_ids(path) and cache_beside(path, cache_dir) != cache_dir:
+        open_text_pair(config, cache_dir, progress)
 
 
 class _Reader:
