@@ -13,6 +13,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from batchlab import __version__
+from batchlab.commands.critical import critical
 from batchlab.commands.data import data
 from batchlab.commands.listing import doctor, recipes, settings
 from batchlab.commands.reading import mirror, plan, report, status
@@ -27,7 +28,21 @@ app = App(
     result_action="return_value",
 )
 
-for command in (study, check, capacity, throughput, sweep, report, plan, status, mirror, recipes, settings, doctor):
+for command in (
+    study,
+    check,
+    capacity,
+    throughput,
+    sweep,
+    critical,
+    report,
+    plan,
+    status,
+    mirror,
+    recipes,
+    settings,
+    doctor,
+):
     app.command(command)
 app.command(data)
 

@@ -204,6 +204,24 @@ class NoiseConfig(Frozen):
     )
 
 
+class CriticalConfig(Frozen):
+    """The runs of `batchlab critical --run`: what steps to a loss and branches are measured with."""
+
+    budgets: tuple[OpenFraction, ...] = Field(
+        default=(0.25, 0.5), description="further token budgets, as shares of the study's; with it at least 3 in all"
+    )
+    checkpoints: tuple[Annotated[float, Field(gt=0.0, le=1.0)], ...] = Field(
+        default=(0.25, 1.0), description="where branches leave a run at constant learning rate, as shares of the budget"
+    )
+    multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] = Field(
+        default=(1, 2, 4, 8),
+        description="branches at so many times the recommended batch; 1 is what they are compared to",
+    )
+    pairs: Annotated[int, Field(ge=3)] = Field(default=4, description="branches per multiplier, each on other tokens")
+    window: OpenFraction = Field(default=0.125, description="length of a branch, as a share of the budget")
+    tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
+
+
 class DeviceConfig(Frozen):
     """Where and how numbers are computed."""
 
@@ -235,6 +253,7 @@ class Experiment(Frozen):
         default="light", description="off, light or full: norms, attention entropy and update sizes during training"
     )
     noise: NoiseConfig = NoiseConfig()
+    critical: CriticalConfig = CriticalConfig()
     device: DeviceConfig = DeviceConfig()
 
     @property

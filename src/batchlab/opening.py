@@ -77,6 +77,18 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
     return Opened(store, experiment, subject)
 
 
+def reopen_study(folder: Path) -> Opened:
+    """The study that is in `folder`; StudyChanged where the person's code or data changed since."""
+    store = Store.open(folder)
+    subject = store.decisions().get("subject")
+    if subject is None:
+        raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
+    opened = Opened(store, store.experiment, InspectResult.model_validate(subject))
+    _require_same_data(opened.subject)
+    _require_same_code(store, opened.subject, accept_edits=False)
+    return opened
+
+
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult:
     """Load the task in a worker process and describe it. Writes nothing that stays."""
     spec = InspectSpec(

@@ -271,6 +271,12 @@ class RunContext(Protocol):
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         """The last whole checkpoint, metrics rewound to its step; None (and no metrics left) to start afresh."""
 
+    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+        """Keep a finished run's state for runs that start from it; it stays when the run's checkpoint goes."""
+
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+        """What another run of the same study kept; None where it kept nothing."""
+
     def stop_requested(self) -> bool:
         """True once after SIGTERM or Ctrl-C: save and raise `Interrupted`."""
 

@@ -101,6 +101,16 @@ class RunFolder:
             self.repaired_lines += metrics.rewind(path, int(found[0]["step"]))
         return found
 
+    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+        """Keep the state at the end of this run; `finish` leaves it."""
+        with storage_errors(self.path):
+            (self.path / "end").mkdir(exist_ok=True)
+        checkpoint.save_checkpoint(self.path / "end" / "state", header, state)
+
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+        """What another run of this study kept at its end, or None."""
+        return checkpoint.load_checkpoint(self.path.parent / run_id / "end" / "state")
+
     def log(self, text: str) -> None:
         """Append a line to log.txt."""
         with storage_errors(self.path), self.log_path.open("a", encoding="utf-8") as file:

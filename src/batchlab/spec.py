@@ -123,7 +123,8 @@ class Diagnostics(Frozen):
 
 
 class TrainSpec(Frozen):
-    """Train from scratch for exactly `token_budget` tokens at one global batch size, learning rate and seed."""
+    """Train for exactly `token_budget` tokens at one global batch size, learning rate and seed: from scratch, or from
+    where another run of the study ended."""
 
     kind: Literal["train"] = "train"
     workload: Workload
@@ -140,6 +141,12 @@ class TrainSpec(Frozen):
     checkpoint_seconds: NonNegativeFloat = Field(default=30.0, description="0 writes a checkpoint after every step")
     diagnostics: Diagnostics | None = None
     gradients: GradientSampling | None = None
+    start: str | None = Field(
+        default=None,
+        pattern=r"^train-[A-Za-z0-9.+-]+$",
+        description="run id to begin from: its parameters, optimizer and random state as they were at its end",
+    )
+    keep_end: bool = Field(default=False, description="keep the state at the end, for runs that start from it")
     device: DeviceSettings = DeviceSettings()
 
     @property

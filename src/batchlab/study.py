@@ -18,7 +18,7 @@ from batchlab.analysis.throughput import BUSY_SHARE
 from batchlab.batch import BatchLayout
 from batchlab.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.experiment import DEFAULT_TIME_BUDGET, Experiment
-from batchlab.opening import EngineFactory, accepted_edits, open_study
+from batchlab.opening import EngineFactory, accepted_edits, open_study, reopen_study
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.progress import View, duration
 from batchlab.record import CheckResult, InspectResult
@@ -33,6 +33,7 @@ from batchlab.session import Session
 from batchlab.stages.budget import budget_stage, concurrency_stage, learning_rates_of
 from batchlab.stages.capacity import Capacity, capacity_stage, describe_capacity
 from batchlab.stages.check import check_stage
+from batchlab.stages.critical import critical_stage, describe_runs
 from batchlab.stages.failure import StageFailed
 from batchlab.stages.sweep import sweep_stage
 from batchlab.stages.throughput import hopeless, layout_for, throughput_stage
@@ -154,6 +155,34 @@ def _stages(session: Session, until: Stage) -> None:
     store = session.opened.store
     store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.as_dict()))
     sweep_stage(session, layouts, budget, concurrency, capacity, separable=checked.separable)
+
+
+def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execute: bool) -> list[str]:
+    """Train what settles the critical batch size of a finished study, or (`execute` False) say what that would be.
+
+    Resumable: what is on disk is not done twice. Raises as `run_study`.
+    """
+    opened = reopen_study(folder)
+
+    def after_run() -> None:
+        write_documents(opened.store, partial=True)
+
+    session = Session(opened, make_engine, view, after_run=after_run)
+    findings = read_findings(opened.store, partial=False)
+    if findings.recommended is None:
+        raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
+    capacity = capacity_stage(session, separable=findings.separable)
+    concurrency = concurrency_stage(session, capacity.worker_bytes)
+    if not execute:
+        return describe_runs(session, findings, concurrency, capacity)
+    try:
+        critical_stage(session, findings, concurrency, capacity, separable=findings.separable)
+    except KeyboardInterrupt:
+        write_documents(opened.store, partial=True)
+        raise StudyInterrupted(
+            f"Stopped. Finished runs in {folder} are kept; run the same command again to go on."
+        ) from None
+    return []
 
 
 def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:

@@ -151,10 +151,10 @@ def test_fixed_tokens_of_a_quadratic_have_none_inside() -> None:
     found = judge_sweep(batches, losses)
     assert (found.status, found.token_optimal) == ("none_inside", 1)
     assert has_no_number(found)
-    assert all(run.schedule == "constant_lr_averaged" for run in found.settle)  # nothing is below batch 1
+    assert all(run.budget == 0.25 for run in found.settle)  # nothing is below batch 1
     upper = judge_sweep([4.0, 8, 16, 32], [3.0, 2.5, 2.2, 2.1])
     assert upper.status == "none_inside"
-    assert [run.batch for run in upper.settle if run.schedule == "decayed"] == [128, 512]
+    assert [run.batch for run in upper.settle if run.budget == 1] == [128, 512]
 
 
 def test_a_single_decayed_sweep_cannot_tell_and_says_what_would() -> None:

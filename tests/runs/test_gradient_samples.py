@@ -17,7 +17,7 @@ from batchlab.experiment import OptimizerConfig, TaskReference
 from batchlab.protocols import Interrupted
 from batchlab.record import GradientSample, MetricRow
 from batchlab.runs.gradient_samples import SPARSEST, GradientSampler, steps_between
-from batchlab.runs.train import train
+from batchlab.runs.train import one_step, train
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
@@ -176,3 +176,29 @@ def test_a_micro_batch_without_targets_is_no_sample_and_trains_on() -> None:
     assert sampler.rows() == []
     assert not sampler.why_not
     assert float(trainable.apply(0.1).grad_norm) > 0
+
+
+def test_over_many_runs_the_noise_and_the_gradient_are_those_of_the_problem() -> None:
+    """Means of T and Q over runs against tr Σ and |G|² along the very same paths, lone micro-batches cut in two."""
+    problem = NoisyQuadratic(samples=4096, dimensions=8)
+    data = training_data(problem)
+    trace, excess = [], []
+    for seed in range(40):
+        trainable = SimulatedTrainable(Simulation(problem), DeviceSettings(name="simulated"), PLAIN)
+        trainable.init(seed)
+        asked = spec(6, 6, GradientSampling(every=3, split_lone=True), steps=60)
+        sampler, stream = GradientSampler(trainable, asked), SampleStream(data, seed)
+        squares = []
+        for step in range(asked.steps):
+            if sampler.due(step):
+                squares.append(np.sum((problem.curvature * trainable.theta) ** 2))
+            one_step(trainable, stream, asked.layout, step, 0.3, sampler)
+        samples = [row.gradients for row in sampler.rows() if row.gradients]
+        parts = [
+            unbiased_parts(GradientNorms(s.micro_batch_sizes, s.squared_norms, s.mean_squared_norm)) for s in samples
+        ]
+        trace.append(np.mean([t for t, _ in parts]))
+        excess.append(np.mean([q for _, q in parts]) - np.mean(squares))
+    error = np.std([trace, excess], axis=1, ddof=1) / math.sqrt(40)
+    assert abs(np.mean(trace) - problem.curvature.sum()) < 3 * error[0]
+    assert abs(np.mean(excess)) < 3 * error[1]

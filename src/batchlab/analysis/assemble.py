@@ -8,6 +8,7 @@ from typing import Any
 
 from batchlab.analysis.carried import earlier_optima
 from batchlab.analysis.conclusions import conclusions
+from batchlab.analysis.critical import critical_finding, is_sweep
 from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.failures import failures
 from batchlab.analysis.findings import Findings
@@ -49,7 +50,8 @@ def assemble(
     micro, prior = decided.get("micro_batch") or {}, decided.get("prior") or {}
     sizes = experiment.batch.global_batch_sizes
     throughput = throughput_finding(records)
-    runs = runs_from(records, rows)
+    swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, budget)]
+    runs = runs_from(swept, rows)
     surface = surface_finding(
         runs, sizes, throughput=throughput, token_budget=budget, fresh_seeds=experiment.sweep.fresh_seeds
     )
@@ -85,6 +87,7 @@ def assemble(
         accepted_edits=tuple(decided.get("accepted_edits") or ()),
         search_stopped=decided.get("search_stopped") or "",
         earlier_optima=earlier_optima(prior["trials"], prior["token_budget"]) if "trials" in prior else (),
+        critical=critical_finding(experiment, records, runs, surface, budget, family=subject.optimizer_family),
     )
     found = replace(found, trust=trust_items(found))
     return replace(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from batchlab.batch import BatchLayout
 from batchlab.experiment import Experiment
 from batchlab.record import CheckItem, Environment, InspectResult, MetricRow, Outcome
 from batchlab.scaling import Optimum
+
+if TYPE_CHECKING:
+    from batchlab.analysis.critical import CriticalFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,3 +312,4 @@ class Findings:
     accepted_edits: tuple[str, ...] = field(default=())
     search_stopped: str = ""  # why an adaptive search ended, as a sentence
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
+    critical: CriticalFinding | None = None

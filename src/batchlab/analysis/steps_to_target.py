@@ -180,8 +180,8 @@ def plan_runs(
     spread = _doublings(ordered, at_least=6)
     if gap == "between":
         return tuple(PlannedRun(b, schedule, 1.0, "a size not measured yet") for b in spread if b not in ordered)
-    why = "constant learning rate, averaged weights: one run shows the steps to every loss"
-    return tuple(PlannedRun(b, "constant_lr_averaged", 1.0, why) for b in spread)
+    why = "at a quarter and at half of the budget: three budgets show how many steps a loss takes"
+    return tuple(PlannedRun(b, "decayed", 0.25, why) for b in spread)
 
 
 def at_or_above_optimum(log_batch: Vector, log_samples: Vector, noise_sd: float | None = None) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.conclusions import say_good_set
+from batchlab.analysis.critical_words import headline, measured
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.wording import say_interval, say_layout, say_rate, say_seeds, say_speed
 from batchlab.batch import format_count
@@ -74,5 +75,8 @@ def _fits(found: Findings) -> str:
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
         parts.append(f"{say_speed(point.tokens_per_second.value, unit)} at {size:,}{knee}")
-    parts.append("critical batch not measured")
+    said = headline(found)
+    parts.append(
+        f"critical batch: {said}" if said else f"critical batch not {'known' if measured(found) else 'measured'}"
+    )
     return " · ".join(parts)

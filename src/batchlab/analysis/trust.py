@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.conclusions import say_good_set
+from batchlab.analysis.critical_words import headline, measured
 from batchlab.analysis.findings import Answer, Findings, SurfaceFinding, TrustItem
 from batchlab.analysis.loss_surface import beyond_edge
 from batchlab.analysis.wording import say_count, say_interval, say_layout, say_list, say_rate, say_seeds, say_speed
@@ -212,12 +213,21 @@ def _quality(found: Findings) -> Answer:
 
 
 def _scale(found: Findings) -> Answer:
+    question = f"How far can I scale before I waste {found.experiment.unit}?"
     surface = found.surface
-    doubt = "the critical batch size needs a noise scale or steps-to-target"
+    doubt = "batchlab critical STUDY says what is known and which runs would settle the rest"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.as_good)
         doubt += f"; at this budget the largest batch that noise cannot separate from the best is {largest:,}"
-    return Answer(f"How far can I scale before I waste {found.experiment.unit}?", NOT_MEASURED, doubt, "")
+    said = headline(found)
+    if not said:
+        return Answer(question, "cannot tell" if measured(found) else NOT_MEASURED, doubt, "")
+    return Answer(
+        question,
+        said,
+        f"each by its own definition, see Critical batch size; {doubt}",
+        "gradient norms, steps to a loss, branches",
+    )
 
 
 def _train_with(found: Findings) -> Answer:
@@ -282,7 +292,8 @@ def not_answered(found: Findings) -> tuple[str, ...]:
             missing.append(f"batch {say_list(starved)}: too few steps at this budget to be judged")
     if found.token_budget:
         missing.append(f"budgets beyond {format_count(found.token_budget)} {unit}")
-    missing.append("the critical batch size")
+    if not headline(found):
+        missing.append("the critical batch size")
     memory = found.memory
     if memory is not None and memory.max_micro_batch_size is not None:
         largest = memory.max_micro_batch_size

@@ -18,6 +18,7 @@ from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
+from batchlab.runs.start import go_on_from, keep_end
 from batchlab.schedule import Schedule
 from batchlab.spec import TrainSpec
 
@@ -88,6 +89,8 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         step = header["step"]
         tally = Tally(**{**header["tally"], "watch": DivergenceWatch(**header["tally"]["watch"])})
         tally.resumed += 1
+    elif spec.start is not None:
+        go_on_from(spec.start, trainable, spec, context)
     pending: list[StepStats] = []
     observer = Observer(trainable, held_out, spec, context)
     sampler = GradientSampler(trainable, spec)
@@ -138,6 +141,8 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
             resumed_at = saved_at = trainable.synchronize()
             if stopping:
                 raise Interrupted
+    if spec.keep_end:
+        keep_end(trainable, spec, context)
     return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context, sampler.why_not))
 
 

@@ -19,6 +19,10 @@ REFERENCE_LEARNING_RATE = 1.0
 """What a person's `optimizer(params, lr)` is built with: each group's learning rate then *is* its ratio to `lr`."""
 
 
+FOLLOWS_BATCH = ("betas", "weight_decay")
+"""Settings of a parameter group that the across-batch rule may move."""
+
+
 class GroupedOptimizer:
     """A torch optimizer whose groups keep their ratios when one learning rate is set for all."""
 
@@ -39,6 +43,14 @@ class GroupedOptimizer:
         for group in self.torch.param_groups:
             if device.type == "cuda" and "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = True
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Moments and step counts from `torch.state_dict()`. What follows the batch size stays as built: a run may go
+        on from another's end at another size."""
+        built = [{name: group[name] for name in FOLLOWS_BATCH if name in group} for group in self.torch.param_groups]
+        self.torch.load_state_dict(state)
+        for group, values in zip(self.torch.param_groups, built, strict=True):
+            group.update(values)
 
     @property
     def family(self) -> Literal["adam", "sgd", "other"]:

@@ -235,7 +235,7 @@ class TorchTrainable:
         buffers = dict(self.model.named_buffers())
         for name, value in content["buffers"].items():
             buffers[name].copy_(value)
-        self.optimizer.torch.load_state_dict(content["optimizer"])
+        self.optimizer.load(content["optimizer"])
         random_state.restore(content["random"], self.device)
         self._loss = None
 

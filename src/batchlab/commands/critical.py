@@ -1,0 +1,58 @@
+"""critical: how far the batch can grow before tokens are wasted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from batchlab.commands.running import engine_factory, stop_on_sigterm
+
+
+def critical(
+    folder: Path,
+    /,
+    *,
+    devices: int = 1,
+    plan_runs: Annotated[bool, Parameter(negative=())] = False,
+    run: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """The critical batch size of a finished study: noise scale, steps to a loss and branches, side by side.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    devices
+        Data-parallel devices for the table of hours and tokens to the same loss.
+    plan_runs
+        Say which runs would settle what is not known, and what they cost; train nothing.
+    run
+        Train them, in the same folder; interrupted, the same command goes on.
+    """
+    from batchlab.analysis.critical_words import headline
+    from batchlab.errors import InputError
+    from batchlab.progress import open_view
+    from batchlab.report.critical import critical_lines
+    from batchlab.store import Store
+    from batchlab.study import read_findings, run_critical, write_documents
+
+    if devices < 1:
+        raise InputError(f"--devices {devices}: give at least 1.")
+    store = Store.open(folder)
+    if plan_runs or run:
+        view = open_view(False)
+        stop_on_sigterm()
+        try:
+            make_engine = engine_factory(store.experiment.model_dump(mode="json"))
+            for line in run_critical(folder, make_engine, view, execute=run):
+                print(line)
+        finally:
+            view.close()
+    findings = read_findings(store, partial=not store.decisions().get("complete", False))
+    if run:
+        write_documents(store, partial=findings.partial)
+    if not plan_runs:
+        print("\n".join(critical_lines(findings, devices)))
+    return 0 if headline(findings) or plan_runs else 1

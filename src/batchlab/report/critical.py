@@ -1,0 +1,143 @@
+"""The section on the critical batch size: three estimators side by side, and what a loss costs at each batch size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchlab.analysis.critical import NoiseSeries, hours_to_target
+from batchlab.analysis.critical_words import (
+    DEFINITIONS,
+    answer_lines,
+    at_recommended,
+    cost_lines,
+    disagreement,
+    say_noise,
+    say_signs,
+    schedule_lines,
+)
+from batchlab.analysis.findings import Findings
+from batchlab.report.method import Term
+from batchlab.report.tables import Column, Row, Table
+from batchlab.report.words import Words, count, duration, loss
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalSection:
+    """Plain text and tables; `estimators` is empty where the study has no answer yet."""
+
+    estimators: Table
+    definitions: tuple[Term, ...]
+    disagreement: tuple[str, ...]
+    series: Table
+    costs: Table
+    costs_note: str
+    schedule: tuple[str, ...]
+    effort: tuple[str, ...]
+
+
+NOTHING = "The sweep has no best batch size yet, and the critical batch size is asked from there."
+
+
+def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
+    """Everything the report and the command say; `devices` is who shares a step in the table of hours."""
+    estimators = tuple(Row(line) for line in answer_lines(findings))
+    columns = (
+        Column("estimator", number=False),
+        Column("answer", number=False, wide=True),
+        Column("doubt", number=False, wide=True),
+    )
+    return CriticalSection(
+        estimators=Table(columns, estimators),
+        definitions=tuple(DEFINITIONS.items()),
+        disagreement=disagreement(findings),
+        series=_series_table(findings),
+        costs=_costs_table(findings, devices),
+        costs_note=_costs_note(findings, devices),
+        schedule=schedule_lines(findings),
+        effort=cost_lines(findings),
+    )
+
+
+def _series_table(findings: Findings) -> Table:
+    """Noise scale of every batch size's run: first and last window, all of it, and for sign updates."""
+    words = Words.of(findings)
+    columns = (
+        Column("batch"),
+        Column("sampled steps"),
+        Column("at the beginning"),
+        Column("at the end"),
+        Column("whole run"),
+        Column("sign updates"),
+        Column("norm layers"),
+    )
+    series = findings.critical.noise if findings.critical else ()
+    del words
+    return Table(columns, tuple(Row(_series_texts(one)) for one in series))
+
+
+def _series_texts(one: NoiseSeries) -> tuple[str, ...]:
+    first, last = (say_noise(one.windows[0]), say_noise(one.windows[-1])) if len(one.windows) > 1 else ("–", "–")
+    inner = say_noise(one.norm_layers) if one.norm_layers else "–"
+    return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, say_noise(one.whole), say_signs(one.signs), inner
+
+
+def _costs_table(findings: Findings, devices: int) -> Table:
+    """Tokens, steps and hours to one loss at each batch size."""
+    words = Words.of(findings)
+    columns = (
+        Column("batch"),
+        Column("steps"),
+        Column(words.units),
+        Column(f"time on {devices} device{'s' if devices > 1 else ''}"),
+    )
+    critical = findings.critical
+    rows = []
+    for point in critical.curve if critical else ():
+        hours = hours_to_target(point, findings.throughput, devices, findings.experiment.sequence_length)
+        reached = point.steps is not None and point.tokens is not None
+        rows.append(
+            Row(
+                (
+                    f"{point.batch:,}",
+                    f"{point.steps:,.0f}" if point.steps is not None else "not reached",
+                    count(point.tokens) if reached and point.tokens is not None else "–",
+                    duration(hours) if hours is not None else "–",
+                )
+            )
+        )
+    return Table(columns, tuple(rows))
+
+
+def _costs_note(findings: Findings, devices: int) -> str:
+    critical = findings.critical
+    if critical is None or critical.target is None:
+        return ""
+    note = f"To validation loss {loss(critical.target)}, interpolated between {len(critical.budgets)} token budgets."
+    if devices > 1:
+        note += (
+            f" On {devices} devices each takes an equal share of the batch at the speed measured for the nearest size; "
+            "communication between them is not included."
+        )
+    return note
+
+
+def critical_lines(findings: Findings, devices: int) -> list[str]:
+    """The section as lines for a terminal."""
+    section = critical_section(findings, devices)
+    if not section.estimators.rows:
+        return [NOTHING]
+    lines = []
+    for name, answer, doubt in answer_lines(findings):
+        lines += [f"{name:16} {answer}", *([f"{'':16} {doubt}"] if doubt else [])]
+    lines += [f"{'compared':16} {text}" for text in section.disagreement]
+    if section.costs.rows:
+        lines += ["", section.costs_note, *_columns(section.costs)]
+    if at_recommended(findings) is not None:
+        lines += ["", "noise scale by run", *_columns(section.series)]
+    return [*lines, *(["", *section.schedule] if section.schedule else []), "", *section.effort]
+
+
+def _columns(table: Table) -> list[str]:
+    rows = [tuple(column.name for column in table.columns), *(row.texts for row in table.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    return ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
