@@ -9,12 +9,16 @@ from batchlab.task import Task, task
 
 if TYPE_CHECKING:
     from batchlab.executable import find_executable_batch_size
+    from batchlab.maximum import find_max_batch_size
 
 __version__ = "0.1.0"
 
-__all__ = ["Task", "__version__", "find_executable_batch_size", "task"]
+__all__ = ["Task", "__version__", "find_executable_batch_size", "find_max_batch_size", "task"]
 
-_LAZY = {"find_executable_batch_size": "batchlab.executable"}
+_LAZY = {
+    "find_executable_batch_size": "batchlab.executable",
+    "find_max_batch_size": "batchlab.maximum",
+}
 
 
 def __getattr__(name: str) -> Any:

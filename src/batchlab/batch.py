@@ -115,6 +115,30 @@ def parse_bytes(text: object) -> int:
     return int(value)
 
 
+def headroom_bytes(headroom: str, limit: int) -> int:
+    """Bytes of `"5%"` of a limit, or of an amount like `"512MiB"`. ValueError naming what is possible."""
+    text = headroom.strip()
+    if not text.endswith("%"):
+        return 0 if text == "0" else parse_bytes(text)
+    try:
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"{headroom!r} is not a share of the limit from 0% to below 100%")
+    return math.ceil(share * limit)
+
+
+def require_headroom(headroom: object) -> str:
+    """The text itself where it is a headroom: `5%`, `512MiB` or `0`; else ValueError."""
+    if isinstance(headroom, int) and not isinstance(headroom, bool):
+        headroom = str(headroom)
+    if not isinstance(headroom, str):
+        raise ValueError(f"{headroom!r} is not a headroom; write it like 5%, 512MiB or 0")
+    headroom_bytes(headroom, 1)
+    return headroom
+
+
 def format_bytes(count: float) -> str:
     """Bytes for people: GiB (2³⁰) from a tenth of a GiB upwards, MiB below."""
     if abs(count) >= 0.1 * 2**30:

@@ -13,11 +13,12 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from batchlab import __version__
+from batchlab.commands.capacity import capacity
 from batchlab.commands.critical import critical
 from batchlab.commands.data import data
 from batchlab.commands.listing import doctor, recipes, settings
 from batchlab.commands.reading import mirror, plan, report, status
-from batchlab.commands.stages import capacity, check, study, sweep, throughput
+from batchlab.commands.stages import check, study, sweep, throughput
 from batchlab.errors import BatchlabError, did_you_mean
 
 app = App(

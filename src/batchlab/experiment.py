@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from batchlab.batch import Frozen, Unit, parse_bytes
+from batchlab.batch import Frozen, Unit, parse_bytes, require_headroom
 from batchlab.errors import InputError, sentence_from_validation
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -30,6 +30,7 @@ OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 LearningRate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
+Headroom = Annotated[str, BeforeValidator(require_headroom)]
 
 
 def _off_is_none(value: object) -> object:
@@ -229,6 +230,9 @@ class DeviceConfig(Frozen):
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
+    headroom: Headroom | None = Field(
+        default=None, description="of the limit, left free by the largest micro-batch: 5% or 512MiB; default 5%"
+    )
     workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
     threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")
 

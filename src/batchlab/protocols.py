@@ -51,8 +51,22 @@ class AddedNorms(NamedTuple):
     signs: tuple[SupportsFloat, SupportsFloat, SupportsFloat] | None  # difference, agreement, absolute
 
 
+class MemoryBound(NamedTuple):
+    """What a process held before the measured work, and what its device had left for it; None where nobody can tell."""
+
+    baseline_bytes: int | None
+    available_bytes: int | None
+
+
 class OutOfMemory(Exception):
-    """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome."""
+    """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome.
+
+    certain: False where a library failed in a way that too little memory explains, and other things could as well.
+    """
+
+    def __init__(self, text: str, *, certain: bool = True) -> None:
+        super().__init__(text)
+        self.certain = certain
 
 
 @runtime_checkable
@@ -245,9 +259,12 @@ class Framework(Protocol):
         `sample` and `held_out` are batches of (at least) one sample; their values do not matter, their shapes do.
         """
 
-    def bound_memory(self, device: DeviceSettings) -> int | None:
+    def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
+        """All of the device's memory; a simulated task brings its device along. None where nobody can tell."""
+
+    def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Call once per process, after a warm-up step whose Trainable was dropped: applies `device.memory_limit` above
-        what the process holds now, restarts peak counting, returns that baseline in bytes."""
+        what the process holds now and restarts peak counting."""
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and thread count, for the record."""

@@ -66,6 +66,7 @@ class InspectResult(Frozen):
     data_files: dict[str, str] = Field(default_factory=dict, description="path → size and modification time")
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
+    device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
 
 
 class CheckResult(Frozen):
@@ -136,6 +137,8 @@ class CapacityResult(Frozen):
     batch_shapes: tuple[tuple[int, ...], ...] | None = Field(
         default=None, description="of the worst batch's arrays, which ran here; None where samples are of one size"
     )
+    available_bytes: int | None = Field(default=None, description="what the device had left above the baseline")
+    certain: bool = Field(default=True, description="False: died in a way that memory and other things can explain")
 
 
 class ThroughputResult(Frozen):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from batchlab.analysis.assemble import assemble
+from batchlab.analysis.capacity import Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.summary import summary_lines
 from batchlab.analysis.throughput import BUSY_SHARE
@@ -31,7 +32,7 @@ from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.session import Session
 from batchlab.stages.budget import budget_stage, concurrency_stage, learning_rates_of
-from batchlab.stages.capacity import Capacity, capacity_stage, describe_capacity
+from batchlab.stages.capacity import THE_LARGEST, Aim, capacity_stage, describe_capacity, sweep_need
 from batchlab.stages.check import check_stage
 from batchlab.stages.critical import critical_stage, describe_runs
 from batchlab.stages.failure import StageFailed
@@ -76,10 +77,13 @@ def run_study(
     view: View,
     *,
     until: Stage = "sweep",
+    aim: Aim = THE_LARGEST,
     accept_edits: bool = False,
     retry_failed: bool = False,
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
+
+    aim: what the capacity stage is asked when it is the last.
 
     Raises InputError before anything is written where the request is wrong, StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed on a full disk; in both cases what was finished is kept and the report is up to date.
@@ -95,7 +99,7 @@ def run_study(
     view.say(f"   cost: {cost_of(opened.experiment, opened.subject).text}")
     session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     try:
-        _stages(session, until)
+        _stages(session, until, aim)
     except StageFailed as failure:
         view.say(str(failure))
     except KeyboardInterrupt:
@@ -117,7 +121,7 @@ def run_study(
     return StudyResult(folder, findings, tuple(lines))
 
 
-def _stages(session: Session, until: Stage) -> None:
+def _stages(session: Session, until: Stage, aim: Aim) -> None:
     experiment, view = session.opened.experiment, session.view
     view.stage("check: is this task sound?")
     checked = check_stage(session)
@@ -133,12 +137,12 @@ def _stages(session: Session, until: Stage) -> None:
         return
 
     view.stage("capacity: which micro-batch fits?")
-    capacity = capacity_stage(session, separable=checked.separable)
-    view.say(describe_capacity(session, capacity))
     if until == "capacity":
-        largest = capacity_stage(session, separable=checked.separable, beyond_need=True)
-        view.say(describe_capacity(session, largest, beyond_need=True))
+        for line in str(capacity_stage(session, aim, separable=checked.separable)).splitlines():
+            view.say(line)
         return
+    capacity = capacity_stage(session, sweep_need(experiment, checked.separable), separable=checked.separable)
+    view.say(describe_capacity(capacity))
     layouts = {
         size: layout_for(session, size, capacity, separable=checked.separable)
         for size in experiment.batch.global_batch_sizes
@@ -171,7 +175,8 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     findings = read_findings(opened.store, partial=False)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
-    capacity = capacity_stage(session, separable=findings.separable)
+    need = sweep_need(opened.experiment, findings.separable)
+    capacity = capacity_stage(session, need, separable=findings.separable)
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     if not execute:
         return describe_runs(session, findings, concurrency, capacity)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.analysis.memory import fit_line, memory_finding
+from batchlab.analysis.capacity import Capacity
+from batchlab.analysis.memory import capacity_finding, fit_line
 from batchlab.experiment import TaskReference
 from batchlab.record import CapacityResult, Outcome, Record
 from batchlab.spec import CapacitySpec, Spec, Workload
@@ -25,50 +26,54 @@ def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tupl
     return spec, Record(run_id=f"m{micro}", outcome=outcome, result=result)
 
 
+def find(records: list[tuple[Spec, Record]], needed: int, limit: int | None, limit_is: str = "") -> Capacity | None:
+    return capacity_finding(records, {"searched_up_to": needed, "limit_bytes": limit, "limit_is": limit_is})
+
+
 def test_the_line_behind_the_peaks_is_found() -> None:
-    found = memory_finding([probe(m) for m in (1, 2, 4, 8)], 8, 200 * MIB, "a limit")
+    found = find([probe(m) for m in (1, 2, 4, 8)], 8, 200 * MIB, "a limit")
     assert found is not None
     assert found.line is not None
     assert found.line.intercept == pytest.approx(50 * MIB)
     assert found.line.slope == pytest.approx(10 * MIB)
     assert found.line.r_squared == pytest.approx(1.0)
     assert found.line.n == 4
-    assert found.headroom_bytes == (200 - 130) * MIB
+    assert found.left_bytes == (200 - 130) * MIB
     assert (found.max_micro_batch_size, found.status, found.smallest_failed) == (8, "verified", None)
     assert found.searched_up_to == 8
 
 
 def test_proved_needs_the_next_size_to_have_failed() -> None:
     full = Outcome.OUT_OF_MEMORY
-    assert memory_finding([probe(6), probe(7, full)], 8, None).status == "proved"  # type: ignore[union-attr]
-    assert memory_finding([probe(6), probe(8, full)], 8, None).status == "verified"  # type: ignore[union-attr]
-    nothing = memory_finding([probe(1, full)], 8, None)
+    assert find([probe(6), probe(7, full)], 8, None).status == "proved"  # type: ignore[union-attr]
+    assert find([probe(6), probe(8, full)], 8, None).status == "verified"  # type: ignore[union-attr]
+    nothing = find([probe(1, full)], 8, None)
     assert nothing is not None
     assert (nothing.status, nothing.max_micro_batch_size, nothing.line) == ("none", None, None)
 
 
 def test_a_size_above_a_failure_is_not_believed() -> None:
-    found = memory_finding([probe(4), probe(8, Outcome.OUT_OF_MEMORY), probe(16)], 16, None)
+    found = find([probe(4), probe(8, Outcome.OUT_OF_MEMORY), probe(16)], 16, None)
     assert found is not None
     assert found.max_micro_batch_size == 4
 
 
 def test_a_probe_that_failed_for_another_reason_says_nothing() -> None:
-    found = memory_finding([probe(4), probe(5, Outcome.FAILED)], 8, None)
+    found = find([probe(4), probe(5, Outcome.FAILED)], 8, None)
     assert found is not None
     assert (found.status, found.smallest_failed) == ("verified", None)
-    assert memory_finding([probe(5, Outcome.FAILED)], 8, None) is None
+    assert find([probe(5, Outcome.FAILED)], 8, None) is None
 
 
 def test_reserved_bytes_count_where_they_are_known() -> None:
-    found = memory_finding([probe(1, peak_reserved_bytes=99 * MIB)], 1, 100 * MIB)
+    found = find([probe(1, peak_reserved_bytes=99 * MIB)], 1, 100 * MIB)
     assert found is not None
     assert found.points[0].peak_bytes == 99 * MIB
-    assert found.headroom_bytes == MIB
+    assert found.left_bytes == MIB
 
 
 def test_nothing_probed_is_no_finding() -> None:
-    assert memory_finding([], 8, None) is None
+    assert find([], 8, None) is None
 
 
 def test_two_points_are_no_line() -> None:

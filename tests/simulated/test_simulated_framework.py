@@ -80,7 +80,7 @@ def test_devices() -> None:
     assert framework.resolve_device("auto") == framework.resolve_device("simulated") == "simulated"
     with pytest.raises(InputError, match=r"set device\.name=simulated"):
         framework.resolve_device("cuda:0")
-    assert framework.bound_memory(DEVICE) == 0
+    assert framework.bound_memory(DEVICE) == (0, None)
     environment = framework.environment(DEVICE)
     assert environment.framework == environment.device == "simulated"
 

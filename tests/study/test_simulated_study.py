@@ -104,11 +104,11 @@ def test_another_question_in_the_same_folder_is_refused_with_the_fields(finished
 def test_the_largest_sizes_are_split_when_they_do_not_fit(tmp_path: Path) -> None:
     machine = simulation({}).machine
     limit = machine.peak_bytes(20)
-    result = study(tmp_path / "s", device={"name": "simulated", "memory_limit": limit})
+    result = study(tmp_path / "s", device={"name": "simulated", "memory_limit": limit, "headroom": "0"})
     memory, surface = result.findings.memory, result.findings.surface
     assert memory is not None
     assert surface is not None
-    assert (memory.max_micro_batch_size, memory.status, memory.smallest_failed) == (20, "proved", 21)
+    assert (memory.max_micro_batch_size, memory.status, memory.smallest_failed) == (20, "verified", None)
     for row in surface.rows:
         assert row.layout == lay_out(row.global_batch_size, 20)
         assert row.best is not None
@@ -220,7 +220,8 @@ def test_the_capacity_command_says_the_largest_that_fits_and_one_more_that_does_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     largest = simulation({}).machine.max_micro_batch_size()
-    assert run(["capacity", "simulated", "--out", str(tmp_path / "s")]) == 0
-    assert f"micro-batch {largest} fits; {largest + 1} does not" in capsys.readouterr().out
+    arguments = ["capacity", "simulated", "--out", str(tmp_path / "s"), "--headroom", "0", "--prove"]
+    assert run(arguments) == 0
+    assert f"micro-batch {largest} within 1.00 GiB (proved" in capsys.readouterr().out
     report = (tmp_path / "s" / "report.md").read_text()
     assert f"{largest:,} (proved: {largest + 1:,} ran out of memory)" in report

@@ -13,7 +13,7 @@ from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.failures import failures
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.loss_surface import surface_finding
-from batchlab.analysis.memory import memory_finding
+from batchlab.analysis.memory import capacity_finding
 from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.runs import runs_from
 from batchlab.analysis.throughput import throughput_finding
@@ -65,12 +65,7 @@ def assemble(
         checks=tuple(checks) or (checked.items if checked else ()),
         separable=checked.separable if checked else True,
         token_budget=budget,
-        memory=memory_finding(
-            records,
-            micro.get("searched_up_to") or sizes[-1],
-            micro.get("limit_bytes"),
-            micro.get("limit_is") or "",
-        ),
+        memory=capacity_finding(records, {"searched_up_to": sizes[-1], **micro}),
         throughput=throughput,
         surface=surface,
         diagnostics=diagnostics_finding(runs, surface),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from batchlab.analysis.capacity import Capacity
 from batchlab.batch import BatchLayout
 from batchlab.experiment import Experiment
 from batchlab.record import CheckItem, Environment, InspectResult, MetricRow, Outcome
@@ -27,40 +28,6 @@ class Interval:
     low: float | None = None
     high: float | None = None
     n: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """y = intercept + slope·x, fitted by least squares to n points."""
-
-    intercept: float
-    slope: float
-    r_squared: float
-    n: int
-    largest_residual: float
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPoint:
-    micro_batch_size: int
-    fits: bool
-    peak_bytes: int | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFinding:
-    """The largest micro-batch. `verified`: it ran; `proved`: and one more failed; `none`: nothing fitted."""
-
-    points: tuple[MemoryPoint, ...]
-    max_micro_batch_size: int | None
-    status: Literal["verified", "proved", "none"]
-    searched_up_to: int  # no larger size was tried: the sweep did not need it
-    smallest_failed: int | None
-    line: Line | None  # bytes against micro-batch size, over the points that fitted
-    limit_bytes: int | None
-    headroom_bytes: int | None
-    limit_is: str = ""  # what the limit bounds, e.g. "VmData above a warmed-up baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +262,7 @@ class Findings:
     checks: tuple[CheckItem, ...]
     separable: bool
     token_budget: int | None
-    memory: MemoryFinding | None
+    memory: Capacity | None
     throughput: ThroughputFinding | None
     surface: SurfaceFinding | None
     diagnostics: DiagnosticsFinding

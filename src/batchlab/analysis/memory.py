@@ -1,71 +1,144 @@
-"""How large a micro-batch fits, and the line that memory follows.
+"""What the records of traces and probes say about memory: the largest micro-batch, and the line that memory follows.
 
-Peak bytes of a training step are close to affine in the micro-batch size: parameters, gradients and optimizer state are
-the intercept, activations the slope. Kernels that choose another algorithm at some size, and allocators that round up,
-bend the line; its residual and R² say how much.
+Peak bytes of a training step are close to affine in the micro-batch size above a knee: parameters, gradients and
+optimizer state are the intercept, activations the slope. Below it the optimizer's own step is the peak, which hardly
+depends on the size. Kernels that choose another algorithm at some size, and allocators that round up, bend the line;
+its residual and R² say how much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
-from batchlab.analysis.findings import Line, MemoryFinding, MemoryPoint
-from batchlab.record import CapacityResult, Outcome, Record
-from batchlab.spec import CapacitySpec, Spec
+from batchlab.analysis.capacity import Capacity, Line, MemoryPoint
+from batchlab.analysis.spill import spilled
+from batchlab.record import CapacityResult, Outcome, Record, TracePoint, TraceResult
+from batchlab.spec import CapacitySpec, Spec, TraceSpec
 
 LINE_POINTS = 3
 """Two points lie on a line whatever the truth."""
 
+Records = Sequence[tuple[Spec, Record]]
 
-def memory_finding(
-    records: Iterable[tuple[Spec, Record]], needed: int, limit_bytes: int | None, limit_is: str = ""
-) -> MemoryFinding | None:
-    """The largest micro-batch that ran whole steps; None when nothing was probed.
 
-    `needed`: no size above it was of interest. A probe that failed for another reason than memory says nothing. Where a
-    size ran although a smaller one ran out of memory, only sizes below the smallest failure count.
+def capacity_finding(records: Records, frame: Mapping[str, Any]) -> Capacity | None:
+    """The largest micro-batch that ran whole steps, else the largest predicted; None when nothing was asked.
+
+    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation. A probe that failed
+    for another reason than memory says nothing. Where a size ran although a smaller one ran out of memory, only sizes
+    below the smallest failure count.
     """
-    points = memory_points(records)
-    if not points:
+    accumulation = frame.get("grad_accum_steps")
+    plain = [(spec, record) for spec, record in records if _is_plain(spec, accumulation)]
+    points, traced, untraceable = memory_points(plain), traced_points(plain), _untraceable(plain)
+    if not points and not traced:
         return None
-    failed = [point.micro_batch_size for point in points if not point.fits]
-    smallest_failed = min(failed, default=None)
-    fitting = [p for p in points if p.fits and (smallest_failed is None or p.micro_batch_size < smallest_failed)]
-    largest = max(fitting, key=lambda point: point.micro_batch_size, default=None)
-    status: Literal["verified", "proved", "none"] = "none"
+    smallest_failed = min((point.micro_batch_size for point in points if not point.fits), default=None)
+    ran = [p for p in points if p.fits and (smallest_failed is None or p.micro_batch_size < smallest_failed)]
+    largest = max((point.micro_batch_size for point in ran), default=None)
+    status: Literal["none", "predicted", "verified", "proved"] = "none"
     if largest is not None:
-        status = "proved" if smallest_failed == largest.micro_batch_size + 1 else "verified"
-    peak = largest.peak_bytes if largest is not None else None
-    return MemoryFinding(
+        status = "proved" if smallest_failed == largest + 1 else "verified"
+    found = Capacity(
         points=points,
-        max_micro_batch_size=largest.micro_batch_size if largest else None,
+        max_micro_batch_size=largest,
         status=status,
-        searched_up_to=max(needed, *(point.micro_batch_size for point in points)),
+        searched_up_to=max([frame.get("searched_up_to") or 1, *(point.micro_batch_size for point in points)]),
         smallest_failed=smallest_failed,
-        line=fit_line([(p.micro_batch_size, p.peak_bytes) for p in fitting if p.peak_bytes is not None]),
-        limit_bytes=limit_bytes,
-        headroom_bytes=None if limit_bytes is None or peak is None else limit_bytes - peak,
-        limit_is=limit_is,
+        limit_bytes=frame.get("limit_bytes"),
+        limit_is=frame.get("limit_is") or "",
+        headroom_bytes=frame.get("headroom_bytes") or 0,
+        traced=traced,
+        untraceable=untraceable,
+        reserved=bool(frame.get("reserved")),
+        grad_accum_steps=accumulation or 1,
+        worker_bytes=max((_process_bytes(record.result) for _, record in plain), default=0) or None,
+        steps=sum(r.result.steps for _, r in plain if isinstance(r.result, CapacityResult)),
     )
+    if not points and found.budget_bytes is not None and found.curve is not None:
+        predicted = found.curve.largest_within(found.budget_bytes, found.searched_up_to)
+        found = replace(found, max_micro_batch_size=predicted or None, status="predicted" if predicted else "none")
+    return replace(found, **_line(found, ran))
+
+
+def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
+    """The line through what was measured from the knee up; with too few measurements through what was traced, moved
+    by what the trace does not see."""
+    knee = found.knee or 1
+    measured = fit_line(
+        [(p.micro_batch_size, p.peak_bytes) for p in ran if p.peak_bytes is not None and p.micro_batch_size >= knee]
+    )
+    if measured is not None or found.curve is None:
+        return {"line": measured, "line_is": "measured"}
+    sizes = [size for size in found.curve.sizes if size >= knee]
+    unseen = found.unseen_bytes or 0
+    return {"line": fit_line([(size, found.curve.at(size) + unseen) for size in sizes]), "line_is": "traced"}
+
+
+def _is_plain(spec: Spec, accumulation: int | None) -> bool:
+    """A probe or trace without savings, with the accumulation that was asked about."""
+    if not isinstance(spec, CapacitySpec | TraceSpec):
+        return False
+    return not spec.device.savings and accumulation in (None, spec.grad_accum_steps)
+
+
+def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:
+    """Every traced size once, ascending."""
+    points = {
+        point.micro_batch_size: point
+        for _, record in records
+        if isinstance(record.result, TraceResult)
+        for point in record.result.points
+    }
+    return tuple(points[size] for size in sorted(points))
+
+
+def _process_bytes(result: object) -> int:
+    if not isinstance(result, CapacityResult) or not result.fits:
+        return 0
+    return (result.baseline_bytes or 0) + max(result.peak_allocated_bytes or 0, result.peak_reserved_bytes or 0)
+
+
+def _untraceable(records: Iterable[tuple[Spec, Record]]) -> str:
+    reasons = [record.result.untraceable for _, record in records if isinstance(record.result, TraceResult)]
+    return next((reason for reason in reasons if reason), "")
 
 
 def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, ...]:
     """One point per micro-batch size that was probed: on a CPU bytes above the process's warmed-up baseline, on an
-    accelerator bytes of its allocator."""
-    points: dict[int, MemoryPoint] = {}
-    for spec, record in records:
-        if not isinstance(spec, CapacitySpec) or record.outcome is Outcome.FAILED:
-            continue
+    accelerator bytes of its allocator. A size that ran while memory spilled to the host does not fit."""
+    probes = {
+        spec.micro_batch_size: (spec, record)
+        for spec, record in sorted(records, key=_steps_of)
+        if isinstance(spec, CapacitySpec) and record.outcome is not Outcome.FAILED
+    }
+    points, seconds = [], dict[int, float]()
+    for size, (spec, record) in sorted(probes.items()):
         result = record.result if isinstance(record.result, CapacityResult) else None
         fits = record.outcome is Outcome.COMPLETED and result is not None and result.fits
-        points[spec.micro_batch_size] = MemoryPoint(
-            spec.micro_batch_size, fits, _peak(result) if fits and result else None, record.reason
-        )
-    return tuple(points[size] for size in sorted(points))
+        peak = peak_of(result) if fits and result else None
+        reason = record.reason
+        if fits and result is not None and spec.device.name.startswith(_ACCELERATORS):
+            device_bytes = record.environment.device_memory_bytes if record.environment else None
+            reason = spilled(peak, device_bytes, result.seconds_per_sample, seconds)
+            if result.seconds_per_sample is not None and not reason:
+                seconds[size] = result.seconds_per_sample
+        points.append(MemoryPoint(size, fits and not reason, peak, reason))
+    return tuple(points)
 
 
-def _peak(result: CapacityResult) -> int | None:
+_ACCELERATORS = ("cuda", "mps", "xpu")
+"""A CPU has no other memory to spill to than the disk's, and its speed says little beside other programs."""
+
+
+def _steps_of(pair: tuple[Spec, Record]) -> int:
+    """Of two probes at one size the longer one counts."""
+    return pair[0].steps if isinstance(pair[0], CapacitySpec) else 0
+
+
+def peak_of(result: CapacityResult) -> int | None:
     """Reserved where the allocator tells, because that is what the device has to give; else allocated."""
     return result.peak_reserved_bytes or result.peak_allocated_bytes
 

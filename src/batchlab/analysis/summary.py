@@ -66,7 +66,7 @@ def _fits(found: Findings) -> str:
     elif memory.max_micro_batch_size is None:
         parts.append("no micro-batch fits")
     else:
-        least = "" if memory.smallest_failed is not None else "at least "
+        least = "at least " if memory.reached_the_end else ""
         parts.append(f"{least}{memory.max_micro_batch_size:,} ({memory.status})")
     size = found.recommended.layout.global_batch_size if found.recommended else speed.fastest if speed else None
     point = speed.at(size) if speed and size is not None else None

@@ -145,22 +145,25 @@ def _micro_batch(found: Findings) -> Answer:
         return Answer(question, NOT_MEASURED, "no size was probed", "")
     probes = f"{say_count(len(memory.points), 'size')} probed with whole steps, each in a fresh process"
     if memory.max_micro_batch_size is None:
-        return Answer(question, "none", "even the smallest size tried ran out of memory", probes)
+        why = "ran out of memory" if memory.points else "needs more by its trace"
+        return Answer(question, "none", f"even the smallest size tried {why}", probes)
     largest = memory.max_micro_batch_size
     if memory.status == "proved":
         answer = f"{largest:,} (proved: {largest + 1:,} ran out of memory)"
     elif memory.smallest_failed is not None:
         answer = f"{largest:,} (verified; {memory.smallest_failed:,} ran out of memory)"
     else:
-        answer = f"at least {largest:,} (verified)"
+        answer = f"at least {largest:,} (verified)" if memory.reached_the_end else f"{largest:,} ({memory.status})"
     doubts = []
-    if memory.smallest_failed is None:
+    if memory.smallest_failed is None and not memory.reached_the_end:
+        doubts.append("one more was predicted not to fit, and not run")
+    elif memory.smallest_failed is None:
         doubts.append("larger sizes were not needed and not tried")
     elif memory.smallest_failed > largest + 1:
         doubts.append(f"sizes from {largest + 1:,} to {memory.smallest_failed - 1:,} were not tried")
-    if memory.headroom_bytes is not None and memory.limit_bytes is not None:
+    if memory.left_bytes is not None and memory.limit_bytes is not None:
         bound = f" ({memory.limit_is})" if memory.limit_is else ""
-        doubts.append(f"headroom {format_bytes(memory.headroom_bytes)} of {format_bytes(memory.limit_bytes)}{bound}")
+        doubts.append(f"{format_bytes(memory.left_bytes)} of {format_bytes(memory.limit_bytes)}{bound} left free")
     return Answer(question, answer, "; ".join(doubts), probes)
 
 
@@ -297,10 +300,10 @@ def not_answered(found: Findings) -> tuple[str, ...]:
     memory = found.memory
     if memory is not None and memory.max_micro_batch_size is not None:
         largest = memory.max_micro_batch_size
-        if memory.smallest_failed is None:
+        if memory.reached_the_end:
             missing.append(f"whether micro-batches above {largest:,} fit")
         else:
             how = "only by accumulation" if found.separable else "do not fit, and this model cannot be split"
-            missing.append(f"{memory.smallest_failed:,} and more samples at once: {how}")
+            missing.append(f"{memory.smallest_failed or largest + 1:,} and more samples at once: {how}")
     missing.append("memory on another device")
     return tuple(missing)

@@ -14,6 +14,7 @@ from batchlab.options import Options, experiment_values
 if TYPE_CHECKING:
     from batchlab.opening import EngineFactory
     from batchlab.progress import View
+    from batchlab.stages.capacity import Aim
     from batchlab.study import Stage, StudyResult
 
 What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
@@ -21,11 +22,14 @@ What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or
 DEFAULTS = Options()
 
 
-def run_to(what: str, options: Options, until: Stage) -> int:
+def run_to(
+    what: str, options: Options, until: Stage, aim: Aim | None = None, values: dict[str, Any] | None = None
+) -> int:
     from batchlab.progress import open_view
+    from batchlab.stages.capacity import THE_LARGEST
     from batchlab.study import run_study
 
-    values = experiment_values(what, options)
+    values = values or experiment_values(what, options)
     folder = options.out or Path("studies") / str(values["name"])
     _encode_text(values, folder)
     view = tracked(open_view(options.json), folder, options.track)
@@ -38,6 +42,7 @@ def run_to(what: str, options: Options, until: Stage) -> int:
             engine_factory(values),
             view,
             until=until,
+            aim=aim or THE_LARGEST,
             accept_edits=options.accept_edits,
             retry_failed=options.retry_failed,
         )

@@ -1,4 +1,4 @@
-"""study, check, capacity, throughput, sweep: a study up to one of its stages."""
+"""study, check, throughput, sweep: a study up to one of its stages."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ def study(
 def check(what: What, /, options: Options = DEFAULTS) -> int:
     """Is this task sound: mean or sum, splits, seeds, learning rate, evaluation, leaks? At most 30 s."""
     return run_to(what, options, "check")
-
-
-def capacity(what: What, /, options: Options = DEFAULTS) -> int:
-    """The largest micro-batch that fits, also beyond what the sweep needs."""
-    return run_to(what, options, "capacity")
 
 
 def throughput(what: What, /, options: Options = DEFAULTS) -> int:

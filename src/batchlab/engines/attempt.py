@@ -63,10 +63,12 @@ def carry_out(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record
     return record
 
 
-def did_not_fit(spec: Spec) -> Result | None:
-    """What a run that ran out of memory has to show for it."""
+def did_not_fit(spec: Spec, *, certain: bool = True) -> Result | None:
+    """What a run that ran out of memory, or perhaps did, has to show for it."""
     return (
-        CapacityResult(micro_batch_size=spec.micro_batch_size, fits=False) if isinstance(spec, CapacitySpec) else None
+        CapacityResult(micro_batch_size=spec.micro_batch_size, fits=False, certain=certain)
+        if isinstance(spec, CapacitySpec)
+        else None
     )
 
 
@@ -77,7 +79,9 @@ def _end(run: LiveRun) -> Ended:
     try:
         return execute(run.spec, run)
     except (OutOfMemory, MemoryError) as error:
-        return Ended(Outcome.OUT_OF_MEMORY, str(error) or "The device has no more memory.", did_not_fit(run.spec))
+        certain = not isinstance(error, OutOfMemory) or error.certain
+        reason = str(error) or "The device has no more memory."
+        return Ended(Outcome.OUT_OF_MEMORY, reason, did_not_fit(run.spec, certain=certain))
     except InputError as error:
         return Ended(Outcome.FAILED, str(error), None)
     except (Interrupted, StorageFailed):

@@ -224,7 +224,7 @@ class LocalEngine:
                     run_id=job.folder.run_id,
                     outcome=outcome,
                     reason=reason,
-                    result=did_not_fit(job.spec) if outcome is Outcome.OUT_OF_MEMORY else None,
+                    result=did_not_fit(job.spec, certain=False) if outcome is Outcome.OUT_OF_MEMORY else None,
                     pairing="verified" if job.trains else "none",
                     attempts=max(1, job.deaths),
                 )

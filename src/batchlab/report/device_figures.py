@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from batchlab.analysis.findings import Findings, MemoryFinding, ThroughputPoint
+from batchlab.analysis.capacity import Capacity
+from batchlab.analysis.findings import Findings, ThroughputPoint
 from batchlab.batch import format_bytes
 from batchlab.report.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
 from batchlab.report.words import Words, byte_scale, layout_text, listing, plural
@@ -149,7 +150,7 @@ def memory(findings: Findings) -> Figure:
     )
 
 
-def _failed(found: MemoryFinding, factor: float) -> list[Trace]:
+def _failed(found: Capacity, factor: float) -> list[Trace]:
     points = [p for p in found.points if not p.fits]
     if not points:
         return []
@@ -169,7 +170,7 @@ def _failed(found: MemoryFinding, factor: float) -> list[Trace]:
     ]
 
 
-def _limit_in_sight(found: MemoryFinding) -> int | None:
+def _limit_in_sight(found: Capacity) -> int | None:
     """The limit, unless it is so far above all peaks that drawing it would flatten them."""
     highest = max((p.peak_bytes or 0 for p in found.points), default=0)
     failed = any(not p.fits for p in found.points)
@@ -188,7 +189,7 @@ def _limit(limit: int | None, factor: float) -> dict[str, list[Trace]]:
     }
 
 
-def _memory_caption(found: MemoryFinding, ran: int) -> str:
+def _memory_caption(found: Capacity, ran: int) -> str:
     failed = sum(not p.fits for p in found.points)
     text = f"n = {plural(ran, 'probe')} that ran, each whole steps in a fresh process"
     if failed:

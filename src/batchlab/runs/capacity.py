@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from batchlab.batch import BatchLayout
 from batchlab.data.largest import WorstStream, worst_batch
-from batchlab.protocols import Batch, Dataset, Ended, RunContext, Trainable
+from batchlab.protocols import Batch, Dataset, Ended, MemoryBound, RunContext, Trainable
 from batchlab.record import CapacityResult, Outcome
 from batchlab.runs.evaluation import evaluate
 from batchlab.runs.throughput import LEARNING_RATE
@@ -23,7 +23,7 @@ def probe(
     held_out: Dataset,
     spec: CapacitySpec,
     context: RunContext,
-    baseline_bytes: int | None,
+    bound: MemoryBound,
 ) -> Ended:
     """Train `spec.steps` steps and evaluate once; OutOfMemory passes through to the worker."""
     layout = BatchLayout(
@@ -45,7 +45,8 @@ def probe(
         fits=True,
         steps=spec.steps,
         final_train_loss=float(stats.loss),
-        baseline_bytes=baseline_bytes,
+        baseline_bytes=bound.baseline_bytes,
+        available_bytes=bound.available_bytes,
         peak_allocated_bytes=memory.peak_allocated_bytes,
         peak_reserved_bytes=memory.peak_reserved_bytes,
         batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,

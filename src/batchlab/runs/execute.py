@@ -16,7 +16,7 @@ from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
 from batchlab.errors import InputError
-from batchlab.protocols import Ended, RunContext
+from batchlab.protocols import Ended, MemoryBound, RunContext
 from batchlab.record import Environment, InspectResult, Outcome
 from batchlab.runs.capacity import probe
 from batchlab.runs.check import check
@@ -44,8 +44,7 @@ class _Process:
     """What this worker process has loaded, and whether its memory is bounded: once, before anything real runs."""
 
     loaded: dict[str, Loaded] = field(default_factory=dict)
-    baseline_bytes: int | None = None
-    bounded: bool = False
+    bound: MemoryBound | None = None
 
 
 _process = _Process()
@@ -102,11 +101,11 @@ def _require_same_data(workload: Workload, loaded: Loaded) -> None:
         )
 
 
-def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> None:
+def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> MemoryBound:
     """Warm up with a throw-away model, then take the baseline: lazy imports, thread pools and kernel caches belong to
     the process, not to the model (they cost 50 … 70 MB, seen as a largest batch two sizes too small)."""
-    if _process.bounded:
-        return
+    if _process.bound is not None:
+        return _process.bound
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     trainable.init(0)
     # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
@@ -119,8 +118,8 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     del trainable
     gc.collect()
     loaded.framework.start(spec.device, seed=0)
-    _process.baseline_bytes = loaded.framework.bound_memory(spec.device)
-    _process.bounded = True
+    _process.bound = loaded.framework.bound_memory(spec.device)
+    return _process.bound
 
 
 def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
@@ -147,6 +146,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
         data_files=file_states([*paths, *_configured(spec.workload)]),
         code=code_files(spec.workload.task),
         device=device,
+        device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
     )
     return Ended(Outcome.COMPLETED, "", result)
 
@@ -172,9 +172,9 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
 
 def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> Ended:
     stream = WorstStream(loaded.train, seed=0)
-    _bound_memory(spec, loaded, stream)
+    bound = _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
-    return probe(trainable, stream, loaded.valid, spec, context, _process.baseline_bytes)
+    return probe(trainable, stream, loaded.valid, spec, context, bound)
 
 
 def _trace(spec: TraceSpec, loaded: Loaded) -> Ended:

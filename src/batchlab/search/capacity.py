@@ -1,68 +1,296 @@
-"""Which micro-batch sizes to try: the largest that fits, with as few probes as possible and hardly any failures.
+"""The largest micro-batch that fits: predicted from traces, corrected by what small probes really used, then run.
 
-A failing probe costs as much as a passing one and may disturb other users of a device, so sizes are approached from
-below; but since usually everything that a sweep needs fits, the needed size is tried early: three probes then suffice.
+A trace costs a second and no device, a probe costs a process and may disturb others, and a failed one more so. Traces
+therefore say where to look. What they cannot see (buffers inside kernels, the allocator's own) is the offset: measured
+at about half of the predicted size, it is either constant or grows with the size, never faster. Where both readings
+name one size it is run; else the smaller one is, and the line through two measured offsets names the next.
+
+Models that cannot be traced are approached from below: bytes never grow faster than in proportion to the size, since
+what does not grow with it is not negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-# With `prove` and no failure, sizes beyond this multiple of what is needed are not looked for.
-_CEILING = 1024
+from batchlab.search.memory_curve import MemoryCurve, largest_size, needed_bytes
+
+FIRST_SIZES = (2, 8, 32)
+"""Traced before anything is known: two pieces of the curve show in three sizes. 1 is left out: batch statistics of a
+single sample do not exist, and a model that uses them could not be traced."""
+
+_TRACE_ROUNDS = 8
+_ROOMY = 0.7
+"""A size whose trace needs less than this share of the budget is run without calibration. Kernels on a CPU were seen
+to use up to 1.43 times the traced bytes (convolutions in evaluation and bf16)."""
+
+_HOPELESS = 1.2
+"""A smallest size whose trace needs this much more than the budget is not run: traces were never seen that far above
+what is used."""
+
+_STEP = 1.25
+"""Untraced sizes are approached in proportion as long as that buys at least this factor."""
+
+_SAME_SLOPE = 0.05
+
+Status = Literal["none", "predicted", "verified", "proved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Please trace these micro-batch sizes; nothing is the answer where that is impossible."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Please run whole steps at this micro-batch size, in a fresh process.
+
+    verifies: this may be the answer, so everything has to be run; else two steps, the second of which has all states.
+    """
+
+    size: int
+    verifies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What came of a probe. `available_bytes`: what the device had left for it, where that can be known."""
+
+    fits: bool
+    peak_bytes: int | None = None
+    available_bytes: int | None = None
+
+
+Question = Trace | Probe
+Answer = Sequence[tuple[int, tuple[float, ...]]] | Probed
+"""A trace is answered by sizes with the bytes of each phase of the step (search/memory_curve.py)."""
 
 
 class CapacitySearch:
-    """Ask/tell search for the largest micro-batch size of at most `needed` that passes.
+    """Ask/tell search for the largest micro-batch size from `smallest` to `most` that needs at most limit − headroom.
 
-    Rounds of one size: smallest, about a quarter of needed (with smallest a line of memory against size), needed. After
-    a failure doubling from the largest that passed, then bisection. With `prove` it goes on beyond `needed`, until one
-    size passed and the next failed. ValueError for smallest < 1 or > needed.
+    headroom: bytes kept free of a limit. probe: False stops at the prediction. prove: one more size is run, which must
+    fail. warmup: size of the step that every process runs first, whose peak hides those of sizes as small.
     """
 
-    def __init__(self, needed: int, smallest: int = 1, prove: bool = False) -> None:
-        if not 1 <= smallest <= needed:
-            raise ValueError(f"sizes from {smallest} to {needed} were asked; give 1 ≤ smallest ≤ needed")
-        self.needed = needed
+    def __init__(
+        self,
+        limit_bytes: int,
+        *,
+        most: int,
+        smallest: int = 1,
+        headroom: Callable[[int], int] = lambda limit: 0,
+        probe: bool = True,
+        prove: bool = False,
+        warmup: int = 2,
+    ) -> None:
+        if not 1 <= smallest <= most:
+            raise ValueError(f"sizes from {smallest} to {most} were asked; give 1 ≤ smallest ≤ most")
+        self.most = most
         self.smallest = smallest
-        self.prove = prove
-        self.largest: int | None = None
-        """The largest size that passed."""
-        self.smallest_failed: int | None = None
+        self.limit_bytes = limit_bytes
+        self.curve: MemoryCurve | None = None
+        """What the traces say; None before they are told, and where the model cannot be traced."""
+        self.untraceable = False
+        self._headroom = headroom
+        self._probe = probe
+        self._prove = prove
+        self._warmup = warmup
+        self._trace_rounds = 0
+        self._asked: set[int] = set()
+        self._measured: dict[int, int] = {}
+        self._passed: set[int] = set()
+        self._verified: set[int] = set()
+        self._failed: list[int] = []
 
     @property
-    def status(self) -> Literal["verified", "proved", "none"]:
-        """verified: `largest` ran; proved: and one more failed; none: nothing passed (yet)."""
+    def headroom_bytes(self) -> int:
+        return self._headroom(self.limit_bytes)
+
+    @property
+    def budget_bytes(self) -> int:
+        """What a size may need at most."""
+        return self.limit_bytes - self.headroom_bytes
+
+    @property
+    def largest(self) -> int | None:
+        """The largest size that passed below every failure; without probes the predicted one; None: none."""
+        if self._probe:
+            return max((size for size in self._passed if size <= self._ceiling), default=None)
+        size = self._largest_by(self._guess)
+        return size if size >= self.smallest else None
+
+    @property
+    def smallest_failed(self) -> int | None:
+        return min(self._failed, default=None)
+
+    @property
+    def status(self) -> Status:
+        """predicted: traced only; verified: `largest` ran; proved: and one more failed; none: nothing fits (yet)."""
         if self.largest is None:
             return "none"
+        if not self._probe:
+            return "predicted"
         return "proved" if self.smallest_failed == self.largest + 1 else "verified"
 
-    def ask(self) -> Sequence[int]:
-        """The next size to probe, alone in its round; empty when done. Asking twice gives the same."""
-        size = self._next()
-        return () if size is None else (size,)
+    @property
+    def predicted(self) -> int | None:
+        """The largest size by the traces alone, before anything ran."""
+        return self.curve.largest_within(self.budget_bytes, self.most) if self.curve else None
 
-    def tell(self, sizes: Sequence[int], fits: Sequence[bool]) -> None:
-        """What came of the round that was asked. ValueError for any other."""
-        if list(sizes) != list(self.ask()) or len(fits) != len(sizes):
-            raise ValueError(f"told of sizes {list(sizes)} with {len(fits)} outcomes; asked were {list(self.ask())}")
-        for size, passed in zip(sizes, fits, strict=True):
-            if passed:
-                self.largest = size
+    def needed_bytes(self, size: int) -> float | None:
+        """The best estimate of what a size needs, with all that was told; None before anything was."""
+        return self._guess(size) if self.curve or self._measured else None
+
+    def ask(self) -> Sequence[Question]:
+        """One question, or none when done. Asking twice gives the same."""
+        sizes = self._sizes_to_trace()
+        if sizes:
+            return (Trace(sizes),)
+        probe = self._next_probe() if self._probe else None
+        return () if probe is None else (probe,)
+
+    def tell(self, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
+        """What came of the question that was asked. ValueError for any other."""
+        if list(questions) != list(self.ask()) or len(answers) != len(questions):
+            raise ValueError(f"told of {list(questions)} with {len(answers)} answers; asked was {list(self.ask())}")
+        for question, answer in zip(questions, answers, strict=True):
+            if isinstance(question, Trace):
+                assert not isinstance(answer, Probed)
+                self._trace_rounds += 1
+                self._asked.update(question.sizes)
+                known = self.curve.points if self.curve else ()
+                self.untraceable = not answer and not known
+                self.curve = MemoryCurve.through([*known, *answer]) if known or answer else None
             else:
-                self.smallest_failed = size
+                assert isinstance(answer, Probed)
+                self._remember(question.size, question.verifies, answer)
 
-    def _next(self) -> int | None:
-        passed, failed = self.largest, self.smallest_failed
-        if passed is None:
-            return self.smallest if failed is None else None
-        if failed is not None:
-            # Doubling from below fails at most once more; bisection from above could fail every time.
-            return min(2 * passed, (passed + failed) // 2) if failed - passed > 1 else None
-        if passed < self.needed:
-            quarter = max(self.needed // 4, 1)
-            return quarter if passed < quarter else self.needed
-        if self.prove and passed < _CEILING * self.needed:
-            return 2 * passed
-        return None
+    def _remember(self, size: int, verifying: bool, probed: Probed) -> None:
+        if probed.available_bytes is not None:
+            self.limit_bytes = min(self.limit_bytes, probed.available_bytes)
+        if probed.peak_bytes is not None:
+            self._measured[size] = probed.peak_bytes
+        if probed.fits:
+            self._passed.add(size)
+            if verifying:
+                self._verified.add(size)
+        else:
+            self._failed.append(size)
+
+    def _sizes_to_trace(self) -> tuple[int, ...]:
+        """The first sizes, then those around the predicted largest until it is known from itself."""
+        if self.untraceable or self._trace_rounds >= _TRACE_ROUNDS or self._passed or self._failed:
+            return ()
+        if self.curve is None:
+            first = [size for size in FIRST_SIZES if self.smallest <= size <= self.most]
+            return tuple(first) or (self.most,)
+        largest = self.curve.largest_within(self.budget_bytes, self.most)
+        wanted = {max(largest // 2, self.smallest), max(largest, self.smallest), min(largest + 1, self.most)}
+        return tuple(sorted(wanted - self._asked))
+
+    @property
+    def _ceiling(self) -> int:
+        """No larger size is of interest."""
+        return min([self.most, *(size - 1 for size in self._failed)])
+
+    def _calibration(self) -> int | None:
+        """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up.
+
+        None where nothing is traced, or where so small a size would tell no more than the predicted one itself.
+        """
+        if self.curve is None:
+            return None
+        largest = min(self.curve.largest_within(self.budget_bytes, self.most), self._ceiling)
+        half, knee = largest // 2, self.curve.knee
+        roomy = _ROOMY * self.budget_bytes
+        size = knee if half < knee < largest and self.curve.at(knee) <= roomy else half
+        if self.curve.at(largest) <= roomy or size <= max(self._warmup, self.smallest):
+            return None
+        return size
+
+    def _next_probe(self) -> Probe | None:
+        if not (self._passed or self._failed):
+            return self._first()
+        best = self.largest or 0
+        size = self._after(best)
+        if size > best:
+            return Probe(size)
+        if best and best not in self._verified:
+            return Probe(best)
+        return Probe(best + 1) if self._prove and 0 < best < self._ceiling else None
+
+    def _first(self) -> Probe | None:
+        if self.curve is None:
+            return Probe(self._low)
+        if self.curve.at(self.smallest) > _HOPELESS * self.budget_bytes:
+            return None
+        half = self._calibration()
+        if half is not None:
+            return Probe(half, verifies=False)
+        return Probe(max(self.curve.largest_within(self.budget_bytes, self.most), self.smallest))
+
+    @property
+    def _low(self) -> int:
+        """A size that shows above the warm-up and hardly fails."""
+        return min(max(self.smallest, 2 * self._warmup), self._ceiling)
+
+    def _after(self, best: int) -> int:
+        """The next size by everything measured so far; at most `best` where that is the answer."""
+        guess = self._largest_by(self._guess)
+        if best == 0:
+            lower = guess if guess >= self.smallest else self._low
+            return lower if lower >= self.smallest else 0
+        if not self._measured:
+            return guess
+        safe = self._largest_by(self._at_most)
+        if self.curve is None:
+            return safe if safe >= _STEP * best else self._untraced_step(best)
+        return safe if len(self._measured) < 2 and best < safe else guess
+
+    def _untraced_step(self, best: int) -> int:
+        """Along the line where the last three sizes lie on one, else at most twice the best: two sizes below the knee
+        would promise the moon. Where a failure contradicts the line, the middle of what is left."""
+        sizes = sorted(self._measured)
+        line = self._largest_by(self._by_line) if len(sizes) > 1 else self._ceiling
+        straight = len(sizes) > 2 and _on_a_line([(size, self._measured[size]) for size in sizes[-3:]])
+        size = line if straight else min(line, 2 * best)
+        return (best + size + 1) // 2 if self._failed and size == self._ceiling else size
+
+    def _largest_by(self, needed: Callable[[int], float]) -> int:
+        """The largest size up to the ceiling whose needed bytes are within the budget; 0 for none."""
+        return largest_size(lambda size: needed(size) <= self.budget_bytes, self._ceiling)
+
+    def _guess(self, size: int) -> float:
+        """Traced bytes plus the offset at this size; without a trace the line through the two largest measured.
+
+        Each failure of a size that was thought to fit adds at least what it took to be wrong, and more each time.
+        """
+        return self._by_line(size) + self._missed()
+
+    def _missed(self) -> float:
+        wrong = [self.budget_bytes - self._by_line(failed) for failed in self._failed]
+        misses = sum(shortage >= 0 for shortage in wrong)
+        slope = self._by_line(self.most) - self._by_line(self.most - 1) if self.most > 1 else 0.0
+        return max([0.0, *wrong]) + (2 ** (misses - 1) - 1) * slope + 1 if misses else 0.0
+
+    def _by_line(self, size: int) -> float:
+        return needed_bytes(self.curve, self._measured, size)
+
+    def _at_most(self, size: int) -> float:
+        """No size above the largest measured needs more: what is not traced grows at most in proportion to it."""
+        measured = max(self._measured)
+        traced_there = self.curve.at(measured) if self.curve else 0.0
+        traced_here = self.curve.at(size) if self.curve else 0.0
+        return traced_here + max((self._measured[measured] - traced_there) * size / measured, 0.0)
+
+
+def _on_a_line(points: Sequence[tuple[int, int]]) -> bool:
+    """Whether the bytes per sample between three sizes are the same."""
+    (x0, y0), (x1, y1), (x2, y2) = points
+    first, second = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    return second > 0 and abs(second - first) <= _SAME_SLOPE * second

@@ -10,7 +10,7 @@ import numpy as np
 
 import batchlab
 from batchlab.errors import InputError
-from batchlab.protocols import Batch, Inspectable
+from batchlab.protocols import Batch, Inspectable, MemoryBound
 from batchlab.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.trainable import SimulatedTrainable
@@ -45,9 +45,13 @@ class SimulatedFramework:
         machine = self._simulation(task).machine
         return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
 
-    def bound_memory(self, device: DeviceSettings) -> int | None:
+    def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
+        """What the task's machine has."""
+        return self._simulation(task).machine.memory_bytes
+
+    def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """The process holds nothing of the simulated device's memory; each trainable applies the limit itself."""
-        return 0
+        return MemoryBound(0, None)
 
     def _simulation(self, task: Task) -> Simulation:
         simulation = task.model()

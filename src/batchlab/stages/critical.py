@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from batchlab.analysis.capacity import Capacity
 from batchlab.analysis.findings import BatchRow, Findings
 from batchlab.batch import BatchLayout
 from batchlab.errors import InputError
@@ -20,7 +21,7 @@ from batchlab.scaling import LearningRateRule, learning_rate_ratio
 from batchlab.search.budget import quantum, token_budget_of
 from batchlab.session import Session, opened_engine, run_specs
 from batchlab.spec import TrainSpec, run_id
-from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH, Capacity
+from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.stages.sweep import gradient_sampling
 from batchlab.stages.throughput import hopeless, layout_for
 

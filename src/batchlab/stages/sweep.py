@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batchlab.analysis.capacity import Capacity
 from batchlab.batch import BatchLayout
 from batchlab.experiment import Experiment
 from batchlab.prior import outcome_of, start_of
@@ -14,7 +15,7 @@ from batchlab.search.trial import Trial
 from batchlab.session import Session, opened_engine, run_specs
 from batchlab.spec import Diagnostics, GradientSampling, TrainSpec
 from batchlab.stages.budget import learning_rates_of
-from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH, Capacity
+from batchlab.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.stages.throughput import hopeless
 
 LOOKS = {"light": 16, "full": 64}

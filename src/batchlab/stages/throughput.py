@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from batchlab.analysis.capacity import Capacity
 from batchlab.batch import BatchLayout, lay_out
 from batchlab.record import ThroughputResult
 from batchlab.session import Session, run_alone
 from batchlab.spec import ThroughputSpec
-from batchlab.stages.capacity import Capacity
 
 
 def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, separable: bool) -> BatchLayout:
@@ -21,8 +21,12 @@ def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, 
 
 
 def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
-    """The layout holds a micro-batch at which a probe already ran out of memory."""
-    return capacity.smallest_failed is not None and layout.micro_batch_size >= capacity.smallest_failed
+    """The layout holds a micro-batch at which a probe already ran out of memory, or that needs more than the limit."""
+    size, failed = layout.micro_batch_size, capacity.smallest_failed
+    if failed is not None and size >= failed:
+        return True
+    needed = capacity.needed_bytes(size)
+    return needed is not None and capacity.limit_bytes is not None and needed > capacity.limit_bytes
 
 
 def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[int, ThroughputResult]:

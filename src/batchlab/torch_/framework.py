@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from batchlab.protocols import Batch
+from batchlab.protocols import Batch, MemoryBound
 from batchlab.record import Environment, TraceResult
 from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.task import Task
@@ -34,8 +34,12 @@ class TorchFramework:
 
         return trace(task, spec, sample, held_out)
 
-    def bound_memory(self, device: DeviceSettings) -> int | None:
-        """Apply `device.memory_limit` above what the process holds now; that baseline in bytes. Once per process."""
+    def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
+        """The card's, what Metal recommends as a maximum, or the machine's."""
+        return memory.device_total(torch.device(device.name))
+
+    def bound_memory(self, device: DeviceSettings) -> MemoryBound:
+        """Apply `device.memory_limit` above what the process holds now. Once per process."""
         return memory.bound(torch.device(device.name), device.memory_limit)
 
     def environment(self, device: DeviceSettings) -> Environment:

@@ -1,9 +1,10 @@
 """Bytes this process uses on its device, and a limit it cannot pass.
 
 On CUDA the caching allocator counts and limits. A CPU has neither counter nor limit of its own, so the process is
-measured instead: resident memory (VmRSS, and its peak VmHWM) above a baseline taken after a warm-up step, and a soft
-RLIMIT_DATA that makes allocations beyond the limit fail. RLIMIT_DATA bounds VmData, private writable memory whether
-touched or not, which is a little more than what is resident.
+measured instead, above a baseline taken after a warm-up step: resident memory (VmRSS, and its peak VmHWM), and what
+was asked of the system (VmData). A soft RLIMIT_DATA makes allocations fail that would take VmData, private writable
+memory whether touched or not, beyond the limit. VmData has no peak of its own; that of all mapped memory (VmPeak) rises
+with it, cannot be restarted, and so tells only of a process that never held more before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from batchlab.protocols import MemoryReading
+from batchlab.protocols import MemoryBound, MemoryReading
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -30,15 +31,17 @@ class _Baseline:
 
     resident: int | None = None
     data: int = 0
+    mapped: int = 0
+    mapped_peak: int = 0
 
 
 _baseline = _Baseline()
 
 
-def bound(device: torch.device, limit: int | None) -> int:
+def bound(device: torch.device, limit: int | None) -> MemoryBound:
     """Take the baseline, forbid more than `limit` bytes above it (None: only take the baseline), restart the peaks.
 
-    Returns the baseline in bytes: VmData on a CPU, the allocator's reserved bytes elsewhere. Call once per process.
+    The baseline is VmData on a CPU, the allocator's reserved bytes elsewhere. Call once per process.
     """
     release(device)
     if device.type == "cuda":
@@ -47,25 +50,29 @@ def bound(device: torch.device, limit: int | None) -> int:
         held = torch.mps.driver_allocated_memory()
         if limit is not None:
             torch.mps.set_per_process_memory_fraction((held + limit) / torch.mps.recommended_max_memory())
-        return held
+        return MemoryBound(held, None)
     restart_peak(device)
-    _baseline.resident, _baseline.data = _resident(), _data()
+    _take_baseline()
     if limit is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         soft = _baseline.data + limit
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-    return _baseline.data or _baseline.resident
+    return MemoryBound(_baseline.data or _baseline.resident, None)
 
 
-def _bound_cuda(device: torch.device, limit: int | None) -> int:
+def _take_baseline() -> None:
+    _baseline.resident, _baseline.data, _baseline.mapped = _resident(), _data(), _mapped()
+
+
+def _bound_cuda(device: torch.device, limit: int | None) -> MemoryBound:
     """Also without a limit of its own the process is kept within the free memory: some drivers would rather spill into
     the host's, which does not crash but is many times slower."""
     free, total = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_reserved(device)
-    allowed = held + (free if limit is None else min(limit, free))
-    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / total), device)
+    above = free if limit is None else min(limit, free)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (held + above) / total), device)
     restart_peak(device)
-    return held
+    return MemoryBound(held, free)
 
 
 def restart_peak(device: torch.device) -> None:
@@ -76,7 +83,8 @@ def restart_peak(device: torch.device) -> None:
         if _CLEAR_REFS.exists():
             _CLEAR_REFS.write_text("5")  # 5: set the peak of resident memory to its present value; see man proc(5)
         if _baseline.resident is None:
-            _baseline.resident, _baseline.data = _resident(), _data()
+            _take_baseline()
+        _baseline.mapped_peak = _mapped_peak()
 
 
 def read(device: torch.device) -> MemoryReading:
@@ -93,7 +101,7 @@ def read(device: torch.device) -> MemoryReading:
     base = _baseline.resident or 0
     allocated = max(0, _resident() - base)
     reserved = max(0, _data() - _baseline.data) if _STATUS.exists() else None
-    return MemoryReading(allocated, reserved, max(allocated, _peak_resident() - base), None)
+    return MemoryReading(allocated, reserved, max(allocated, _peak_resident() - base), _peak_data(reserved))
 
 
 def device_total(device: torch.device) -> int:
@@ -126,6 +134,20 @@ def _peak_resident() -> int:
 
 def _data() -> int:
     return _status("VmData") if _STATUS.exists() else 0
+
+
+def _mapped() -> int:
+    return _status("VmSize") if _STATUS.exists() else 0
+
+
+def _mapped_peak() -> int:
+    return _status("VmPeak") if _STATUS.exists() else 0
+
+
+def _peak_data(now: int | None) -> int | None:
+    """The peak of VmData above the baseline; None where an earlier peak of this process hides it."""
+    peak = _mapped_peak()
+    return max(now or 0, peak - _baseline.mapped) if peak > _baseline.mapped_peak else None
 
 
 def release(device: torch.device) -> None:

@@ -25,12 +25,8 @@ _ALLOCATION_FAILED = re.compile(
             r"CUBLAS_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
             r"HIPBLAS_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed",
             r"CUDNN_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",
-            # what cuDNN answers when no algorithm's workspace fits; torch adds the hint about contiguity
-            r"cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\b",
             r"DefaultCPUAllocator: (can't|not enough|not able to) (allocate )?memory|std::bad_alloc",
             r"\[Errno 12\]|Cannot allocate memory",
-            # oneDNN on the CPU reports its own failed allocations only like this
-            r"could not create a primitive\b(?! descriptor)|could not create a memory object",
             r"Unable to allocate [\d.]+ \w+ for an array",
             r"MODULE:PT_DEVMEM Allocation failed",  # Gaudi
             r"Invalid buffer size: [\d.]+ \w+",  # MPS: one buffer above what the device can hold
@@ -38,9 +34,25 @@ _ALLOCATION_FAILED = re.compile(
     )
 )
 
+_PERHAPS = re.compile(
+    "|".join(
+        (
+            # what cuDNN answers when no algorithm's workspace fits; torch adds the hint about contiguity
+            r"cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\b",
+            # oneDNN on the CPU reports its own failed allocations only like this
+            r"could not create a primitive\b(?! descriptor)|could not create a memory object",
+        )
+    )
+)
+"""How libraries say that something could not be made: out of memory when the process is near its limit."""
+
 
 def is_out_of_memory(type_name: str, text: str) -> bool:
-    """Whether an exception of this class name with this text is a failed allocation."""
+    """Whether an exception of this class name with this text is, or may be, a failed allocation."""
+    return _certain(type_name, text) or _PERHAPS.search(text) is not None
+
+
+def _certain(type_name: str, text: str) -> bool:
     return type_name in MEMORY_ERROR_TYPES or _ALLOCATION_FAILED.search(text) is not None
 
 
@@ -49,8 +61,9 @@ def as_out_of_memory(error: BaseException) -> OutOfMemory | None:
 
     The failed pass is still referenced by the traceback's frames; they are cleared so that its tensors can be freed.
     """
-    text = str(error)
-    if not is_out_of_memory(type(error).__name__, text):
+    text, name = str(error), type(error).__name__
+    if not is_out_of_memory(name, text):
         return None
     traceback.clear_frames(error.__traceback__)
-    return OutOfMemory((text or "the process could not allocate memory").splitlines()[0])
+    first = (text or "the process could not allocate memory").splitlines()[0]
+    return OutOfMemory(first, certain=_certain(name, text))

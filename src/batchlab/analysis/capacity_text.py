@@ -1,0 +1,181 @@
+"""The largest micro-batch as a person reads it: the answer first, then where the bytes are, then what to do with it."""
+
+from __future__ import annotations
+
+from batchlab.analysis.capacity import CARD_HEADROOM, Capacity, Rung
+from batchlab.analysis.wording import say_count
+from batchlab.batch import format_bytes
+from batchlab.record import PhasePeak
+
+INDENT = 13
+
+_STATUS = {
+    "predicted": "predicted from traces; nothing was run",
+    "verified": "verified: whole steps and an evaluation ran",
+    "proved": "proved: it ran, and one more sample did not",
+    "none": "",
+}
+
+
+def capacity_lines(found: Capacity) -> list[str]:
+    """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
+    lines = [_line("FITS", _fits(found)), *_memory(found), *_budget(found), *_prediction(found)]
+    if found.max_micro_batch_size:
+        lines += [_line("use", text) for text in _use(found)]
+    return [*lines, *_cards(found), *_ladder(found), *_spent(found)]
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{INDENT}}{text}"
+
+
+def _fits(found: Capacity) -> str:
+    size = found.max_micro_batch_size
+    limit = f" within {format_bytes(found.limit_bytes)}" if found.limit_bytes else ""
+    if size is None:
+        return f"nothing{limit}: {_least(found)}"
+    most = "; that is all the data there is" if found.status != "proved" and size >= found.searched_up_to else ""
+    return f"micro-batch {size:,}{limit} ({_STATUS[found.status]}{most})"
+
+
+def _least(found: Capacity) -> str:
+    needed = found.needed_bytes(1)
+    if needed is None:
+        return "even the smallest size ran out of memory"
+    fixed = min(found.phases, key=lambda phase: phase.total_bytes, default=None)
+    held = (
+        ""
+        if fixed is None
+        else (
+            f", of which parameters {format_bytes(fixed.parameter_bytes)}, gradients "
+            f"{format_bytes(fixed.gradient_bytes)} and optimizer state {format_bytes(fixed.optimizer_bytes)} whatever "
+            "the batch"
+        )
+    )
+    return f"one sample needs at least {format_bytes(needed)}{held}; --ladder shows what would make it fit"
+
+
+def _memory(found: Capacity) -> list[str]:
+    phases, size = found.phases, found.max_micro_batch_size
+    if not phases or size is None:
+        return []
+    top = max(phases, key=lambda phase: phase.total_bytes)
+    needed = found.peak_bytes or found.needed_bytes(size)
+    how = "measured" if found.peak_bytes is not None else "predicted"
+    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
+    unseen = round((needed or 0) - top.total_bytes)
+    if abs(unseen) >= 2**20:
+        parts.append(f"not seen by the trace {format_bytes(unseen)}")
+    others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
+    return [
+        _line("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
+        _line("held by", f"the {top.phase} phase; {others}"),
+    ]
+
+
+def split(phase: PhasePeak) -> tuple[tuple[str, int], ...]:
+    """Who holds the bytes of a phase's peak, by name."""
+    return (
+        ("parameters", phase.parameter_bytes),
+        ("gradients", phase.gradient_bytes),
+        ("optimizer state", phase.optimizer_bytes),
+        ("activations", phase.activation_bytes),
+        ("temporaries", phase.temporary_bytes),
+    )
+
+
+def _budget(found: Capacity) -> list[str]:
+    lines = []
+    if found.limit_bytes is not None and found.budget_bytes is not None:
+        bound = f" ({found.limit_is})" if found.limit_is else ""
+        left = "" if found.left_bytes is None else f"; {format_bytes(found.left_bytes)} left at the largest size"
+        lines.append(
+            _line(
+                "limit",
+                f"{format_bytes(found.limit_bytes)}{bound} − headroom {format_bytes(found.headroom_bytes)} = "
+                f"{format_bytes(found.budget_bytes)}{left}",
+            )
+        )
+    if found.line is not None:
+        line = found.line
+        knee = f", from micro-batch {found.knee:,} up" if found.knee else ""
+        lines.append(
+            _line(
+                "line",
+                f"{format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample{knee} "
+                f"(R² {line.r_squared:.4f}, largest "
+                f"residual {format_bytes(line.largest_residual)}, n = {line.n} {found.line_is} sizes)",
+            )
+        )
+    return lines
+
+
+def _prediction(found: Capacity) -> list[str]:
+    if found.untraceable:
+        return [_line("not traced", f"{found.untraceable} Sizes were approached by running them.")]
+    curve, budget = found.curve, found.budget_bytes
+    if curve is None or budget is None or not found.points:
+        return []
+    alone = curve.largest_within(budget, found.searched_up_to)
+    unseen = found.unseen_bytes
+    measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than it"
+    return [_line("trace alone", f"would have said {alone:,}{measured}")]
+
+
+def _use(found: Capacity) -> list[str]:
+    size = found.max_micro_batch_size or 1
+    texts = [f"maximum       {size:,}"]
+    if found.conservative:
+        free = ((found.limit_bytes or 0) - (found.needed_bytes(found.conservative) or 0)) if found.limit_bytes else 0
+        texts.append(f"conservative  {found.conservative:,} ({format_bytes(free)} of the limit free)")
+    if size > 1:
+        half = (size + 1) // 2
+        needed = found.needed_bytes(half)
+        peak = f", about {format_bytes(needed)}" if needed else ""
+        texts.append(f"accumulation  {half:,} × 2 passes per step{peak}: the same step in half the activations")
+    shared = found.data_parallel
+    if shared is not None and shared < size:
+        texts.append(f"with DDP      {shared:,} per device, predicted: its buckets are one more copy of the gradients")
+    if found.grad_accum_steps > 1:
+        texts.append("gradients stay alive between the micro-batches of a step in all of these")
+    texts.append("before a long run train 50 steps at this size: fragmentation and later allocations are not in it")
+    return texts
+
+
+def _cards(found: Capacity) -> list[str]:
+    cards = found.cards
+    if not cards or not found.traced:
+        return []
+    sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: nothing" for gib, size in cards)
+    return [_line("cards", f"{sizes} (predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ)")]
+
+
+def _ladder(found: Capacity) -> list[str]:
+    if not found.ladder:
+        return []
+    width = max(len(rung.name) for rung in found.ladder)
+    return ["ladder", *(f"   {rung.name:<{width}}  {_rung(rung)}" for rung in found.ladder)]
+
+
+def _rung(rung: Rung) -> str:
+    if rung.why_not:
+        return f"not possible: {rung.why_not}"
+    size = f"{rung.max_micro_batch_size:>7,} ({rung.status})" if rung.max_micro_batch_size else "nothing fits"
+    speed = (
+        f"   {rung.tokens_per_second:,.0f} per second at {rung.measured_at:,}, measured"
+        if rung.tokens_per_second is not None and rung.measured_at is not None
+        else "   speed not measured"
+    )
+    return size + speed
+
+
+def _spent(found: Capacity) -> list[str]:
+    if not found.points:
+        return []
+    return [
+        _line(
+            "spent",
+            f"{say_count(len(found.points), 'probe')} in fresh processes, {say_count(found.steps, 'training step')}, "
+            f"{found.out_of_memory:,} out of memory, {say_count(len(found.traced), 'traced size')}",
+        )
+    ]
