@@ -63,7 +63,7 @@ QUICK_TEST = {
     "sequence_length": 64,
     "model": {"dim": 64, "depth": 3},
     "batch": {"global_batch_sizes": (4, 8, 16, 32)},
-    "sweep": {"search": "grid", "learning_rates": (1.5e-3, 5e-3, 1.5e-2), "seeds": 2},
+    "sweep": {"search": "grid", "learning_rates": (2.5e-3, 7.5e-3, 2.2e-2), "seeds": 2},
     "budget": {"token_budget": 131_072},
     "evaluation": {"points": 8, "samples": 256},
     "device": {"precision": "fp32"},

@@ -86,7 +86,7 @@ QUICK_TEST = {
     "sequence_length": 64,
     "model": {"d_model": 64, "layers": 3, "heads": 4},
     "data": {"tokenizer": "bytes", "vocabulary": 256},
-    "sweep": {"search": "grid", "learning_rates": (3e-4, 1e-3, 3e-3)},
+    "sweep": {"search": "grid", "learning_rates": (1e-3, 3e-3, 1e-2)},
     "budget": {"epochs": None, "token_budget": 192_000},  # 250 steps of batch 12, 150 of batch 20
     "evaluation": {"points": 10, "samples": 256},
     "device": {"precision": "fp32"},

@@ -130,6 +130,7 @@ def remark(row: BatchRow) -> str:
 def endings_table(findings: Findings) -> Table:
     """How the runs at each size's best learning rate ended, besides the loss they are judged by; means over seeds."""
     tokens = findings.experiment.unit is Unit.TOKENS
+    clips = findings.experiment.optimizer.grad_clip is not None
     columns = (
         Column("batch"),
         Column("best LR"),
@@ -137,20 +138,20 @@ def endings_table(findings: Findings) -> Table:
         *((Column("perplexity"),) if tokens else ()),
         Column("lowest val loss"),
         Column("gradient norm"),
-        Column("clipped steps"),
+        *((Column("clipped steps"),) if clips else ()),
         Column("seconds, as run"),
         Column("peak allocated"),
         Column("peak reserved"),
     )
     rows = [
-        _ending(row.best, tokens)
+        _ending(row.best, tokens=tokens, clips=clips)
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]
     return Table(columns, tuple(rows))
 
 
-def _ending(cell: Cell, tokens: bool) -> Row:
+def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
     value, norm = perplexity(cell.mean_loss), _mean([run.grad_norm for run in done])
     clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
@@ -163,7 +164,7 @@ def _ending(cell: Cell, tokens: bool) -> Row:
         *((NONE if value is None else f"{value:,.4g}",) if tokens else ()),
         loss(_mean([run.best_val_loss for run in done])),
         NONE if norm is None else f"{norm:.3g}",
-        NONE if clipped is None else f"{100 * clipped:.0f} %",
+        *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
         format_bytes(allocated) if allocated else NONE,
         format_bytes(reserved) if reserved else NONE,
