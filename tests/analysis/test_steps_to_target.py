@@ -161,7 +161,7 @@ def test_a_single_decayed_sweep_cannot_tell_and_says_what_would() -> None:
     batches, losses = doublings(3, 8), [2.60, 2.52, 2.50, 2.53, 2.61, 2.80]
     found = judge_sweep(batches, losses)
     assert (found.status, found.token_optimal) == ("cannot_tell", 32)
-    assert "one token budget" in found.reason
+    assert "one budget" in found.reason
     assert [run.batch for run in found.settle] == batches
     assert judge_sweep(batches, losses, loss_sd=0.2).status == "none_inside"  # within noise, an end is as good
     steps = critical_batch(points(batches, [1000.0 / b for b in batches]), origin="decayed_sweep")

@@ -19,7 +19,10 @@ from batchlab.report.figure import MAX_POINTS, averaged, colour_names, downsampl
 from batchlab.report.figures import build_figures
 from batchlab.report.palette import THEMES
 
-KEYS = ["loss-batch", "loss-hours", "surface", "curves", "training", "gradients", "speed", "memory"]
+KEYS = [
+    *("loss-batch", "loss-hours", "surface", "curves", "training", "gradients"),
+    *("noise-scale", "cost-to-target", "speed", "memory"),
+]
 Study = Callable[[str], Findings]
 
 

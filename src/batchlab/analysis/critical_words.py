@@ -153,7 +153,7 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     answer = "; ".join(numbers) or {"none_inside": "none inside the sizes measured"}.get(steps.status, "cannot tell")
     doubts = [steps.reason.rstrip(".")] if steps.reason else []
     if critical.target is not None:
-        loss = f"to loss {say_loss(critical.target)} from {len(critical.budgets)} token budgets"
+        loss = f"to loss {say_loss(critical.target)} from {len(critical.budgets)} budgets"
         doubts.append(f"{loss}; fitted at batch {say_list([round(b) for b in steps.used])}" if steps.used else loss)
         if steps.left_out:
             doubts.append(f"left out: {say_list([round(b) for b in steps.left_out])}")

@@ -237,7 +237,7 @@ def overhead_by_interpolation(log_batch: Vector, log_samples: Vector, base_batch
 def _one_budget(sizes: tuple[float, ...]) -> StepsFinding:
     return StepsFinding(
         "cannot_tell",
-        "These runs share one token budget and decay the learning rate to its end, so none of them shows how many "
+        "These runs share one budget and decay the learning rate to its end, so none of them shows how many "
         "steps a loss takes.",
         used=sizes,
         settle=plan_runs(sizes, "schedule"),

@@ -60,6 +60,8 @@ def plan(
     )
     made = make_plan(read_findings(Store.open(folder), partial=False), devices=devices, target=target)
     print(format_plan(made, format))
+    for warning in made.warnings:
+        print(f"batchlab: {warning}", file=sys.stderr)
     if format == "hf":
         for note in made.notes:
             print(f"batchlab: {note}", file=sys.stderr)

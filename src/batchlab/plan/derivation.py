@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from batchlab.analysis.carried import Carried, Target, carry
+from batchlab.analysis.critical import beyond
 from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
 from batchlab.analysis.wording import say_count, say_list, say_rate
 from batchlab.batch import BatchLayout, format_count, lay_out
@@ -101,6 +102,7 @@ def make_plan(findings: Findings, devices: int = 1, target: Target = HERE) -> Tr
         ),
         provenance={**provenance, **carried_provenance(carried, choice.near)} if carried else provenance,
         not_known=findings.not_answered,
+        warnings=beyond(findings.critical, layout.global_batch_size),
         confirm=carried.confirm if carried else "",
     )
 

@@ -131,6 +131,9 @@ class TrainingPlan(Frozen):
     expectation: Expectation
     provenance: dict[str, Provenance]
     not_known: tuple[str, ...]
+    warnings: tuple[str, ...] = Field(
+        default=(), description="by which estimators this batch is beyond the critical one"
+    )
     confirm: str = Field(default="", description="the cheapest runs that would confirm what was carried over")
 
     @property

@@ -33,6 +33,8 @@ class CriticalSection:
     costs_note: str
     schedule: tuple[str, ...]
     effort: tuple[str, ...]
+    units: str
+    nothing: str
 
 
 NOTHING = "The sweep has no best batch size yet, and the critical batch size is asked from there."
@@ -55,12 +57,13 @@ def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
         costs_note=_costs_note(findings, devices),
         schedule=schedule_lines(findings),
         effort=cost_lines(findings),
+        units=Words.of(findings).units,
+        nothing=NOTHING,
     )
 
 
 def _series_table(findings: Findings) -> Table:
     """Noise scale of every batch size's run: first and last window, all of it, and for sign updates."""
-    words = Words.of(findings)
     columns = (
         Column("batch"),
         Column("sampled steps"),
@@ -71,7 +74,6 @@ def _series_table(findings: Findings) -> Table:
         Column("norm layers"),
     )
     series = findings.critical.noise if findings.critical else ()
-    del words
     return Table(columns, tuple(Row(_series_texts(one)) for one in series))
 
 
@@ -112,7 +114,7 @@ def _costs_note(findings: Findings, devices: int) -> str:
     critical = findings.critical
     if critical is None or critical.target is None:
         return ""
-    note = f"To validation loss {loss(critical.target)}, interpolated between {len(critical.budgets)} token budgets."
+    note = f"To validation loss {loss(critical.target)}, interpolated between {len(critical.budgets)} budgets."
     if devices > 1:
         note += (
             f" On {devices} devices each takes an equal share of the batch at the speed measured for the nearest size; "

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
 from batchlab.batch import BatchLayout
+from batchlab.report.critical import CriticalSection, critical_section
 from batchlab.report.curve_figures import time_axis
 from batchlab.report.diagnostic_figures import diagnostic_figures
 from batchlab.report.dynamics import training_dynamics
@@ -61,6 +62,7 @@ class Document:
     speeds: Table
     conclusions: tuple[str, ...]
     dynamics: tuple[str, ...]
+    critical: CriticalSection
     comparison: Table
     stability: Table
     diagnostics: tuple[Figure, ...]
@@ -118,6 +120,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         speeds=speed_table(findings),
         conclusions=findings.conclusions,
         dynamics=training_dynamics(findings),
+        critical=critical_section(findings),
         comparison=comparison_table(findings),
         stability=stability_table(findings),
         diagnostics=diagnostics,

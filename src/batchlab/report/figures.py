@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
+from batchlab.report.critical_figures import cost_to_target, noise_series
 from batchlab.report.curve_figures import gradient_norms, training_curves, validation_curves
 from batchlab.report.device_figures import memory, speed
 from batchlab.report.figure import Figure
@@ -19,6 +20,8 @@ def build_figures(findings: Findings) -> dict[str, Figure]:
         validation_curves(findings),
         training_curves(findings),
         gradient_norms(findings),
+        noise_series(findings),
+        cost_to_target(findings),
         speed(findings),
         memory(findings),
     )

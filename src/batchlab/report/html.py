@@ -27,6 +27,7 @@ _SECTIONS = (
     ("results", "Results"),
     ("findings", "Findings"),
     ("dynamics", "Dynamics"),
+    ("critical", "Critical batch size"),
     ("device", "Speed and memory"),
     ("recommendations", "Recommendations"),
     ("failures", "Failures"),

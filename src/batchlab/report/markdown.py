@@ -46,6 +46,7 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         *_captions(doc, "curves", "training", "gradients"),
         *(("### Stability of all runs", _table(doc.stability)) if doc.stability.rows else ()),
         *_diagnostics(findings, doc),
+        *_critical(doc),
         "## Speed and memory",
         *((_table(doc.speeds),) if doc.speeds.rows else ()),
         *_captions(doc, "speed", "memory"),
@@ -217,6 +218,23 @@ def _memory(findings: Findings) -> list[str]:
 
 def _advice(item: Advice) -> str:
     return f"- **{safe(item.goal)}: {safe(item.headline)}**, {safe(item.detail)}. {safe(item.why)}"
+
+
+def _critical(doc: Document) -> list[str]:
+    section = doc.critical
+    if not section.estimators.rows:
+        return ["## Critical batch size", safe(section.nothing)]
+    return [
+        "## Critical batch size",
+        _table(section.estimators),
+        _list(section.disagreement),
+        *_captions(doc, "noise-scale", "cost-to-target"),
+        *((_table(section.series),) if section.series.rows else ()),
+        *((_table(section.costs), safe(section.costs_note)) if section.costs.rows else ()),
+        _list(section.schedule),
+        _terms(section.definitions),
+        _list(section.effort),
+    ]
 
 
 def _checks(doc: Document) -> list[str]:
