@@ -65,7 +65,8 @@ def _memory(found: Capacity) -> list[str]:
     parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
     unseen = round((needed or 0) - top.total_bytes)
     if abs(unseen) >= 2**20:
-        parts.append(f"not seen by the trace {format_bytes(unseen)}")
+        name = "not seen by the trace" if found.points else "reserved beyond what is in use"
+        parts.append(f"{name} {format_bytes(unseen)}")
     others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
     return [
         _line("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
