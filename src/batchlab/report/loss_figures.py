@@ -146,7 +146,7 @@ def _resolved(findings: Findings) -> bool:
 
 def _noise_words(findings: Findings) -> str:
     surface = findings.surface
-    seeds = [len(r.best.losses) for r in judged(surface) if r.best]
+    seeds = [r.loss.n for r in judged(surface) if r.loss]
     if not surface or not surface.resolved or max(seeds, default=1) < 2:
         return "n = 1 run per point, so the points carry no interval"
     low, high = min(seeds), max(seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.batch import format_bytes
-from batchlab.experiment import AcrossBatch
+from batchlab.experiment import AcrossBatch, Experiment
 from batchlab.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, interval, learning_rate, listing, plural, task_name
@@ -30,7 +30,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
         ("budget", f"{findings.token_budget:,} {words.units} per run" if findings.token_budget else "not set yet"),
         ("batch sizes", listing(experiment.batch.global_batch_sizes)),
         ("learning rates", _rates(findings)),
-        ("seeds", f"{experiment.sweep.seeds:,} at the cells that are compared"),
+        ("seeds", f"{experiment.sweep.seeds:,} at the cells that are compared{_fresh(experiment)}"),
         ("optimizer", _optimizer(findings)),
         ("schedule", _schedule(findings)),
         (
@@ -145,14 +145,19 @@ def _pairing(findings: Findings) -> str:
     return f"{text}."
 
 
+def _fresh(experiment: Experiment) -> str:
+    count = len(experiment.sweep.fresh_seeds)
+    return f", {count} fresh ones at the best, which its loss is quoted from, where the budget allowed" if count else ""
+
+
 def _best_rate(findings: Findings) -> str:
     rows = findings.surface.rows if findings.surface else ()
     fitted = sum(row.fit.valid for row in rows)
     reasons = sorted({row.fit.why_not for row in rows if not row.fit.valid and row.fit.why_not})
     text = (
         "The tried learning rate with the lowest loss on the seeds that the compared cells share, since a mean over "
-        "several seeds is no match for one lucky run; further seeds then run there. The parabola in log LR through its "
-        f"neighbours is drawn where it holds ({fitted} of {plural(len(rows), 'size')})"
+        "several seeds is no match for one lucky run; further seeds then run there. A parabola in log LR through its "
+        f"neighbours, a cubic from five cells on, is drawn where it holds ({fitted} of {plural(len(rows), 'size')})"
     )
     edges = [row.global_batch_size for row in rows if row.edge]
     if reasons:
