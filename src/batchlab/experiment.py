@@ -223,6 +223,11 @@ class CriticalConfig(Frozen):
     tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
 
 
+Saving = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
+"""checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
+linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
+
+
 class DeviceConfig(Frozen):
     """Where and how numbers are computed."""
 
@@ -232,6 +237,9 @@ class DeviceConfig(Frozen):
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
     headroom: Headroom | None = Field(
         default=None, description="of the limit, left free by the largest micro-batch: 5% or 512MiB; default 5%"
+    )
+    savings: tuple[Saving, ...] = Field(
+        default=(), description="to need less memory: checkpointing, chunked_loss, fused_optimizer"
     )
     workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
     threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")

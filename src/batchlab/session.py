@@ -35,6 +35,7 @@ class Session:
             compile=asked.compile,
             threads=asked.threads or usable_cores(),
             memory_limit=asked.memory_limit,
+            savings=asked.savings,
         )
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:

@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from batchlab.batch import BatchLayout, Frozen, Unit
 from batchlab.experiment import DataConfig, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.experiment import Saving as Saving
 
 
 class Workload(Frozen):
@@ -26,11 +27,6 @@ class Workload(Frozen):
     data: DataConfig = DataConfig()
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
-
-
-Saving = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
-"""checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
-linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
 
 
 class DeviceSettings(Frozen):

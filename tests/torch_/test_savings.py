@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from batchlab.errors import InputError
+from batchlab.experiment import Saving
 from batchlab.protocols import Batch
-from batchlab.spec import Saving
 from batchlab.torch_.checkpointing import repeated_blocks
 from batchlab.torch_.inspection import InspectableTorchTrainable
 from batchlab.torch_.models import Decoder, next_token_loss

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import batchlab
 from batchlab.errors import InputError
-from batchlab.experiment import OptimizerConfig, TaskReference
+from batchlab.experiment import OptimizerConfig, Saving, TaskReference
 from batchlab.record import TraceResult
-from batchlab.spec import DeviceSettings, OptimizerSettings, Saving, TraceSpec, Workload
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from torch import nn
 
 from batchlab.errors import InputError
-from batchlab.spec import Saving
+from batchlab.experiment import Saving
 from batchlab.torch_.checkpointing import checkpoint_blocks, repeated_blocks
 from batchlab.torch_.chunked_loss import Deferral, defer_logits
 
