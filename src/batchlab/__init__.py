@@ -10,14 +10,16 @@ from batchlab.task import Task, task
 if TYPE_CHECKING:
     from batchlab.executable import find_executable_batch_size
     from batchlab.maximum import find_max_batch_size
+    from batchlab.observation import observe
 
 __version__ = "0.1.0"
 
-__all__ = ["Task", "__version__", "find_executable_batch_size", "find_max_batch_size", "task"]
+__all__ = ["Task", "__version__", "find_executable_batch_size", "find_max_batch_size", "observe", "task"]
 
 _LAZY = {
     "find_executable_batch_size": "batchlab.executable",
     "find_max_batch_size": "batchlab.maximum",
+    "observe": "batchlab.observation",
 }
 
 

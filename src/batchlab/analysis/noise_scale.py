@@ -44,12 +44,14 @@ class GradientNorms:
     `micro_batch_sizes` counts samples (or targets, where losses are averaged over targets) and may be unequal;
     `squared_norms` are |g_k|²; `mean_squared_norm` is |ḡ|² with ḡ = Σ b_k g_k / Σ b_k. Loss scaling and division by
     the number of accumulation steps are undone by the caller. Not finite: an overflowed step, left out and counted.
+    `weights` (sum 1) where ḡ = Σ w_k g_k weighs micro-batches otherwise than by their sizes, as a mean of means does.
     """
 
     micro_batch_sizes: tuple[float, ...]
     squared_norms: tuple[float, ...]
     mean_squared_norm: float
     tokens: float = 0.0  # seen when the step was taken
+    weights: tuple[float, ...] | None = None
 
     @property
     def finite(self) -> bool:
@@ -151,10 +153,12 @@ def unbiased_parts(norms: GradientNorms) -> tuple[float, float]:
         raise InputError(f"The noise scale needs at least 2 micro-batches in a step, and this one has 1. {advice}")
     if min(sizes) <= 0:
         raise InputError("A micro-batch of no samples has no mean gradient; leave it out of the sampled step.")
-    batch = math.fsum(sizes)
-    within = math.fsum(b * q for b, q in zip(sizes, squares, strict=True)) - batch * norms.mean_squared_norm
-    trace = within / (len(sizes) - 1)
-    return trace, norms.mean_squared_norm - trace / batch
+    total = math.fsum(sizes)
+    weights = norms.weights or tuple(size / total for size in sizes)
+    # E |g_k|² = |G|² + tr Σ/b_k and E |ḡ|² = |G|² + tr Σ · Σ w_k²/b_k, which for w_k = b_k/B are the formulas above
+    within = math.fsum(w * q for w, q in zip(weights, squares, strict=True)) - norms.mean_squared_norm
+    trace = within / math.fsum(w * (1 - w) / b for w, b in zip(weights, sizes, strict=True))
+    return trace, norms.mean_squared_norm - trace * math.fsum(w * w / b for w, b in zip(weights, sizes, strict=True))
 
 
 def noise_scale(

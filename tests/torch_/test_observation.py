@@ -1,0 +1,184 @@
+"""A person's own loop, observed: the training loop's numbers, whatever they do about accumulation and scaling."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import batchlab
+from batchlab.analysis.noise_scale import GradientNorms, noise_scale
+from batchlab.batch import BatchLayout
+from batchlab.errors import InputError
+from batchlab.runs.gradient_samples import gradient_sample
+
+STEPS, SIZES = 24, (5, 4, 3)
+
+
+def cut(batch: tuple[np.ndarray, ...], sizes: tuple[int, ...] = SIZES) -> list[tuple[np.ndarray, ...]]:
+    ends = np.cumsum(sizes)
+    return [tuple(array[end - size : end] for array in batch) for size, end in zip(sizes, ends, strict=True)]
+
+
+def tensors(part: tuple[np.ndarray, ...]) -> list[torch.Tensor]:
+    return [torch.from_numpy(array) for array in part]
+
+
+class Scaler:
+    """A loss scale that halves when a gradient overflowed, as GradScaler does."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def get_scale(self) -> float:
+        return self.scale
+
+
+def loop(model: nn.Module, obs: Any, batches: Any, *, divide: str = "accumulation", scaler: Any = None) -> None:
+    """What a person writes, in one of the usual ways to weigh micro-batches."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for batch in batches:
+        parts, total = cut(batch), len(batch[0])
+        for part in parts:
+            x, y = tensors(part)
+            share = {"accumulation": 1 / len(parts), "tokens": len(x) / total, "nothing": 1.0}[divide]
+            with obs.micro_batch(tokens=len(x), share=share if divide != "accumulation" else None):
+                loss = nn.functional.mse_loss(model(x), y) * share
+                (loss * (scaler.get_scale() if scaler else 1.0)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # spoils .grad, and nothing that was seen
+        optimizer.step()
+        optimizer.zero_grad()
+        obs.step()
+
+
+def test_the_same_estimate_as_the_training_loops(make: Any, samples: Any) -> None:
+    trainable = make(name="sgd", momentum=0.0, weight_decay=0.0, grad_clip=0.01)
+    trainable.init(0)
+    model = copy.deepcopy(trainable.model)
+    batches = [samples(12, seed=seed) for seed in range(STEPS)]
+    layout = BatchLayout(global_batch_size=12, micro_batch_size=5)
+    ours = []
+    for batch in batches:
+        norms = trainable.accumulate_measured(cut(batch), 1 / 12, "all")
+        sample = gradient_sample(norms, [size / 12 for size in SIZES], layout)
+        ours.append(GradientNorms(sample.micro_batch_sizes, sample.squared_norms, sample.mean_squared_norm))
+        trainable.apply(1e-2)
+    obs = batchlab.observe(model, every=1)
+    loop(model, obs, batches, divide="tokens")
+    for mine, theirs in zip(ours, obs.samples, strict=True):
+        assert theirs.micro_batch_sizes == pytest.approx(mine.micro_batch_sizes)
+        assert theirs.squared_norms == pytest.approx(mine.squared_norms, rel=1e-3)
+        assert theirs.mean_squared_norm == pytest.approx(mine.mean_squared_norm, rel=1e-3)
+    one, other = noise_scale(ours), obs.noise_scale()
+    assert other.status == one.status == "measured"
+    assert other.value is not None
+    assert one.value is not None
+    assert other.value.value == pytest.approx(one.value.value, rel=1e-2)
+    assert obs.tokens == 12 * STEPS
+    assert obs.tokens_per_second is not None
+    assert "noise scale " in obs.summary()
+    assert "tokens/s" in obs.summary()
+
+
+@pytest.mark.parametrize("divide", ["accumulation", "tokens", "nothing"])
+def test_however_the_loss_is_divided_the_trace_is_the_same(make: Any, samples: Any, divide: str) -> None:
+    """Means of means weigh unequal micro-batches otherwise; tr Σ is estimated without bias all the same."""
+    trainable = make()
+    trainable.init(0)
+    found = {}
+    for way in ("tokens", divide):
+        model = copy.deepcopy(trainable.model)
+        optimizer_free = [samples(12, seed=seed) for seed in range(200)]
+        obs = batchlab.observe(model, every=1)
+        for batch in optimizer_free:
+            for part in cut(batch):
+                x, y = tensors(part)
+                share = {"accumulation": 1 / 3, "tokens": len(x) / 12, "nothing": 1.0}[way]
+                with obs.micro_batch(tokens=len(x), share=share if way != "accumulation" else None):
+                    (nn.functional.mse_loss(model(x), y) * share).backward()
+            model.zero_grad()
+            obs.step()
+        found[way] = obs.noise_scale()
+    assert found[divide].trace == pytest.approx(found["tokens"].trace, rel=0.1)
+    assert found[divide].squared_gradient == pytest.approx(found["tokens"].squared_gradient, rel=0.1)
+
+
+def test_the_scalers_factor_is_divided_out_and_overflowed_steps_are_counted(make: Any, samples: Any) -> None:
+    trainable = make()
+    trainable.init(0)
+    batches = [samples(12, seed=seed) for seed in range(STEPS)]
+    plain, scaled = copy.deepcopy(trainable.model), copy.deepcopy(trainable.model)
+    without, scaler = batchlab.observe(plain, every=1), Scaler(2.0**12)
+    loop(plain, without, batches)
+    obs = batchlab.observe(scaled, every=1, scaler=scaler)
+    loop(scaled, obs, batches, scaler=scaler)
+    assert obs.samples[0].squared_norms == pytest.approx(without.samples[0].squared_norms, rel=1e-4)
+    scaler.scale = float("inf")  # the gradients overflow; the optimizer would skip this step
+    with obs.micro_batch(tokens=6):
+        (nn.functional.mse_loss(scaled(tensors(batches[0])[0]), tensors(batches[0])[1]) * 1e38 * 1e38).backward()
+    with obs.micro_batch(tokens=6):
+        nn.functional.mse_loss(scaled(tensors(batches[1])[0]), tensors(batches[1])[1]).backward()
+    obs.step()
+    assert obs.noise_scale().overflowed == 1
+    assert "1 overflowed steps left out" in obs.summary()
+
+
+def test_one_micro_batch_per_step_cannot_tell_and_says_what_to_do(make: Any, samples: Any) -> None:
+    trainable = make()
+    trainable.init(0)
+    obs = batchlab.observe(trainable.model, every=1)
+    x, y = tensors(samples(8))
+    for _ in range(3):
+        with obs.micro_batch(tokens=8):
+            nn.functional.mse_loss(trainable.model(x), y).backward()
+        trainable.model.zero_grad()
+        obs.step()
+    assert obs.noise_scale().status == "undetermined"
+    assert "accumulate over at least 2" in obs.noise_scale().reason
+    assert obs.lone_steps == 3
+
+
+def test_gradients_left_over_are_found_out(make: Any, samples: Any) -> None:
+    trainable = make()
+    trainable.init(0)
+    obs = batchlab.observe(trainable.model, every=1)
+    for _ in range(3):
+        for part in cut(samples(12)):
+            x, y = tensors(part)
+            with obs.micro_batch(tokens=len(x)):
+                nn.functional.mse_loss(trainable.model(x), y).backward()
+        obs.step()
+    assert obs.stale_steps == 2
+
+
+def test_only_sampled_steps_have_hooks(make: Any, samples: Any) -> None:
+    trainable = make()
+    trainable.init(0)
+    obs = batchlab.observe(trainable.model, every=4)
+    seen = []
+    for _ in range(8):
+        for part in cut(samples(12)):
+            x, y = tensors(part)
+            with obs.micro_batch(tokens=len(x)):
+                seen.append(any(p._backward_hooks for p in trainable.model.parameters()))
+                nn.functional.mse_loss(trainable.model(x), y).backward()
+        trainable.model.zero_grad()
+        obs.step()
+    assert seen == ([False] * 9 + [True] * 3) * 2
+    assert len(obs.samples) == 2
+
+
+def test_wrong_use_is_told(make: Any) -> None:
+    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not int"):
+        batchlab.observe(3)
+    with pytest.raises(InputError, match="at least 1"):
+        batchlab.observe(nn.Linear(2, 2), every=0)
+    obs = batchlab.observe(nn.Linear(2, 2))
+    with pytest.raises(InputError, match="without a micro_batch"):
+        obs.step()
+    with pytest.raises(InputError, match="number of targets"), obs.micro_batch(tokens=0):
+        pass
