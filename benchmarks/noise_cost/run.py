@@ -111,8 +111,8 @@ def main() -> int:
         environment = loaded.framework.environment(DeviceSettings(threads=1))
         print(
             f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "
-            f"{environment.processor} ({environment.instruction_set}, 1 thread), {platform.system()}; {arguments.clock} seconds, "
-            f"n = {arguments.repeats} pairs; {time.strftime('%Y-%m-%d')}\n"
+            f"{environment.processor} ({environment.instruction_set}, 1 thread), {platform.system()}; "
+            f"{arguments.clock} seconds, n = {arguments.repeats} pairs; {time.strftime('%Y-%m-%d')}\n"
         )
         print(f"| micro-batch × accumulation | steps | every {SPARSEST}th step | min … max | every step |")
         print("|---|---|---|---|---|")
