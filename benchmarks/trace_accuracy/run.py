@@ -46,7 +46,11 @@ class Case(NamedTuple):
     measured: int
 
 
-REASONS: dict[str, str] = {}
+_UNET = (
+    "what oneDNN allocates in training jumps from .22 MB per sample to 8.39 MB in all between 8 and 16, which no line "
+    "through two sizes follows; upwards, as the capacity search goes, 16 from 4 and 8 is 4.2 % low"
+)
+REASONS = {f"U-Net, {setting}, training": _UNET for setting in ("fp32", "accumulation", "SGD + momentum")}
 """Why a case is more than 5 % off after calibration, by the beginning of its name."""
 
 
