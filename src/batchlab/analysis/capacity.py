@@ -39,6 +39,7 @@ class MemoryPoint:
     fits: bool
     peak_bytes: int | None
     reason: str = ""
+    batch_shapes: tuple[tuple[int, ...], ...] | None = None  # where samples differ in size: of the worst batch's arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class Capacity:
         return next(
             (p.peak_bytes for p in self.points if p.fits and p.micro_batch_size == self.max_micro_batch_size), None
         )
+
+    @property
+    def worst_batch(self) -> tuple[tuple[int, ...], ...] | None:
+        """Shapes of the arrays that ran at the largest size; None where it did not run or samples are of one size."""
+        return next((p.batch_shapes for p in self.points if p.micro_batch_size == self.max_micro_batch_size), None)
 
     @property
     def left_bytes(self) -> int | None:
@@ -203,6 +209,7 @@ class Capacity:
             "line": asdict(self.line) | {"is": self.line_is} if self.line else None,
             "phases": [phase.model_dump() for phase in self.phases],
             "untraceable": self.untraceable,
+            "worst_batch": self.worst_batch,
             "probes": [asdict(point) for point in self.points],
             "traced": [point.model_dump() for point in self.traced],
             "steps": self.steps,

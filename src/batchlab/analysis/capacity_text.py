@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from batchlab.analysis.capacity import CARD_HEADROOM, Capacity, Rung
 from batchlab.analysis.wording import say_count
 from batchlab.batch import format_bytes
@@ -20,6 +22,7 @@ _STATUS = {
 def capacity_lines(found: Capacity) -> list[str]:
     """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
     lines = [_line("FITS", _fits(found)), *_memory(found), *_budget(found), *_prediction(found)]
+    lines += _worst_batch(found)
     if found.max_micro_batch_size:
         lines += [_line("use", text) for text in _use(found)]
     return [*lines, *_cards(found), *_ladder(found), *_spent(found)]
@@ -109,6 +112,18 @@ def _budget(found: Capacity) -> list[str]:
             )
         )
     return lines
+
+
+def _worst_batch(found: Capacity) -> list[str]:
+    """Where samples differ in size, the same answer for loaders that fill a batch instead of counting samples."""
+    shapes = found.worst_batch
+    if shapes is None:
+        return []
+    arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
+    elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
+    return [
+        _line("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements a batch")
+    ]
 
 
 def _prediction(found: Capacity) -> list[str]:

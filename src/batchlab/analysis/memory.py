@@ -125,7 +125,7 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
             reason = spilled(peak, device_bytes, result.seconds_per_sample, seconds)
             if result.seconds_per_sample is not None and not reason:
                 seconds[size] = result.seconds_per_sample
-        points.append(MemoryPoint(size, fits and not reason, peak, reason))
+        points.append(MemoryPoint(size, fits and not reason, peak, reason, result.batch_shapes if result else None))
     return tuple(points)
 
 
