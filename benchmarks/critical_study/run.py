@@ -68,7 +68,7 @@ def main() -> int:
     if found.throughput is not None and found.throughput.disturbed:
         busy = ", ".join(map(str, found.throughput.disturbed))
         print(
-            f"\nSpeeds at batch {busy} were measured while other programs used the processor, and so were the seconds of "
+            f"\nSpeeds at batch {busy} were measured while other programs used the processor; so were the seconds of "
             "training: times above are too long by a factor that is not known."
         )
     return 0

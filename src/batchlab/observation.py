@@ -27,7 +27,7 @@ from batchlab.analysis.noise_scale import GradientNorms, NoiseScale, noise_scale
 from batchlab.batch import format_bytes
 from batchlab.errors import InputError
 
-EVERY = 20
+EVERY = 25
 """Sampled steps are this far apart by default; what one costs is in benchmarks/noise_cost/results.md."""
 
 

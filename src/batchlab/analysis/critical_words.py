@@ -190,7 +190,7 @@ def disagreement(found: Findings) -> tuple[str, ...]:
     if critical is None:
         return ()
     series = at_recommended(found)
-    noise = series.latest.value if series else None
+    noise = (series.latest.value or series.whole.value) if series else None
     twice = critical.steps.twice.value if critical.steps.twice else None
     last = critical.branches[-1] if critical.branches else None
     said = []

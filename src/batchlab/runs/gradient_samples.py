@@ -16,8 +16,8 @@ from batchlab.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
 from batchlab.record import GradientSample, MetricRow
 from batchlab.spec import TrainSpec
 
-SPARSEST = 20
-"""Sampled steps are at least this far apart: one costs up to half a step more (benchmarks/noise_cost/results.md)."""
+SPARSEST = 25
+"""Sampled steps are at least this far apart: one costs up to 3/4 of a step more (benchmarks/noise_cost/results.md)."""
 
 
 def steps_between(steps: int, points: int) -> int:
