@@ -50,6 +50,7 @@ bench: setup-dev
 	$(BIN)/python benchmarks/loop_overhead/run.py
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
+	$(BIN)/python benchmarks/noise_cost/run.py
 	$(BIN)/python benchmarks/trace_accuracy/run.py
 	$(BIN)/python benchmarks/token_files/run.py
 
