@@ -12,6 +12,7 @@ from batchlab.analysis.noise_scale import (
     NoiseScale,
     SignNorms,
     best_step,
+    block_means,
     fieller,
     fit_optimal_step,
     noise_scale,
@@ -270,3 +271,10 @@ def test_optimal_step_refuses_what_shows_no_noise_scale() -> None:
         fit_optimal_step([1, 2, 4], [1, 2, 3])
     exact = fit_optimal_step([1, 4, 16, 64, 256], [0.3 / (1 + 20 / b) for b in (1, 4, 16, 64, 256)])
     assert (exact.largest.value, exact.noise_scale.value) == pytest.approx((0.3, 20))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_rows_make_one_block_or_as_many_as_there_are(count: int) -> None:
+    rows = np.arange(2.0 * count).reshape(count, 2)
+    assert block_means(rows, block_length=count).tolist() == [rows.mean(axis=0).tolist()]
+    assert block_means(rows, block_length=1).tolist() == rows.tolist()

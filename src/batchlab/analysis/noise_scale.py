@@ -258,7 +258,7 @@ def block_means(rows: Vector, block_length: int | None) -> Vector:
     length = min(length, n)
     count = n // length
     first = n - (count - 1) * length
-    return np.vstack([rows[:first].mean(axis=0), rows[first:].reshape(count - 1, length, -1).mean(axis=1)])
+    return np.vstack([rows[:first].mean(axis=0), rows[first:].reshape(count - 1, length, *rows.shape[1:]).mean(axis=1)])
 
 
 def fieller(y: Vector, x: Vector) -> RatioInterval:

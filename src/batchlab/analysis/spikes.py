@@ -58,12 +58,20 @@ def find_spikes(values: Sequence[float]) -> tuple[Spike, ...]:
 
 def running_median(curve: _Array, half: int) -> _Array:
     """Median of each point and as many neighbours on either side, at most `half`, as it has on both."""
-    count = len(curve)
-    reach = [min(half, i, count - 1 - i) for i in range(count)]
-    return np.array([np.median(curve[i - r : i + r + 1]) for i, r in enumerate(reach)])
+    place = np.arange(len(curve))
+    return _medians(curve, half, np.minimum(place, place[::-1]))
 
 
 def _running_size(values: _Array) -> _Array:
     """Median of the absolute values around each point."""
-    size, half = np.abs(values), NOISE_HALF_WINDOW
-    return np.array([np.median(size[max(0, i - half) : i + half + 1]) for i in range(len(size))])
+    return _medians(np.abs(values), NOISE_HALF_WINDOW, np.full(len(values), NOISE_HALF_WINDOW))
+
+
+def _medians(values: _Array, half: int, reach: npt.NDArray[np.int64]) -> _Array:
+    """Median of the points at most min(half, reach) away from each: all windows sorted at once, gaps last."""
+    offsets = np.arange(-half, half + 1)
+    index = np.arange(len(values))[:, None] + offsets
+    inside = (np.abs(offsets) <= reach[:, None]) & (index >= 0) & (index < len(values))
+    windows = np.sort(np.where(inside, values[index.clip(0, len(values) - 1)], np.inf), axis=1)
+    rows, count = np.arange(len(values)), inside.sum(axis=1)
+    return (windows[rows, (count - 1) // 2] + windows[rows, count // 2]) / 2
