@@ -37,14 +37,24 @@ def fake_out_of_memory(text: str = "CUDA out of memory. Tried to allocate 2.00 G
         "could not create a primitive",
     ],
 )
-def test_the_size_falls_by_a_tenth_until_it_runs(text: str) -> None:
+def test_every_back_ends_words_for_out_of_memory_are_known(text: str) -> None:
+    @find_executable_batch_size(starting_batch_size=9)
+    def loop(batch_size: int) -> int:
+        if batch_size != 8:
+            fake_out_of_memory(text)
+        return batch_size
+
+    assert loop() == 8
+
+
+def test_the_size_falls_by_a_tenth_until_it_runs() -> None:
     tried = []
 
     @find_executable_batch_size(starting_batch_size=128)
     def loop(batch_size: int, greeting: str) -> tuple[int, str]:
         tried.append(batch_size)
         if batch_size != 8:
-            fake_out_of_memory(text)
+            fake_out_of_memory()
         return batch_size, greeting
 
     assert loop("hello") == (8, "hello")

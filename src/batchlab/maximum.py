@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +74,23 @@ def find_max_batch_size(
 
 def measure_capacity(values: dict[str, Any], make_engine: EngineFactory, aim: Aim, *, quiet: bool = True) -> Capacity:
     """The capacity of a task by experiment values, in a folder that is gone afterwards."""
+    with scratch_session(values, make_engine, quiet=quiet) as session:
+        try:
+            return capacity_stage(session, aim, separable=True)
+        except StageFailed as failure:
+            raise BatchlabError(str(failure)) from None
+
+
+@contextmanager
+def scratch_session(values: dict[str, Any], make_engine: EngineFactory, *, quiet: bool = True) -> Iterator[Session]:
+    """A study by experiment values in a folder that is gone afterwards."""
     asked = build_experiment(values)
     subject = inspect(asked, make_engine)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
         store = Store.create(Path(scratch) / "study", complete(asked, subject))
         view: View = open_view(quiet)
-        session = Session(Opened(store, store.experiment, subject), make_engine, view)
         try:
-            return capacity_stage(session, aim, separable=True)
-        except StageFailed as failure:
-            raise BatchlabError(str(failure)) from None
+            yield Session(Opened(store, store.experiment, subject), make_engine, view)
         finally:
             view.close()
 

@@ -64,7 +64,7 @@ class OutOfMemory(Exception):
     certain: False where a library failed in a way that too little memory explains, and other things could as well.
     """
 
-    def __init__(self, text: str, *, certain: bool = True) -> None:
+    def __init__(self, text: str = "", *, certain: bool = True) -> None:
         super().__init__(text)
         self.certain = certain
 

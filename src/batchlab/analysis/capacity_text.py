@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from batchlab.analysis.capacity import CARD_HEADROOM, Capacity, Rung
 from batchlab.analysis.wording import say_count
@@ -25,7 +26,7 @@ def capacity_lines(found: Capacity) -> list[str]:
     lines += _worst_batch(found)
     if found.max_micro_batch_size:
         lines += [_line("use", text) for text in _use(found)]
-    return [*lines, *_cards(found), *_ladder(found), *_spent(found)]
+    return [*lines, *_cards(found), *ladder_lines(found.ladder), *_spent(found)]
 
 
 def _line(label: str, text: str) -> str:
@@ -166,11 +167,12 @@ def _cards(found: Capacity) -> list[str]:
     return [_line("cards", f"{sizes} (predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ)")]
 
 
-def _ladder(found: Capacity) -> list[str]:
-    if not found.ladder:
+def ladder_lines(ladder: Sequence[Rung]) -> list[str]:
+    """What each saving alone buys, a line each."""
+    if not ladder:
         return []
-    width = max(len(rung.name) for rung in found.ladder)
-    return ["ladder", *(f"   {rung.name:<{width}}  {_rung(rung)}" for rung in found.ladder)]
+    width = max(len(rung.name) for rung in ladder)
+    return ["ladder: each saving alone", *(f"   {rung.name:<{width}}  {_rung(rung)}" for rung in ladder)]
 
 
 def _rung(rung: Rung) -> str:

@@ -31,8 +31,8 @@ def capacity_finding(records: Records, frame: Mapping[str, Any]) -> Capacity | N
     below the smallest failure count.
     """
     accumulation = frame.get("grad_accum_steps")
-    plain = [(spec, record) for spec, record in records if _is_plain(spec, accumulation)]
-    points, traced, untraceable = memory_points(plain), traced_points(plain), _untraceable(plain)
+    asked = [(spec, record) for spec, record in records if _was_asked(spec, accumulation)]
+    points, traced, untraceable = memory_points(asked), traced_points(asked), _untraceable(asked)
     if not points and not traced:
         return None
     smallest_failed = min((point.micro_batch_size for point in points if not point.fits), default=None)
@@ -54,8 +54,8 @@ def capacity_finding(records: Records, frame: Mapping[str, Any]) -> Capacity | N
         untraceable=untraceable,
         reserved=bool(frame.get("reserved")),
         grad_accum_steps=accumulation or 1,
-        worker_bytes=max((_process_bytes(record.result) for _, record in plain), default=0) or None,
-        steps=sum(r.result.steps for _, r in plain if isinstance(r.result, CapacityResult)),
+        worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
+        steps=sum(r.result.steps for _, r in asked if isinstance(r.result, CapacityResult)),
     )
     if not points and found.budget_bytes is not None and found.curve is not None:
         predicted = found.curve.largest_within(found.budget_bytes, found.searched_up_to)
@@ -77,11 +77,11 @@ def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
     return {"line": fit_line([(size, found.curve.at(size) + unseen) for size in sizes]), "line_is": "traced"}
 
 
-def _is_plain(spec: Spec, accumulation: int | None) -> bool:
-    """A probe or trace without savings, with the accumulation that was asked about."""
+def _was_asked(spec: Spec, accumulation: int | None) -> bool:
+    """A probe or trace with the accumulation that was asked about."""
     if not isinstance(spec, CapacitySpec | TraceSpec):
         return False
-    return not spec.device.savings and accumulation in (None, spec.grad_accum_steps)
+    return accumulation in (None, spec.grad_accum_steps)
 
 
 def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:

@@ -74,4 +74,5 @@ def _medians(values: _Array, half: int, reach: npt.NDArray[np.int64]) -> _Array:
     inside = (np.abs(offsets) <= reach[:, None]) & (index >= 0) & (index < len(values))
     windows = np.sort(np.where(inside, values[index.clip(0, len(values) - 1)], np.inf), axis=1)
     rows, count = np.arange(len(values)), inside.sum(axis=1)
-    return (windows[rows, (count - 1) // 2] + windows[rows, count // 2]) / 2
+    medians: _Array = (windows[rows, (count - 1) // 2] + windows[rows, count // 2]) / 2
+    return medians

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -20,6 +21,7 @@ def capacity(
     headroom: str | None = None,
     prove: Annotated[bool, Parameter(negative=())] = False,
     predict: str | None = None,
+    ladder: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """The largest micro-batch that fits: predicted from traces, calibrated by small runs, then run.
 
@@ -31,20 +33,33 @@ def capacity(
         Run one more sample too, which must fail.
     predict
         Memory of a CUDA card that is not here, e.g. 80GiB: traces only, nothing is run.
+    ladder
+        Also search and time with each saving alone: bf16, checkpointing, chunked loss, fused optimizer, one pass per
+        step. Takes about as long for each as the search itself.
     """
+    from batchlab.analysis.capacity_text import ladder_lines
     from batchlab.experiment import set_dotted
+    from batchlab.ladder import climb
     from batchlab.stages.capacity import Aim
 
     values = experiment_values(what, options)
     if headroom is not None:
         set_dotted(values, "device.headroom", headroom)
     if predict is None:
-        return run_to(what, options, "capacity", Aim(prove=prove), values=values)
+        if ladder and options.json:
+            raise InputError("--ladder is printed as lines; leave out --json, or ask it with --predict.")
+        code = run_to(what, options, "capacity", Aim(prove=prove), values=values)
+        if ladder:
+            print("\n".join(ladder_lines(climb(values, engine_factory(values), Aim()))))
+        return code
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; leave one of the two out.")
     from batchlab.maximum import measure_capacity
 
-    found = measure_capacity(values, engine_factory(values), Aim(card_bytes=_bytes(predict)), quiet=options.json)
+    aim = Aim(card_bytes=_bytes(predict))
+    found = measure_capacity(values, engine_factory(values), aim, quiet=options.json)
+    if ladder:
+        found = replace(found, ladder=climb(values, engine_factory(values), aim))
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0 if found.max_micro_batch_size else 1
 

@@ -33,15 +33,12 @@ class SimulatedFramework:
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """InputError for a model that is no Simulation, and for what the device does not simulate."""
-        if device.precision != "fp32" or device.compile:
-            raise InputError(
-                "The simulated device always computes in float64 without compilation; leave device.precision at fp32 "
-                "and device.compile off."
-            )
+        _require_simulated(device)
         return SimulatedTrainable(self._simulation(task), device, optimizer)
 
     def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
         """The machine's own formulas: its fixed bytes are parameters, the rest of a training pass activations."""
+        _require_simulated(spec.device)
         machine = self._simulation(task).machine
         return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
 
@@ -74,6 +71,14 @@ class SimulatedFramework:
             device_memory_bytes=device.memory_limit,
             cores=os.cpu_count() or 1,
             threads=device.threads,
+        )
+
+
+def _require_simulated(device: DeviceSettings) -> None:
+    if device.precision != "fp32" or device.compile or device.savings:
+        raise InputError(
+            "The simulated device always computes in float64, without compilation and without savings of memory; leave "
+            "device.precision at fp32, device.compile off and device.savings empty."
         )
 
 
