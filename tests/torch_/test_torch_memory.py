@@ -39,7 +39,7 @@ LIMITED = f"""
         return trainable.memory().peak_allocated_bytes
 
     attempt(2)
-    baseline = framework.bound_memory(device)
+    baseline = framework.bound_memory(device).baseline_bytes
     small, middle = attempt(8), attempt(2048)
     again = attempt(8)
     try:
