@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import PackageNotFoundError, version
 
 import psutil
 
@@ -13,9 +14,28 @@ from batchlab.resources import usable_cores
 from batchlab.spec import DeviceSettings
 from batchlab.workload import load_framework
 
+OPTIONAL = {
+    "tokenizers": "BPE vocabularies, data.tokenizer and batchlab data prepare",
+    "datasets": "data.path=hf:NAME",
+    "tensorboard": "--track tensorboard",
+    "wandb": "--track wandb",
+}
+"""Package, which is also the name of the extra that brings it, and what it is for."""
+
 
 def doctor_lines() -> list[str]:
-    """Versions, cores, memory, and the device that would be used by default."""
+    """Versions, cores, memory, the device that would be used by default, and the optional packages."""
+    return [*_machine(), *(_optional(package, purpose) for package, purpose in OPTIONAL.items())]
+
+
+def _optional(package: str, purpose: str) -> str:
+    try:
+        return f"{package} {version(package)} ({purpose})"
+    except PackageNotFoundError:
+        return f"{package}: not installed ({purpose}); run: pip install 'batchlab[{package}]'"
+
+
+def _machine() -> list[str]:
     memory = psutil.virtual_memory()
     lines = [
         f"batchlab {__version__}, Python {platform.python_version()}, {platform.platform()}",

@@ -18,9 +18,16 @@ def test_without_the_package_the_install_command_is_said(tmp_path: Path, monkeyp
 
 
 @pytest.fixture
-def stories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The datasets package without a network and with a cache of its own."""
     pytest.importorskip("datasets", reason="the datasets package (300 MB) is not installed")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+
+
+@pytest.fixture
+def stories(tmp_path: Path, offline: None) -> str:
     folder = tmp_path / "stories"
     folder.mkdir()
     (folder / "train.csv").write_text('text\n"One bird."\n"Two\nbirds. "\n')
@@ -44,3 +51,10 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, stories: str) -> None:
         hub_text(f"hf:{tmp_path / 'other'}", tmp_path)
     with pytest.raises(InputError, match="cannot be loaded"):
         hub_text(f"hf:{tmp_path / 'nothing here'}", tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_without_a_network_a_sentence_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"stories \(train\) cannot be loaded.*the network, or download its text"):
+        hub_text("hf:some/stories", tmp_path)
+    assert not list(tmp_path.glob("*.txt"))
