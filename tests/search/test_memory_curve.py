@@ -47,6 +47,13 @@ def test_offsets_are_constant_after_one_measurement_and_on_a_line_after_two() ->
     assert needed_bytes(None, {10: 105, 20: 205}, 30) == 305
 
 
+def test_two_measurements_side_by_side_are_no_slope() -> None:
+    curve = MemoryCurve.through([(n, (10.0 * n,)) for n in (2, 8)])
+    assert needed_bytes(curve, {44: 450, 45: 440}, 8) == 80 - 10
+    assert needed_bytes(curve, {20: 200, 44: 450, 45: 440}, 8) == pytest.approx(80 - 10 + 10 * 37 / 25)
+    assert needed_bytes(None, {44: 450, 45: 441}, 90) == pytest.approx(882)
+
+
 @given(truth=st.integers(0, 200), most=st.integers(1, 200))
 def test_largest_size(truth: int, most: int) -> None:
     assert largest_size(lambda size: size <= truth, most) == min(truth, most)

@@ -23,6 +23,8 @@ def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, 
 def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
     """The layout holds a micro-batch at which a probe already ran out of memory, or that needs more than the limit."""
     size, failed = layout.micro_batch_size, capacity.smallest_failed
+    if size <= (capacity.max_micro_batch_size or 0):
+        return False
     if failed is not None and size >= failed:
         return True
     needed = capacity.needed_bytes(size)
