@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from batchlab.errors import InputError
 from batchlab.search.budget import (
     BudgetPlan,
+    SweepDesign,
     fixed_budget,
     plan_budget,
     quantum,
@@ -62,12 +64,15 @@ def test_a_budget_below_one_quantum_is_refused(requested: int, sizes: tuple[int,
     assert f"at least {quantum(sizes, length):,}" in str(caught.value)
 
 
+SWEEP = SweepDesign(sizes=SIZES, tokens_per_second=SPEEDS, sequence_length=64)
+
+
 def plan(seconds: float | None, **more: Any) -> BudgetPlan:
-    return plan_budget(seconds, **{"sizes": SIZES, "tokens_per_second": SPEEDS, "sequence_length": 64, **more})
+    return plan_budget(seconds, replace(SWEEP, **more))
 
 
 def test_the_time_of_the_planned_runs_is_the_sum_of_their_tokens_over_speed() -> None:
-    made = plan(3600.0, max_extensions=0, reserve=0.0)
+    made = plan_budget(3600.0, replace(SWEEP, max_extensions=0), reserve=0.0)
     seconds = sum(4 * made.token_budget / speed for speed in SPEEDS.values())
     seconds += 2 * made.token_budget * (1 / SPEEDS[4] + 1 / SPEEDS[8])  # seeds at the two slowest sizes
     assert made.seconds_planned == pytest.approx(seconds)
@@ -124,12 +129,12 @@ def test_a_size_without_measured_speed_counts_as_its_neighbour() -> None:
 
 
 def test_a_fixed_budget_states_its_cost_and_survives_json() -> None:
-    made = fixed_budget(64 * 64 * 80 + 5, sizes=SIZES, tokens_per_second=SPEEDS, sequence_length=64)
+    made = fixed_budget(64 * 64 * 80 + 5, SWEEP)
     assert made.token_budget == 64 * 64 * 80
     assert "80 steps" in made.text
     again = BudgetPlan(**json.loads(json.dumps(made.as_dict())))
     assert again.as_dict() == made.as_dict()
-    unknown = fixed_budget(64 * 64 * 80, sizes=SIZES, tokens_per_second={}, sequence_length=64)
+    unknown = fixed_budget(64 * 64 * 80, replace(SWEEP, tokens_per_second={}))
     assert unknown.seconds_planned is None
     assert "about" not in unknown.text
 
@@ -146,16 +151,14 @@ def test_a_short_warm_up_needs_more_steps(fraction: float, steps: int) -> None:
 
 
 def test_an_adaptive_search_is_planned_with_fewer_runs_and_so_more_tokens() -> None:
-    grid, adaptive = (plan_budget(600, sizes=SIZES, tokens_per_second=SPEEDS, adaptive=kind) for kind in (False, True))
+    grid, adaptive = (plan(600, sequence_length=1, adaptive=kind) for kind in (False, True))
     assert adaptive.runs_planned == adaptive.runs_at_most == 16 + 4 < grid.runs_planned
     assert adaptive.token_budget > grid.token_budget
     assert adaptive.text.startswith("at most 20 runs")
 
 
 def test_fresh_seeds_are_part_of_the_cost() -> None:
-    plans = [
-        fixed_budget(64_000, sizes=SIZES, tokens_per_second=SPEEDS, repeats=Repeats(confirm=count)) for count in (0, 2)
-    ]
+    plans = [fixed_budget(64_000, replace(SWEEP, repeats=Repeats(confirm=count))) for count in (0, 2)]
     assert plans[1].runs_planned == plans[0].runs_planned + 4
     assert (plans[1].seconds_planned or 0) > (plans[0].seconds_planned or 0)
 

@@ -76,93 +76,79 @@ class BudgetPlan:
         return {**asdict(self), "starved": list(self.starved)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """The cost of a sweep in seconds per token of its budget."""
-
-    runs: int
-    runs_at_most: int
-    planned: float
-    extensions: float
-    adaptive: bool
-
-
-def fixed_budget(
-    requested: int,
-    *,
-    sizes: Sequence[int],
-    tokens_per_second: Mapping[int, float],
-    sequence_length: int = 1,
-    learning_rates: int = 4,
-    repeats: Repeats = REPEATS,
-    adaptive: bool = False,
-    max_extensions: int = 3,
-    points: int = 8,
-    warmup_fraction: float = 0.1,
-    max_runs: int | None = None,
-    workers: int = 1,
-    concurrency_gain: float = 1.0,
-    unit: str = "tokens",
-) -> BudgetPlan:
-    """The plan for a token budget that was asked for: rounded to the quantum, with the time it will take.
-
-    InputError when it is smaller than one quantum. Arguments as for `plan_budget`.
-    """
-    budget, interval = token_budget_of(requested, sizes, sequence_length, points)
-    sweep = _sweep(
-        sizes, tokens_per_second, learning_rates, repeats, adaptive, max_extensions, max_runs, concurrency_gain
-    )
-    return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, RESERVE)
-
-
-def plan_budget(
-    time_seconds: float | None,
-    *,
-    sizes: Sequence[int],
-    tokens_per_second: Mapping[int, float],
-    sequence_length: int = 1,
-    learning_rates: int = 4,
-    repeats: Repeats = REPEATS,
-    adaptive: bool = False,
-    max_extensions: int = 3,
-    points: int = 8,
-    warmup_fraction: float = 0.1,
-    max_runs: int | None = None,
-    workers: int = 1,
-    concurrency_gain: float = 1.0,
-    reserve: float = RESERVE,
-    unit: str = "tokens",
-) -> BudgetPlan:
-    """The largest token budget with which the whole sweep should end within `time_seconds` (None: the default).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDesign:
+    """What decides how many runs a sweep makes and how fast they are.
 
     `tokens_per_second`: measured alone on the device, per global batch size; a size without a measurement counts as
     fast as the nearest measured one. `concurrency_gain`: tokens/s of all `workers` together over that of one run alone.
     Its default 1 assumes that workers sharing a device are together no faster than a run that has all of it, which errs
     on the safe side (1.3 was measured on two cores); give the number of devices where every worker has its own.
+    `points`: evaluations of a run at most.
+    """
+
+    sizes: Sequence[int]
+    tokens_per_second: Mapping[int, float]
+    sequence_length: int = 1
+    learning_rates: int = 4
+    repeats: Repeats = REPEATS
+    adaptive: bool = False
+    max_extensions: int = 3
+    max_runs: int | None = None
+    points: int = 8
+    warmup_fraction: float = 0.1
+    workers: int = 1
+    concurrency_gain: float = 1.0
+    unit: str = "tokens"
+
+    def steps(self, token_budget: int, size: int) -> int:
+        """Whole optimizer steps of a run."""
+        return token_budget // (size * self.sequence_length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Runs of a sweep, and seconds per token of its budget: of the planned runs, of one extension per size."""
+
+    runs: int
+    runs_at_most: int
+    planned: float
+    extensions: float
+
+
+def fixed_budget(requested: int, sweep: SweepDesign) -> BudgetPlan:
+    """The plan for a token budget that was asked for: rounded to the quantum, with the time it will take.
+
+    InputError when it is smaller than one quantum.
+    """
+    return _plan(requested, sweep, _cost(sweep), RESERVE)
+
+
+def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: float = RESERVE) -> BudgetPlan:
+    """The largest token budget with which the whole sweep should end within `time_seconds` (None: the default).
 
     Time for one extension per batch size is set aside where extensions are allowed. Where that would leave the largest
     size with under 50 steps (or 5 of warm-up), it is spent on steps instead; sizes that are starved even then are
     named. InputError when not even one quantum fits into the time, or no speed is known.
     """
     time_seconds = time_seconds or DEFAULT_TIME_BUDGET
-    one = quantum(sizes, sequence_length)
-    sweep = _sweep(
-        sizes, tokens_per_second, learning_rates, repeats, adaptive, max_extensions, max_runs, concurrency_gain
-    )
-    if sweep.planned == 0:
+    one = quantum(sweep.sizes, sweep.sequence_length)
+    cost = _cost(sweep)
+    if cost.planned == 0:
         raise InputError("No batch size could be timed, so time cannot be turned into tokens; give --token-budget.")
     usable = time_seconds * (1 - reserve)
-    enough = math.ceil(steps_to_judge(warmup_fraction) * max(sizes) * sequence_length / one) * one
-    tokens = usable / (sweep.planned + sweep.extensions)
+    needed = steps_to_judge(sweep.warmup_fraction) * max(sweep.sizes) * sweep.sequence_length
+    enough = math.ceil(needed / one) * one
+    tokens = usable / (cost.planned + cost.extensions)
     if tokens < enough:
-        tokens = min(usable / sweep.planned, enough)
+        tokens = min(usable / cost.planned, enough)
     if round(tokens, 6) < one:
         raise InputError(
-            f"In {say_time(time_seconds)} not even {one:,} {unit} per run fit, a whole number of steps at every batch "
-            f"size; give at least {say_time(one * sweep.planned / (1 - reserve))}, or fewer, smaller or rounder sizes."
+            f"In {say_time(time_seconds)} not even {one:,} {sweep.unit} per run fit, a whole number of steps at every "
+            f"batch size; give at least {say_time(one * cost.planned / (1 - reserve))}, or fewer, smaller or rounder "
+            "sizes."
         )
-    budget, interval = token_budget_of(int(round(tokens, 6)), sizes, sequence_length, points)
-    return _plan(budget, interval, sweep, sizes, sequence_length, warmup_fraction, workers, unit, reserve)
+    return _plan(int(round(tokens, 6)), sweep, cost, reserve)
 
 
 def runs_within(token_budget: int, max_runs: int | None, max_tokens: int | None) -> int | None:
@@ -191,30 +177,22 @@ def runs_planned(sizes: int, learning_rates: int, repeats: Repeats, *, adaptive:
     return runs_expected(sizes, learning_rates, repeats)
 
 
-def _sweep(
-    sizes: Sequence[int],
-    tokens_per_second: Mapping[int, float],
-    learning_rates: int,
-    repeats: Repeats,
-    adaptive: bool,
-    max_extensions: int,
-    max_runs: int | None,
-    concurrency_gain: float,
-) -> _Sweep:
+def _cost(sweep: SweepDesign) -> _Cost:
     """Repeats are counted at the two slowest sizes, since any may turn out to be the best."""
-    per_token = [1 / (_speed_near(size, tokens_per_second) * concurrency_gain) for size in sizes if tokens_per_second]
-    runs = most = runs_planned(len(sizes), learning_rates, repeats, adaptive=adaptive)
-    if not adaptive:
-        most = runs_at_most(len(sizes), learning_rates, repeats, max_extensions)
-    cells = (runs - repeats.runs(len(sizes))) * sum(per_token) / len(sizes)
+    speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
+    per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
+    runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive)
+    if not sweep.adaptive:
+        most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
+    cells = (runs - repeats.runs(number)) * sum(per_token) / number
     planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2])
     extensions = sum(per_token) if most > runs else 0.0
-    if max_runs is not None:
-        if max_runs < runs:
-            planned, extensions = planned * max_runs / runs, 0.0
-        runs, most = min(runs, max_runs), min(most, max_runs)
-        extensions *= min(1.0, (most - runs) / len(sizes))
-    return _Sweep(runs, most, planned, extensions, adaptive)
+    if sweep.max_runs is not None:
+        if sweep.max_runs < runs:
+            planned, extensions = planned * sweep.max_runs / runs, 0.0
+        runs, most = min(runs, sweep.max_runs), min(most, sweep.max_runs)
+        extensions *= min(1.0, (most - runs) / number)
+    return _Cost(runs, most, planned, extensions)
 
 
 def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
@@ -222,30 +200,21 @@ def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
     return tokens_per_second[nearest]
 
 
-def _plan(
-    budget: int,
-    interval: int,
-    sweep: _Sweep,
-    sizes: Sequence[int],
-    sequence_length: int,
-    warmup_fraction: float,
-    workers: int,
-    unit: str,
-    reserve: float,
-) -> BudgetPlan:
-    least = steps_to_judge(warmup_fraction)
-    starved = tuple(size for size in sizes if budget // (size * sequence_length) < least)
-    seconds = budget * sweep.planned / (1 - reserve) if sweep.planned else None
-    text = f"{'at most ' if sweep.adaptive else ''}{sweep.runs} runs × {format_count(budget)} {unit}"
+def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> BudgetPlan:
+    budget, interval = token_budget_of(requested, sweep.sizes, sweep.sequence_length, sweep.points)
+    least = steps_to_judge(sweep.warmup_fraction)
+    starved = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)
+    seconds = budget * cost.planned / (1 - reserve) if cost.planned else None
+    text = f"{'at most ' if sweep.adaptive else ''}{cost.runs} runs × {format_count(budget)} {sweep.unit}"
     if seconds is not None:
-        text += f", about {say_time(seconds)}" + (f" with {workers} at a time" if workers > 1 else "")
-    if sweep.runs_at_most > sweep.runs:
-        text += f" (at most {sweep.runs_at_most - sweep.runs} more, where a best lies at the end of the grid)"
-    text += f"; the largest size gets {budget // (max(sizes) * sequence_length):,} steps"
+        text += f", about {say_time(seconds)}" + (f" with {sweep.workers} at a time" if sweep.workers > 1 else "")
+    if cost.runs_at_most > cost.runs:
+        text += f" (at most {cost.runs_at_most - cost.runs} more, where a best lies at the end of the grid)"
+    text += f"; the largest size gets {sweep.steps(budget, max(sweep.sizes)):,} steps"
     if starved:
         listed = ", ".join(f"{size:,}" for size in sorted(starved))
         text += f"; fewer than {least}, too few to be judged: {listed}"
-    return BudgetPlan(budget, interval, sweep.runs, sweep.runs_at_most, seconds, starved, text)
+    return BudgetPlan(budget, interval, cost.runs, cost.runs_at_most, seconds, starved, text)
 
 
 def say_time(seconds: float) -> str:

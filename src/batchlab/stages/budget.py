@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import psutil
 
@@ -11,7 +11,15 @@ from batchlab.batch import Unit
 from batchlab.engines.pool import visible_cuda_devices
 from batchlab.experiment import BudgetConfig
 from batchlab.resources import Concurrency, plan_concurrency, usable_cores
-from batchlab.search.budget import BudgetPlan, fixed_budget, plan_budget, quantum, runs_within, steps_to_judge
+from batchlab.search.budget import (
+    BudgetPlan,
+    SweepDesign,
+    fixed_budget,
+    plan_budget,
+    quantum,
+    runs_within,
+    steps_to_judge,
+)
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.session import Session
@@ -53,36 +61,36 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
     asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
     if not rates:
         raise StageFailed("No batch size could be measured, so there is nothing to sweep over.")
-    common: dict[str, Any] = {
-        "sizes": sizes,
-        "tokens_per_second": rates,
-        "sequence_length": experiment.sequence_length,
-        "learning_rates": len(learning_rates_of(session)),
-        "repeats": Repeats(experiment.sweep.seeds, len(experiment.sweep.fresh_seeds)),
-        "adaptive": experiment.sweep.search == "adaptive",
-        "max_extensions": experiment.sweep.max_extensions,
-        "points": experiment.evaluation.points,
-        "warmup_fraction": experiment.schedule.warmup_fraction,
-        "max_runs": asked.max_runs,
-        "workers": concurrency.workers,
-        "unit": experiment.unit,
-    }
+    sweep = SweepDesign(
+        sizes=sizes,
+        tokens_per_second=rates,
+        sequence_length=experiment.sequence_length,
+        learning_rates=len(learning_rates_of(session)),
+        repeats=Repeats(experiment.sweep.seeds, len(experiment.sweep.fresh_seeds)),
+        adaptive=experiment.sweep.search == "adaptive",
+        max_extensions=experiment.sweep.max_extensions,
+        max_runs=asked.max_runs,
+        points=experiment.evaluation.points,
+        warmup_fraction=experiment.schedule.warmup_fraction,
+        workers=concurrency.workers,
+        unit=experiment.unit,
+    )
     if asked.token_budget is not None:
-        plan = _fixed(asked.token_budget, asked, common)
+        plan = _fixed(asked.token_budget, asked, sweep)
     else:
-        plan = plan_budget(asked.time_budget_seconds, **common)
+        plan = plan_budget(asked.time_budget_seconds, sweep)
         most = _most_tokens(session, plan)
         if most is not None and plan.token_budget > most:
-            plan = _fixed(most, asked, common)
+            plan = _fixed(most, asked, sweep)
     decided = session.opened.store.decide("budget", plan.as_dict())
     return BudgetPlan(**decided)
 
 
-def _fixed(token_budget: int, asked: BudgetConfig, common: dict[str, Any]) -> BudgetPlan:
+def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetPlan:
     """The plan at so many tokens a run, and no more runs than `max_tokens` allows of them."""
-    plan = fixed_budget(token_budget, **common)
+    plan = fixed_budget(token_budget, sweep)
     most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
-    return plan if most == asked.max_runs else fixed_budget(token_budget, **{**common, "max_runs": most})
+    return plan if most == asked.max_runs else fixed_budget(token_budget, replace(sweep, max_runs=most))
 
 
 def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
