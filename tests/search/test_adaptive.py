@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from batchlab.errors import InputError
 from batchlab.record import Outcome
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
-from batchlab.search.prior import EarlierStudy, Hint
+from batchlab.search.prior import (
+    BATCH_EXPONENT,
+    DOUBTABLE,
+    RATE_EXPONENT,
+    STUBBORN_STUDY,
+    EarlierStudy,
+    Hint,
+    after_study,
+    moved,
+)
 from batchlab.search.surrogate import Bowls, linex, percent_of
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.testing import check_search
@@ -99,7 +108,28 @@ def test_a_cheaper_study_moves_the_start_to_larger_batches_and_widens_its_doubt(
     larger = AdaptiveSearch(SIZES, RANGE, earlier=EarlierStudy(small.outcomes, 20)).ask()[0]
     assert same.global_batch_size == small.best.global_batch_size
     assert abs(math.log2(same.learning_rate / small.best.learning_rate)) <= 0.51
-    assert 2 <= larger.global_batch_size / same.global_batch_size <= 8  # 20^0.44 = 3.7
+    assert 2 <= larger.global_batch_size / same.global_batch_size <= 8  # 20^0.53 = 4.9
+
+
+def test_a_study_is_moved_along_its_own_ridge() -> None:
+    """At a batch size far below the best one the learning rate falls by its published exponent, whatever the bowl."""
+    small = AdaptiveSearch(SIZES, RANGE, seeds=1)
+    run(small, valley(2e-3, best_batch=16))
+    here, there = (moved(EarlierStudy(small.outcomes, ratio), SIZES, RANGE, 0.05) for ratio in (1.0, 16.0))
+    tiny = np.array([-20.0])
+    fallen = there.ridge(tiny) - here.ridge(tiny)
+    assert float(fallen.mean()) == pytest.approx(4 * RATE_EXPONENT[0], abs=0.05)
+    assert float((there.batch - here.batch).mean()) == pytest.approx(4 * BATCH_EXPONENT[0], abs=0.05)
+
+
+def test_nothing_ignores_an_earlier_study_before_it_can_be_doubted() -> None:
+    small = AdaptiveSearch(SIZES, RANGE, seeds=1)
+    run(small, valley(2e-3, best_batch=16))
+    bowls = moved(EarlierStudy(small.outcomes), SIZES, RANGE, 0.05)
+    wide = (-40.0, 40.0)
+    untried, tried = (after_study(bowls, wide, wide, runs) for runs in (DOUBTABLE - 1, DOUBTABLE))
+    assert np.array_equal(untried.batch, bowls.batch)
+    assert np.mean(tried.batch != bowls.batch) == pytest.approx(STUBBORN_STUDY, abs=0.005)
 
 
 def test_a_study_of_something_else_costs_runs_but_not_the_answer() -> None:
@@ -348,6 +378,7 @@ def test_telling_another_round_is_refused() -> None:
         ({"hint": Hint(0, 1e-3)}, "hint"),
         ({"hint": Hint(8, math.inf)}, "hint"),
         ({"earlier": EarlierStudy({}, 0.0)}, "positive number"),
+        ({"earlier": EarlierStudy({}), "hint": Hint(8, 1e-3)}, "not from both"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_a_sentence(arguments: dict[str, Any], says: str) -> None:

@@ -19,6 +19,7 @@ from batchlab.search.lattice import Cells, Lattice, share_that_ends, similarity
 from batchlab.search.prior import (
     EarlierStudy,
     Hint,
+    after_study,
     before_any_run,
     evidence_of,
     moved,
@@ -159,7 +160,7 @@ class AdaptiveSearch:
             cells, self._outcomes
         )
         picked: list[int] = []
-        if self.hint and not self.earlier and not self._outcomes:
+        if self.hint and not self._outcomes:
             away = (cells.batch - math.log2(self.hint.global_batch_size)) ** 2
             picked.append(int(np.argmin(away + (cells.rate - math.log2(self.hint.learning_rate)) ** 2)))
         while len(picked) < min(count, len(cells.sizes)):
@@ -266,10 +267,11 @@ class AdaptiveSearch:
     def _bowls(self) -> Bowls:
         """Possible surfaces before this study's own runs."""
         if self.earlier is not None and self._moved is None:
-            self._moved = moved(self.earlier, self.sizes, self.learning_rates, self.hint, self.noise_percent)
-        return before_any_run(
-            self.lattice.log_sizes, self.lattice.log_rates(self._outcomes, self.best), self.hint, self._moved
-        )
+            self._moved = moved(self.earlier, self.sizes, self.learning_rates, self.noise_percent)
+        sizes, rates = self.lattice.log_sizes, self.lattice.log_rates(self._outcomes, self.best)
+        if self._moved is not None:
+            return after_study(self._moved, sizes, rates, len(self._outcomes))
+        return before_any_run(sizes, rates, self.hint)
 
 
 def _first_highest(values: Floats) -> int:
@@ -301,5 +303,7 @@ def _check(
                 f"The hint of batch {hint.global_batch_size:g} at learning rate {hint.learning_rate:g} cannot be used; "
                 "both, and its octaves of doubt, are positive finite numbers."
             )
+    if hint is not None and earlier is not None:
+        raise InputError("A search starts from a hint or from an earlier study, not from both; the study knows more.")
     if earlier is not None and not (math.isfinite(earlier.tokens_ratio) and earlier.tokens_ratio > 0):
         raise InputError(f"This budget is {earlier.tokens_ratio} × that of the earlier study; give a positive number.")

@@ -28,7 +28,7 @@ def infer(
         (*rates, *(trial.learning_rate for trial in outcomes)),
     )
     bowls = before_any_run(
-        (float(seen.batch.min()), float(seen.batch.max())), (float(seen.rate.min()), float(seen.rate.max())), None, None
+        (float(seen.batch.min()), float(seen.batch.max())), (float(seen.rate.min()), float(seen.rate.max())), None
     )
     posterior = Posterior(bowls, evidence_of(outcomes, noise_between_seeds(outcomes, SEED_NOISE)))
     wanted = Cells(tuple(sizes), tuple(rates))

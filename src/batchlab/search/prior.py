@@ -21,17 +21,24 @@ STUBBORN = 0.1
 """Share of the bowls that ignore a hint: it may be wrong."""
 
 STUBBORN_STUDY = 0.02
-"""Share of those that ignore an earlier study, which measured this very model."""
+"""Share of those that ignore an earlier study, which measured this very model, once there is evidence to doubt it."""
 
-BATCH_EXPONENT = (0.44, 0.12)
-"""Best batch size ∝ tokens^x, mean and spread of published x: 0.327 (DeepSeek 2024, arXiv:2401.02954, in compute),
-0.383 (Bergsma et al. 2025, arXiv:2505.13738), 0.47 (Zhang et al. 2024, arXiv:2410.21676, critical batch size), 0.566
-(Schaipp 2026, arXiv:2607.01487)."""
+DOUBTABLE = 3
+"""Runs after which they do: one loss says nothing of where the lowest lies and two only which way, so before that they
+would send a run anywhere, for the gain there that nothing contradicts yet."""
 
-RATE_EXPONENT = (-0.06, 0.2)
-"""Best learning rate ∝ tokens^y while the batch size grows as above: mean of −0.125 (DeepSeek 2024, in compute) and
-0.01 (−0.32 at a fixed batch size, Bjorck et al. 2024, arXiv:2409.19913, plus 0.75 · 0.44 for the batch that grows).
-Laws disagree even in sign, so the doubt is wider than the shift."""
+BATCH_EXPONENT = (0.53, 0.15)
+"""Best batch size ∝ tokens^x of one model, mean and spread of published x: 0.38 (Bergsma et al. 2025,
+arXiv:2505.13738), 0.47 (Zhang et al. 2024, arXiv:2410.21676, critical batch size), 0.57 (Schaipp 2026,
+arXiv:2607.01487), 0.69 (DeepSeek 2024, arXiv:2401.02954: compute^0.327, along which its tokens grow as compute^0.476;
+the model's size moves the batch hardly at all, says Zhang). Step Law is not among them, so that its table can judge."""
+
+RATE_EXPONENT = (-0.37, 0.10)
+"""Best learning rate ∝ tokens^z at a fixed, small batch size: −0.32 (Bjorck et al. 2024, arXiv:2409.19913), −0.47
+(Bergsma et al. 2025: B/(η·λ·D) ∝ D^−0.53 at constant weight decay λ), −0.33 (DeepSeek 2024: compute^−0.125, less the
+−0.41 that a model's size takes, between 1/width and GPT-3's table, and less CLIMB times its batch exponent).
+
+The spreads are those of one more publication, √(1 + 1/n) times the standard deviation of the n."""
 
 TRANSFER = 0.25
 """Octaves of further doubt when a study is moved, in either direction: half a step of the lattice."""
@@ -62,38 +69,44 @@ class EarlierStudy:
     tokens_ratio: float = 1.0
 
 
-def before_any_run(
-    batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None, moved: Bowls | None
-) -> Bowls:
+def before_any_run(batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None) -> Bowls:
     """Possible surfaces over ranges of log2 batch size and log2 learning rate: spread evenly over both, but around the
-    hint, or where an earlier study's were `moved` to, for all except a stubborn few."""
+    hint for all except a stubborn few."""
     unit, shapes = draw()
     even = shapes.moved(_spread(unit[:, 0], *batch), _spread(unit[:, 1], *rate))
-    if moved is not None:
-        return moved.where(unit[:, 2] >= STUBBORN_STUDY, even)
     return _around(hint, shapes, unit).where(unit[:, 2] >= STUBBORN, even) if hint else even
 
 
-def moved(
-    earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], hint: Hint | None, noise_percent: float
-) -> Bowls:
-    """The surfaces that an earlier study leaves possible, moved to this budget by published exponents."""
+def after_study(moved: Bowls, batch: tuple[float, float], rate: tuple[float, float], runs: int) -> Bowls:
+    """The surfaces that an earlier study leaves possible; after `DOUBTABLE` runs of this one a few ignore it."""
+    if runs < DOUBTABLE:
+        return moved
+    return moved.where(draw()[0][:, 2] >= STUBBORN_STUDY, before_any_run(batch, rate, None))
+
+
+def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], noise_percent: float) -> Bowls:
+    """The surfaces that an earlier study leaves possible, moved to this budget by published exponents.
+
+    Along its ridge: a lowest point that moves to larger batches takes the learning rate with it by the climb that the
+    bowl has, so that two exponents published apart, and what the study measured of the ridge, agree with each other.
+    """
     from scipy.special import ndtri
 
     trials = [trial for trial, outcome in earlier.outcomes.items() if outcome.finite]
     batch = np.log2([*sizes, *(trial.global_batch_size for trial in trials)])
     rate = np.log2([*rates, *(trial.learning_rate for trial in trials)])
-    before = before_any_run((batch.min(), batch.max()), (rate.min(), rate.max()), hint, None)
+    before = before_any_run((batch.min(), batch.max()), (rate.min(), rate.max()), None)
     believed = Posterior(before, evidence_of(earlier.outcomes, noise_percent)).bowl_weights()
     count = len(believed)
     chosen = np.minimum(np.searchsorted(np.cumsum(believed), (np.arange(count) + 0.5) / count), count - 1)
+    bowls = before.take(chosen)
     octaves = math.log2(earlier.tokens_ratio)
     normal = ndtri(draw()[0])
-    shifts = [
+    along, down = (
         mean * octaves + math.hypot(spread * octaves, TRANSFER) * normal[:, direction]
         for direction, (mean, spread) in enumerate((BATCH_EXPONENT, RATE_EXPONENT))
-    ]
-    return before.take(chosen).moved(*shifts)
+    )
+    return bowls.moved(along, down + bowls.climb * along)
 
 
 def _around(hint: Hint, shapes: Bowls, unit: Floats) -> Bowls:
