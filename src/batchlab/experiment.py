@@ -242,6 +242,9 @@ class DeviceConfig(Frozen):
         default=(), description="to need less memory: checkpointing, chunked_loss, fused_optimizer"
     )
     workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
+    silence_seconds: PositiveFloat = Field(
+        default=600.0, description="a run that gives no sign of life for so long is ended and failed"
+    )
     threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")
 
 
@@ -307,7 +310,7 @@ def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
 
 
 def differing_fields(one: Experiment, other: Experiment) -> list[str]:
-    """Sentences `name: stored → asked` for every dotted field in which two experiments differ."""
+    """Sentences `name: stored → asked` for every dotted field in which two experiments differ as questions."""
     return _differences(one.model_dump(mode="json"), other.model_dump(mode="json"), "")
 
 
@@ -318,7 +321,11 @@ def _differences(one: Any, other: Any, name: str) -> list[str]:
             for key in sorted({*one, *other})
             for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
         ]
-    return [] if one == other else [f"{name}: {one!r} there, {other!r} asked now"]
+    return [] if one == other or name in _PATIENCE else [f"{name}: {one!r} there, {other!r} asked now"]
+
+
+_PATIENCE = {"device.silence_seconds"}
+"""Changes no result, and a study whose run was ended too early is to be continued with more of it."""
 
 
 def describe_settings() -> list[str]:

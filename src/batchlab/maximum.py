@@ -6,26 +6,23 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.capacity import Capacity
 from batchlab.batch import Unit
-from batchlab.engines.inline import InlineEngine
-from batchlab.engines.local import LocalEngine
 from batchlab.errors import BatchlabError, InputError
 from batchlab.experiment import TaskReference, build_experiment
-from batchlab.opening import EngineFactory, Opened, complete, inspect
+from batchlab.opening import Opened, complete, engine_factory, inspect
 from batchlab.progress import View, open_view
 from batchlab.session import Session
 from batchlab.stages.capacity import Aim, capacity_stage
 from batchlab.stages.failure import StageFailed
+from batchlab.stages.ladder import ladder_stage
 from batchlab.store import Store
 from batchlab.task import Task
 from batchlab.what import merge, resolve_what
-
-TIME_LIMIT = 600.0
-"""Seconds after which a probe that gives no sign of life is ended."""
 
 
 def find_max_batch_size(
@@ -38,7 +35,7 @@ def find_max_batch_size(
     most: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
-    time_limit: float = TIME_LIMIT,
+    time_limit: float = 600.0,
     settings: dict[str, Any] | None = None,
 ) -> Capacity:
     """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
@@ -58,33 +55,35 @@ def find_max_batch_size(
     values = _values(task) if isinstance(task, Task) else resolve_what(str(task))
     chosen: dict[str, dict[str, Any]] = {
         "batch": {"micro_batching": "auto" if accumulate else "off"},
-        "device": {"name": device, "precision": precision, "headroom": headroom, "memory_limit": memory_limit},
+        "device": {
+            "name": device,
+            "precision": precision,
+            "headroom": headroom,
+            "memory_limit": memory_limit,
+            "silence_seconds": time_limit,
+        },
     }
     if values.get("device", {}).get("name") == "simulated":
         chosen["device"]["name"] = "simulated"
     values = merge(merge(values, chosen), settings or {})
-
-    def make_engine(folder: Path, workers: int) -> InlineEngine | LocalEngine:
-        if values["device"]["name"] == "simulated":
-            return InlineEngine(folder)
-        return LocalEngine(folder, workers, silence_seconds=time_limit)
-
-    return measure_capacity(values, make_engine, Aim(needed=None, prove=prove, most=most))
+    return measure_capacity(values, Aim(prove=prove, most=most))
 
 
-def measure_capacity(values: dict[str, Any], make_engine: EngineFactory, aim: Aim, *, quiet: bool = True) -> Capacity:
+def measure_capacity(values: dict[str, Any], aim: Aim, *, quiet: bool = True) -> Capacity:
     """The capacity of a task by experiment values, in a folder that is gone afterwards."""
-    with scratch_session(values, make_engine, quiet=quiet) as session:
+    with scratch_session(values, quiet=quiet) as session:
         try:
-            return capacity_stage(session, aim, separable=True)
+            found = capacity_stage(session, aim, separable=True)
+            return replace(found, ladder=ladder_stage(session, found, aim, separable=True)) if aim.ladder else found
         except StageFailed as failure:
             raise BatchlabError(str(failure)) from None
 
 
 @contextmanager
-def scratch_session(values: dict[str, Any], make_engine: EngineFactory, *, quiet: bool = True) -> Iterator[Session]:
+def scratch_session(values: dict[str, Any], *, quiet: bool = True) -> Iterator[Session]:
     """A study by experiment values in a folder that is gone afterwards."""
     asked = build_experiment(values)
+    make_engine = engine_factory(asked)
     subject = inspect(asked, make_engine)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
         store = Store.create(Path(scratch) / "study", complete(asked, subject))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchlab.engines.inline import InlineEngine
+from batchlab.engines.local import LocalEngine
 from batchlab.errors import InputError, StudyChanged
 from batchlab.experiment import Experiment, build_experiment
 from batchlab.prior import read_prior
@@ -23,6 +25,13 @@ from batchlab.workload import digest_of, file_states, hash_files
 
 EngineFactory = Callable[[Path, int], Engine]
 """(study folder, concurrent workers) → Engine."""
+
+
+def engine_factory(asked: Experiment) -> EngineFactory:
+    """The simulated device needs no process of its own; everything else runs in worker processes."""
+    if asked.device.name == "simulated":
+        return lambda folder, workers: InlineEngine(folder)
+    return lambda folder, workers: LocalEngine(folder, workers, silence_seconds=asked.device.silence_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,12 +118,16 @@ class RunFolder:
 
     def log_tail(self, characters: int = 400) -> str:
         """The end of log.txt in one line, for a record's reason."""
+        lines = self.log_end(4 * characters).splitlines()
+        return " | ".join(line.strip() for line in lines if line.strip())[-characters:]
+
+    def log_end(self, size: int) -> str:
+        """The last bytes of log.txt; empty where nothing was printed."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as file:
-            file.seek(max(0, self.log_path.stat().st_size - 4 * characters))
-            text = file.read().decode("utf-8", errors="replace")
-        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-characters:]
+            file.seek(max(0, self.log_path.stat().st_size - size))
+            return file.read().decode("utf-8", errors="replace")
 
     def finish(self, record: Record) -> None:
         """Write record.json, which ends the run, then drop the checkpoint. Only with the lock."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ from batchlab.stages.capacity import THE_LARGEST, Aim, capacity_stage, describe_
 from batchlab.stages.check import check_stage
 from batchlab.stages.critical import critical_stage, describe_runs
 from batchlab.stages.failure import StageFailed
+from batchlab.stages.ladder import ladder_stage
 from batchlab.stages.sweep import sweep_stage
 from batchlab.stages.throughput import hopeless, layout_for, throughput_stage
 from batchlab.store import Store
@@ -50,6 +51,7 @@ class StudyResult:
     folder: Path
     findings: Findings
     summary: tuple[str, ...]
+    failure: str = ""  # why it ended before its last stage
 
     @property
     def answered(self) -> bool:
@@ -98,10 +100,12 @@ def run_study(
     view.say(f"   data: {opened.subject.data_source}")
     view.say(f"   cost: {cost_of(opened.experiment, opened.subject).text}")
     session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=after_run)
+    failure = ""
     try:
         _stages(session, until, aim)
-    except StageFailed as failure:
-        view.say(str(failure))
+    except StageFailed as failed:
+        failure = str(failed)
+        view.say(failure)
     except KeyboardInterrupt:
         write_documents(store, partial=True)
         finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
@@ -118,7 +122,7 @@ def run_study(
     findings = write_documents(store, partial=not store.decisions().get("complete", False))
     view.say(f"   {duration(time.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
-    return StudyResult(folder, findings, tuple(lines))
+    return StudyResult(folder, findings, tuple(lines), failure)
 
 
 def _stages(session: Session, until: Stage, aim: Aim) -> None:
@@ -138,7 +142,10 @@ def _stages(session: Session, until: Stage, aim: Aim) -> None:
 
     view.stage("capacity: which micro-batch fits?")
     if until == "capacity":
-        for line in str(capacity_stage(session, aim, separable=checked.separable)).splitlines():
+        largest = capacity_stage(session, aim, separable=checked.separable)
+        if aim.ladder:
+            largest = replace(largest, ladder=ladder_stage(session, largest, aim, separable=checked.separable))
+        for line in str(largest).splitlines():
             view.say(line)
         return
     capacity = capacity_stage(session, sweep_need(experiment, checked.separable), separable=checked.separable)

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from batchlab.analysis.capacity import Capacity
 from batchlab.analysis.memory import capacity_finding, fit_line
-from batchlab.experiment import TaskReference
+from batchlab.experiment import TaskReference, build_experiment
 from batchlab.record import CapacityResult, Outcome, Record
 from batchlab.spec import CapacitySpec, Spec, Workload
 
 MIB = 2**20
+TASK = TaskReference(kind="recipe", target="simulated")
+EXPERIMENT = build_experiment({"name": "synthetic", "task": TASK, "sequence_length": 64})
 
 
 def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tuple[Spec, Record]:
-    spec = CapacitySpec(
-        workload=Workload(task=TaskReference(kind="recipe", target="simulated")), micro_batch_size=micro
-    )
+    spec = CapacitySpec(workload=Workload(task=TASK), micro_batch_size=micro)
     result = None
     if outcome is Outcome.COMPLETED:
         numbers = {"peak_allocated_bytes": (50 + 10 * micro) * MIB, **more}
@@ -27,7 +27,8 @@ def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tupl
 
 
 def find(records: list[tuple[Spec, Record]], needed: int, limit: int | None, limit_is: str = "") -> Capacity | None:
-    return capacity_finding(records, {"searched_up_to": needed, "limit_bytes": limit, "limit_is": limit_is})
+    frame = {"searched_up_to": needed, "limit_bytes": limit, "limit_is": limit_is}
+    return capacity_finding(EXPERIMENT, records, frame)
 
 
 def test_the_line_behind_the_peaks_is_found() -> None:
@@ -100,3 +101,4 @@ def test_r_squared_and_residual_of_a_known_scatter() -> None:
     assert (line.slope, line.intercept) == (pytest.approx(1.5), pytest.approx(0.5))
     assert line.r_squared == pytest.approx(0.75)
     assert line.largest_residual == pytest.approx(1.0)
+    assert line.residuals == (pytest.approx((0, -0.5)), pytest.approx((1, 1.0)), pytest.approx((2, -0.5)))

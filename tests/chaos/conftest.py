@@ -18,9 +18,9 @@ import pytest
 STUDY = """
 import sys
 import batchlab.cli as cli
-import batchlab.commands.running as running
+import batchlab.opening as opening
 from batchlab.engines.local import LocalEngine
-running.engine_factory = lambda values: lambda folder, workers: LocalEngine(folder, workers)
+opening.engine_factory = lambda asked: lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])
 """
 

@@ -191,7 +191,9 @@ def test_a_silent_run_is_ended_and_failed(
 ) -> None:
     hanging, good = carry_out(local_engine(workers=1, silence_seconds=6.0), toy_train(hang=True), toy_train(seed=1))
     assert hanging.outcome is Outcome.FAILED
-    assert hanging.reason == "It gave no sign of life for 6 seconds and was ended. Last output: about to hang"
+    assert hanging.reason == (
+        "It gave no sign of life for 6 seconds (device.silence_seconds) and was ended. Last output: about to hang"
+    )
     assert good.outcome is Outcome.COMPLETED
     assert gone(pids(starts)[0])
 

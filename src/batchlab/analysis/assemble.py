@@ -48,6 +48,7 @@ def assemble(
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
     micro, prior = decided.get("micro_batch") or {}, decided.get("prior") or {}
+    rungs = [rung for key, rung in sorted(decided.items()) if key.startswith("rung ")]
     sizes = experiment.batch.global_batch_sizes
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, budget)]
@@ -65,7 +66,7 @@ def assemble(
         checks=tuple(checks) or (checked.items if checked else ()),
         separable=checked.separable if checked else True,
         token_budget=budget,
-        memory=capacity_finding(records, {"searched_up_to": sizes[-1], **micro}),
+        memory=capacity_finding(experiment, records, {"searched_up_to": sizes[-1], "ladder": rungs, **micro}),
         throughput=throughput,
         surface=surface,
         diagnostics=diagnostics_finding(runs, surface),

@@ -22,13 +22,20 @@ CONSERVATIVE_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """y = intercept + slope·x, fitted by least squares to n points."""
+    """y = intercept + slope·x, fitted by least squares; residuals: (x, y − intercept − slope·x) of every point."""
 
     intercept: float
     slope: float
     r_squared: float
-    n: int
-    largest_residual: float
+    residuals: tuple[tuple[float, float], ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.residuals)
+
+    @property
+    def largest_residual(self) -> float:
+        return max(abs(residual) for _, residual in self.residuals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class MemoryPoint:
     peak_bytes: int | None
     reason: str = ""
     batch_shapes: tuple[tuple[int, ...], ...] | None = None  # where samples differ in size: of the worst batch's arrays
+    finite_loss: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,14 @@ class Rung:
     tokens_per_second: float | None = None
     measured_at: int | None = None
     why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What the smallest size would need with one saving, by a trace; asked where nothing fits."""
+
+    name: str
+    needed_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +93,8 @@ class Capacity:
     steps: int = 0  # whole optimizer steps spent on probes
     worker_bytes: int | None = None  # the most that a probing process held, itself included
     ladder: tuple[Rung, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    global_batch_sizes: tuple[int, ...] = ()  # that layouts are wanted for
     sequence_length: int = 1
 
     @property
@@ -194,8 +212,20 @@ class Capacity:
             sequence_length=self.sequence_length,
         )
 
+    @property
+    def layouts(self) -> tuple[BatchLayout, ...]:
+        """Of the wanted global batches, on one device; empty where nothing fits."""
+        return tuple(self.layout(size) for size in self.global_batch_sizes) if self.max_micro_batch_size else ()
+
+    @property
+    def accumulation(self) -> int | None:
+        """The largest size of which two make a step of the largest: the same step in about half the activations."""
+        size = self.max_micro_batch_size or 0
+        return (size + 1) // 2 if size > 1 else None
+
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON takes it."""
+        """Everything as JSON takes it; bytes, except in names."""
+        line = self.line
         return {
             "max_micro_batch_size": self.max_micro_batch_size,
             "status": self.status,
@@ -206,7 +236,9 @@ class Capacity:
             "left_bytes": self.left_bytes,
             "unseen_bytes": self.unseen_bytes,
             "knee": self.knee,
-            "line": asdict(self.line) | {"is": self.line_is} if self.line else None,
+            "line": asdict(line) | {"n": line.n, "largest_residual": line.largest_residual, "is": self.line_is}
+            if line
+            else None,
             "phases": [phase.model_dump() for phase in self.phases],
             "untraceable": self.untraceable,
             "worst_batch": self.worst_batch,
@@ -214,12 +246,29 @@ class Capacity:
             "traced": [point.model_dump() for point in self.traced],
             "steps": self.steps,
             "out_of_memory": self.out_of_memory,
-            "conservative": self.conservative,
-            "data_parallel": self.data_parallel,
+            "recommendations": {
+                "maximum": self._recommendation(self.max_micro_batch_size),
+                "conservative": self._recommendation(self.conservative),
+                "accumulation": self._recommendation(self.accumulation),
+                "data_parallel": self._recommendation(self.data_parallel),
+            },
+            "layouts": [
+                {
+                    "global_batch_size": layout.global_batch_size,
+                    "micro_batch_size": layout.micro_batch_size,
+                    "grad_accum_steps": layout.grad_accum_steps,
+                }
+                for layout in self.layouts
+            ],
             "cards": {f"{gib}GiB": size for gib, size in self.cards},
             "ladder": [asdict(rung) for rung in self.ladder],
+            "remedies": [asdict(remedy) for remedy in self.remedies],
             "grad_accum_steps": self.grad_accum_steps,
         }
+
+    def _recommendation(self, size: int | None) -> dict[str, Any] | None:
+        needed = self.needed_bytes(size) if size else None
+        return {"micro_batch_size": size, "needed_bytes": None if needed is None else round(needed)} if size else None
 
     @property
     def _measured(self) -> dict[int, int]:

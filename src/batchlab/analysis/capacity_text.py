@@ -22,11 +22,12 @@ _STATUS = {
 
 def capacity_lines(found: Capacity) -> list[str]:
     """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
-    lines = [_line("FITS", _fits(found)), *_memory(found), *_budget(found), *_prediction(found)]
+    lines = [_line("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
     lines += _worst_batch(found)
     if found.max_micro_batch_size:
         lines += [_line("use", text) for text in _use(found)]
-    return [*lines, *_cards(found), *ladder_lines(found.ladder), *_spent(found)]
+        lines += _layouts(found)
+    return [*lines, *_loss(found), *_cards(found), *ladder_lines(found.ladder), *_spent(found)]
 
 
 def _line(label: str, text: str) -> str:
@@ -46,6 +47,8 @@ def _least(found: Capacity) -> str:
     needed = found.needed_bytes(1)
     if needed is None:
         return "even the smallest size ran out of memory"
+    if found.budget_bytes is not None and needed <= found.budget_bytes:
+        return f"one sample ran out of memory; its tensors alone need {format_bytes(needed)}"
     fixed = min(found.phases, key=lambda phase: phase.total_bytes, default=None)
     held = (
         ""
@@ -56,7 +59,34 @@ def _least(found: Capacity) -> str:
             "the batch"
         )
     )
-    return f"one sample needs at least {format_bytes(needed)}{held}; --ladder shows what would make it fit"
+    return f"one sample needs at least {format_bytes(needed)}{held}"
+
+
+def _remedies(found: Capacity) -> list[str]:
+    """What would make one sample fit, where nothing does."""
+    needed, limit, budget = found.needed_bytes(1), found.limit_bytes, found.budget_bytes
+    if found.max_micro_batch_size is not None or needed is None or not limit or not budget:
+        return []
+    texts = [f"a limit above {format_bytes(max(needed, budget) * limit / budget)} (the same share left free)"]
+    for remedy in sorted(found.remedies, key=lambda remedy: remedy.needed_bytes):
+        if remedy.needed_bytes < needed:
+            enough = "" if remedy.needed_bytes <= budget else ", still too much by itself"
+            texts.append(f"{remedy.name}: {format_bytes(remedy.needed_bytes)} by its trace{enough}")
+    texts.append("else a smaller model, shorter samples, or an optimizer that keeps less, such as SGD")
+    return [_line("would fit", text) for text in texts]
+
+
+def _loss(found: Capacity) -> list[str]:
+    if all(point.finite_loss for point in found.points):
+        return []
+    return [_line("loss", "not a finite number where it ran: the sizes hold, but mend that before training")]
+
+
+def _layouts(found: Capacity) -> list[str]:
+    """How the batches of the study are made of it, where any takes more than one pass."""
+    split = [layout for layout in found.layouts if layout.grad_accum_steps > 1]
+    texts = [f"{x.global_batch_size:,} = {x.micro_batch_size:,} × {x.grad_accum_steps:,} passes" for x in split]
+    return [_line("layouts", " · ".join(texts))] if texts else []
 
 
 def _memory(found: Capacity) -> list[str]:
@@ -108,8 +138,8 @@ def _budget(found: Capacity) -> list[str]:
             _line(
                 "line",
                 f"{format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample{knee} "
-                f"(R² {line.r_squared:.4f}, largest "
-                f"residual {format_bytes(line.largest_residual)}, n = {line.n} {found.line_is} sizes)",
+                f"(R² {line.r_squared:.4f}, largest residual {format_bytes(line.largest_residual)}, "
+                f"n = {line.n} {found.line_is} sizes)",
             )
         )
     return lines
@@ -145,8 +175,7 @@ def _use(found: Capacity) -> list[str]:
     if found.conservative:
         free = ((found.limit_bytes or 0) - (found.needed_bytes(found.conservative) or 0)) if found.limit_bytes else 0
         texts.append(f"conservative  {found.conservative:,} ({format_bytes(free)} of the limit free)")
-    if size > 1:
-        half = (size + 1) // 2
+    if half := found.accumulation:
         needed = found.needed_bytes(half)
         peak = f", about {format_bytes(needed)}" if needed else ""
         texts.append(f"accumulation  {half:,} × 2 passes per step{peak}: the same step in half the activations")

@@ -14,7 +14,7 @@ from batchlab.analysis.findings import Failure, Findings, Run
 from batchlab.analysis.wording import say_count, say_list, say_rate
 from batchlab.batch import format_count
 from batchlab.record import Outcome, Record
-from batchlab.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TrainSpec
+from batchlab.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
 
 
 def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
@@ -24,7 +24,7 @@ def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[F
         if run.outcome is not Outcome.COMPLETED:
             grouped[run.outcome, run.global_batch_size].append(run)
     listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
-    listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(spec, record)]
+    listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(found, spec, record)]
     listed += _starved(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
     return tuple(listed)
 
@@ -88,9 +88,11 @@ def _memory_remedy(found: Findings, run: Run) -> str:
     )
 
 
-def _probe_failed(spec: Spec, record: Record) -> bool:
+def _probe_failed(found: Findings, spec: Spec, record: Record) -> bool:
     if isinstance(spec, TrainSpec) or record.outcome is Outcome.COMPLETED:
         return False
+    if isinstance(spec, TraceSpec) and spec.device.savings != found.experiment.device.savings:
+        return False  # a saving that this model cannot have
     return record.outcome is Outcome.FAILED or isinstance(spec, ThroughputSpec)
 
 

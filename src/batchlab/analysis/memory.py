@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Literal
 
-from batchlab.analysis.capacity import Capacity, Line, MemoryPoint
+from batchlab.analysis.capacity import Capacity, Line, MemoryPoint, Remedy, Rung, phase_bytes
 from batchlab.analysis.spill import spilled
+from batchlab.experiment import DeviceConfig, Experiment
 from batchlab.record import CapacityResult, Outcome, Record, TracePoint, TraceResult
 from batchlab.spec import CapacitySpec, Spec, TraceSpec
 
@@ -23,15 +25,15 @@ LINE_POINTS = 3
 Records = Sequence[tuple[Spec, Record]]
 
 
-def capacity_finding(records: Records, frame: Mapping[str, Any]) -> Capacity | None:
+def capacity_finding(experiment: Experiment, records: Records, frame: Mapping[str, Any]) -> Capacity | None:
     """The largest micro-batch that ran whole steps, else the largest predicted; None when nothing was asked.
 
-    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation. A probe that failed
-    for another reason than memory says nothing. Where a size ran although a smaller one ran out of memory, only sizes
-    below the smallest failure count.
+    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation, the ladder's rungs.
+    A probe that failed for another reason than memory says nothing. Where a size ran although a smaller one ran out of
+    memory, only sizes below the smallest failure count.
     """
-    accumulation = frame.get("grad_accum_steps")
-    asked = [(spec, record) for spec, record in records if _was_asked(spec, accumulation)]
+    accumulation, reserved = frame.get("grad_accum_steps"), bool(frame.get("reserved"))
+    asked = [pair for pair in records if _was_asked(pair[0], experiment.device, accumulation)]
     points, traced, untraceable = memory_points(asked), traced_points(asked), _untraceable(asked)
     if not points and not traced:
         return None
@@ -52,9 +54,13 @@ def capacity_finding(records: Records, frame: Mapping[str, Any]) -> Capacity | N
         headroom_bytes=frame.get("headroom_bytes") or 0,
         traced=traced,
         untraceable=untraceable,
-        reserved=bool(frame.get("reserved")),
+        reserved=reserved,
         grad_accum_steps=accumulation or 1,
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
+        ladder=tuple(Rung(**rung) for rung in frame.get("ladder") or ()),
+        remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
+        global_batch_sizes=experiment.batch.global_batch_sizes,
+        sequence_length=experiment.sequence_length,
         steps=sum(r.result.steps for _, r in asked if isinstance(r.result, CapacityResult)),
     )
     if not points and found.budget_bytes is not None and found.curve is not None:
@@ -77,11 +83,28 @@ def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
     return {"line": fit_line([(size, found.curve.at(size) + unseen) for size in sizes]), "line_is": "traced"}
 
 
-def _was_asked(spec: Spec, accumulation: int | None) -> bool:
-    """A probe or trace with the accumulation that was asked about."""
+def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bool:
+    """A probe or trace with the accumulation that was asked about, and with no other savings than the study's own."""
     if not isinstance(spec, CapacitySpec | TraceSpec):
         return False
-    return accumulation in (None, spec.grad_accum_steps)
+    as_it_is = (spec.device.precision, spec.device.savings) == (device.precision, device.savings)
+    return as_it_is and accumulation in (None, spec.grad_accum_steps)
+
+
+def _remedies(records: Iterable[tuple[Spec, Record]], asked: DeviceConfig, reserved: bool) -> tuple[Remedy, ...]:
+    """What traces with one more saving each say of the smallest size."""
+    return tuple(
+        Remedy(_saving(spec, asked), round(max(phase_bytes(record.result.points[:1], reserved)[0][1])))
+        for spec, record in records
+        if isinstance(spec, TraceSpec) and isinstance(record.result, TraceResult) and record.result.points
+    )
+
+
+def _saving(spec: TraceSpec, asked: DeviceConfig) -> str:
+    more = [saving.replace("_", " ") for saving in spec.device.savings if saving not in asked.savings]
+    if spec.device.precision != asked.precision:
+        more.append(spec.device.precision)
+    return ", ".join(more) or "one pass per step"
 
 
 def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:
@@ -125,7 +148,16 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
             reason = spilled(peak, device_bytes, result.seconds_per_sample, seconds)
             if result.seconds_per_sample is not None and not reason:
                 seconds[size] = result.seconds_per_sample
-        points.append(MemoryPoint(size, fits and not reason, peak, reason, result.batch_shapes if result else None))
+        points.append(
+            MemoryPoint(
+                size,
+                fits and not reason,
+                peak,
+                reason,
+                finite_loss=result is None or result.final_train_loss is None or isfinite(result.final_train_loss),
+                batch_shapes=result.batch_shapes if result else None,
+            )
+        )
     return tuple(points)
 
 
@@ -154,7 +186,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
     mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
     intercept = mean_y - slope * mean_x
-    residuals = [y - intercept - slope * x for x, y in points]
+    residuals = tuple((x, y - intercept - slope * x) for x, y in points)
     total = sum((y - mean_y) ** 2 for _, y in points)
-    r_squared = 1.0 - sum(r * r for r in residuals) / total if total > 0 else 1.0
-    return Line(intercept, slope, r_squared, n, max(abs(r) for r in residuals))
+    r_squared = 1.0 - sum(r * r for _, r in residuals) / total if total > 0 else 1.0
+    return Line(intercept, slope, r_squared, residuals)

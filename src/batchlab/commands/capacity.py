@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from batchlab.commands.running import DEFAULTS, What, engine_factory, run_to
+from batchlab.commands.running import DEFAULTS, What, run_to, stop_on_sigterm
 from batchlab.errors import InputError
 from batchlab.options import Options, experiment_values
 
@@ -37,29 +36,20 @@ def capacity(
         Also search and time with each saving alone: bf16, checkpointing, chunked loss, fused optimizer, one pass per
         step. Takes about as long for each as the search itself.
     """
-    from batchlab.analysis.capacity_text import ladder_lines
     from batchlab.experiment import set_dotted
-    from batchlab.ladder import climb
     from batchlab.stages.capacity import Aim
 
     values = experiment_values(what, options)
     if headroom is not None:
         set_dotted(values, "device.headroom", headroom)
     if predict is None:
-        if ladder and options.json:
-            raise InputError("--ladder is printed as lines; leave out --json, or ask it with --predict.")
-        code = run_to(what, options, "capacity", Aim(prove=prove), values=values)
-        if ladder:
-            print("\n".join(ladder_lines(climb(values, engine_factory(values), Aim()))))
-        return code
+        return run_to(what, options, "capacity", Aim(prove=prove, ladder=ladder), values=values)
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; leave one of the two out.")
     from batchlab.maximum import measure_capacity
 
-    aim = Aim(card_bytes=_bytes(predict))
-    found = measure_capacity(values, engine_factory(values), aim, quiet=options.json)
-    if ladder:
-        found = replace(found, ladder=climb(values, engine_factory(values), aim))
+    stop_on_sigterm()
+    found = measure_capacity(values, Aim(card_bytes=_bytes(predict), ladder=ladder), quiet=options.json)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0 if found.max_micro_batch_size else 1
 

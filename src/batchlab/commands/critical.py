@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from batchlab.commands.running import engine_factory, stop_on_sigterm
+from batchlab.commands.running import stop_on_sigterm
 
 
 def critical(
@@ -33,6 +33,7 @@ def critical(
     """
     from batchlab.analysis.critical_words import headline
     from batchlab.errors import InputError
+    from batchlab.opening import engine_factory
     from batchlab.progress import open_view
     from batchlab.report.critical import critical_lines
     from batchlab.store import Store
@@ -45,7 +46,7 @@ def critical(
         view = open_view(False)
         stop_on_sigterm()
         try:
-            make_engine = engine_factory(store.experiment.model_dump(mode="json"))
+            make_engine = engine_factory(store.experiment)
             for line in run_critical(folder, make_engine, view, execute=run):
                 print(line)
         finally:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from batchlab.options import Options, experiment_values
 
 if TYPE_CHECKING:
-    from batchlab.opening import EngineFactory
+    from batchlab.experiment import Experiment
     from batchlab.progress import View
     from batchlab.stages.capacity import Aim
     from batchlab.study import Stage, StudyResult
@@ -25,13 +25,16 @@ DEFAULTS = Options()
 def run_to(
     what: str, options: Options, until: Stage, aim: Aim | None = None, values: dict[str, Any] | None = None
 ) -> int:
+    from batchlab.experiment import build_experiment
+    from batchlab.opening import engine_factory
     from batchlab.progress import open_view
     from batchlab.stages.capacity import THE_LARGEST
     from batchlab.study import run_study
 
     values = values or experiment_values(what, options)
     folder = options.out or Path("studies") / str(values["name"])
-    _encode_text(values, folder)
+    asked = build_experiment(values)
+    _encode_text(asked, folder)
     view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
     stop_on_sigterm()
@@ -39,7 +42,7 @@ def run_to(
         result = run_study(
             values,
             folder,
-            engine_factory(values),
+            engine_factory(asked),
             view,
             until=until,
             aim=aim or THE_LARGEST,
@@ -49,18 +52,15 @@ def run_to(
     finally:
         view.close()
     if options.json:
-        print(json.dumps(_as_json(result), indent=2))
+        print(json.dumps(_as_json(result, until), indent=2))
     elif until == "sweep":
         print()
         print("\n".join(result.summary))
     return 0 if result.answered_at(until) else 1
 
 
-def _encode_text(values: dict[str, Any], folder: Path) -> None:
+def _encode_text(asked: Experiment, folder: Path) -> None:
     """A recipe's text becomes token ids here, with a progress bar, rather than in a worker that nobody sees at work."""
-    from batchlab.experiment import build_experiment
-
-    asked = build_experiment(values)
     if asked.task.kind != "recipe" or asked.data.tokenizer == "bytes":
         return
     from batchlab.commands.data import bars
@@ -81,26 +81,21 @@ def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
     return TrackedView(view, Feed(folder, trackers, view.say))
 
 
-def _as_json(result: StudyResult) -> dict[str, Any]:
+def _as_json(result: StudyResult, until: Stage) -> dict[str, Any]:
     from batchlab.study import plan_or_none
 
+    if until == "capacity":
+        memory = result.findings.memory
+        found = memory.as_dict() if memory else {"max_micro_batch_size": None, "status": "none"}
+        return {"folder": str(result.folder), "failure": result.failure, **found}
     plan = plan_or_none(result.findings)
     return {
         "folder": str(result.folder),
         "answered": result.answered,
+        "failure": result.failure,
         "summary": list(result.summary),
         "plan": plan.model_dump(mode="json") if plan else None,
     }
-
-
-def engine_factory(values: dict[str, Any]) -> EngineFactory:
-    """The simulated device needs no process of its own; everything else runs in worker processes."""
-    from batchlab.engines.inline import InlineEngine
-    from batchlab.engines.local import LocalEngine
-
-    if values.get("device", {}).get("name") == "simulated":
-        return lambda folder, workers: InlineEngine(folder)
-    return lambda folder, workers: LocalEngine(folder, workers)
 
 
 def stop_on_sigterm() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from batchlab.commands.running import DEFAULTS, What, engine_factory, run_to
+from batchlab.commands.running import DEFAULTS, What, run_to
 from batchlab.options import Options, experiment_values
 
 
@@ -42,13 +42,13 @@ def sweep(what: What, /, options: Options = DEFAULTS) -> int:
 
 def _dry_run(what: str, options: Options) -> int:
     from batchlab.experiment import build_experiment
-    from batchlab.opening import complete, inspect, require_sound
+    from batchlab.opening import complete, engine_factory, inspect, require_sound
     from batchlab.prior import read_prior
     from batchlab.study import describe_plan
 
     values = experiment_values(what, options)
     asked = build_experiment(values)
-    subject = inspect(asked, engine_factory(values))
+    subject = inspect(asked, engine_factory(asked))
     experiment = complete(asked, subject)
     require_sound(experiment, subject)
     read_prior(experiment, subject)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.engines.attempt import did_not_fit
+from batchlab.engines.crash import fatal_error
 from batchlab.engines.pool import Job, Place, Pool, visible_cuda_devices
 from batchlab.errors import StorageFailed
 from batchlab.protocols import Event, Finished, Progress
@@ -35,6 +36,7 @@ MEASURING_RETRIES = 1
 
 _MEMORY_SIGNALS = {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
 _TICK_SECONDS = 0.2
+_FAULT_BYTES = 65536
 _PARKED_SECONDS = 0.5
 
 
@@ -202,14 +204,20 @@ class LocalEngine:
         limited = job.spec.device.memory_limit is not None and not isinstance(
             job.spec, CheckSpec | InspectSpec | TraceSpec
         )
+        fatal = fatal_error(job.folder.log_end(_FAULT_BYTES), Path(job.spec.workload.task.target))
         if exit_code in _MEMORY_SIGNALS and (capacity or (limited and not job.trains)):
-            reason = f"Its process was killed by the system ({how}), most likely for memory."
-            self._conclude(job, Outcome.OUT_OF_MEMORY, reason)
+            killed = exit_code == -signal.SIGKILL
+            reason = (
+                f"Its process was killed by the system ({how}), most likely for memory."
+                if killed
+                else f"Its process ended {how}, perhaps for want of memory."
+            )
+            self._conclude(job, Outcome.OUT_OF_MEMORY, f"{reason} {fatal}.".removesuffix(" ."))
             return
         times = f", {job.deaths} times" if job.deaths > 1 else ""
         memory = "; memory is the usual cause" if exit_code == -signal.SIGKILL else ""
         tail = job.folder.log_tail() or last_words
-        last = f" Last output: {tail}" if tail else ""
+        last = f" {fatal}." if fatal else f" Last output: {tail}" if tail else ""
         self._conclude(job, Outcome.FAILED, f"Its process ended {how}{times}{memory}.{last}")
 
     def _conclude(self, job: Job, outcome: Outcome, reason: str) -> None:
@@ -254,6 +262,6 @@ class LocalEngine:
                 self._conclude(
                     job,
                     Outcome.FAILED,
-                    f"It gave no sign of life for {self._silence_seconds:g} seconds and was ended."
-                    + (f" Last output: {tail}" if tail else ""),
+                    f"It gave no sign of life for {self._silence_seconds:g} seconds (device.silence_seconds) and was "
+                    "ended." + (f" Last output: {tail}" if tail else ""),
                 )

@@ -17,7 +17,7 @@ from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
 from batchlab.errors import InputError
 from batchlab.protocols import Ended, MemoryBound, RunContext
-from batchlab.record import Environment, InspectResult, Outcome
+from batchlab.record import Environment, InspectResult, Outcome, TracePoint, TraceResult
 from batchlab.runs.capacity import probe
 from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
@@ -54,7 +54,7 @@ def execute(spec: Spec, context: RunContext) -> Ended:
     """Run one spec in this process."""
     loaded = _load(spec.workload, context.cache_dir)
     if isinstance(spec, TraceSpec):
-        return _trace(spec, loaded)  # its device need not be here
+        return _trace(spec, loaded, context)  # its device need not be here
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
         return _inspect(spec, loaded)
@@ -177,6 +177,16 @@ def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> Ended:
     return probe(trainable, stream, loaded.valid, spec, context, bound)
 
 
-def _trace(spec: TraceSpec, loaded: Loaded) -> Ended:
+def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> Ended:
+    """One size after the other: a step that is followed operation by operation can take minutes, and each size is a
+    sign of life."""
     sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
-    return Ended(Outcome.COMPLETED, "", loaded.framework.trace(loaded.task, spec, sample, held_out))
+    points: tuple[TracePoint, ...] = ()
+    for size in sorted(spec.micro_batch_sizes):
+        alone = spec.model_copy(update={"micro_batch_sizes": (size,)})
+        traced = loaded.framework.trace(loaded.task, alone, sample, held_out)
+        if traced.untraceable:
+            return Ended(Outcome.COMPLETED, "", traced)
+        points += traced.points
+        context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
+    return Ended(Outcome.COMPLETED, "", TraceResult(points=points))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, get_args
 
 import psutil
 
 from batchlab.analysis.capacity import Capacity, phase_bytes
 from batchlab.analysis.memory import capacity_finding, memory_points
 from batchlab.batch import format_bytes, headroom_bytes
-from batchlab.experiment import Experiment
+from batchlab.experiment import Experiment, Saving
 from batchlab.protocols import Engine
 from batchlab.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
@@ -26,6 +27,8 @@ HEADROOM = "5%"
 SHARED_HEADROOM = "20%"
 """The same where no limit was asked for on a CPU: its memory is everybody's."""
 
+SAVINGS: tuple[Saving, ...] = get_args(Saving)
+
 VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
 
 _PLAUSIBLE = 0.5
@@ -36,13 +39,14 @@ _PLAUSIBLE = 0.5
 class Aim:
     """What is asked. needed: is this size fine? None: the largest there is, of at most `most`. prove: one more fails.
 
-    card_bytes: predict for a CUDA device with so much memory instead of running here.
+    card_bytes: predict for a CUDA device with so much memory instead of running here. ladder: also with each saving.
     """
 
     needed: int | None = None
     prove: bool = False
     card_bytes: int | None = None
     most: int | None = None
+    ladder: bool = False
 
 
 THE_LARGEST = Aim()
@@ -86,6 +90,8 @@ def capacity_stage(session: Session, aim: Aim, *, separable: bool) -> Capacity:
     with opened_engine(session, workers=1) as engine:
         while asked := search.ask():
             search.tell(asked, [asker.answer(question, engine) for question in asked])
+        if search.largest is None and search.curve is not None:
+            asker.trace_savings(smallest, engine)
     kept = {
         "max_micro_batch_size": search.largest,
         "smallest_failed": search.smallest_failed,
@@ -98,7 +104,7 @@ def capacity_stage(session: Session, aim: Aim, *, separable: bool) -> Capacity:
     }
     if aim.card_bytes is None:
         kept = store.decide("capacity" if aim.needed is None else "micro_batch", kept)
-    found = capacity_finding(store.records(), kept)
+    found = capacity_finding(experiment, store.records(), kept)
     if found is None:
         raise StageFailed("Nothing could be traced or run, so nothing is known about memory.")
     return found
@@ -120,17 +126,33 @@ class _Asker:
         return self._probe(question, engine)
 
     def _trace(self, question: Trace, engine: Engine) -> Answer:
-        spec = TraceSpec(
+        record = run_specs(self.session, [self._trace_spec(question.sizes)], engine)[0]
+        if not isinstance(record.result, TraceResult):
+            raise StageFailed(f"The task failed while it was traced: {record.reason}")
+        return phase_bytes(record.result.points, self.frame.reserved)
+
+    def trace_savings(self, size: int, engine: Engine) -> None:
+        """What a size would need with each saving that is not used yet; what a model cannot have is left out."""
+        plain = self._trace_spec((size,))
+        device = plain.device
+        others: list[dict[str, Any]] = [
+            {"savings": (*device.savings, saving)} for saving in SAVINGS if saving not in device.savings
+        ]
+        if device.precision != "bf16":
+            others.append({"precision": "bf16"})
+        specs = [plain.model_copy(update={"device": device.model_copy(update=other)}) for other in others]
+        if plain.grad_accum_steps > 1:
+            specs.append(plain.model_copy(update={"grad_accum_steps": 1}))
+        run_specs(self.session, specs, engine)
+
+    def _trace_spec(self, sizes: tuple[int, ...]) -> TraceSpec:
+        return TraceSpec(
             workload=self.session.opened.workload,
-            micro_batch_sizes=question.sizes,
+            micro_batch_sizes=sizes,
             grad_accum_steps=self.accumulation,
             optimizer=self._optimizer,
             device=self._device(self.search.budget_bytes if self.frame.reserved else None),
         )
-        record = run_specs(self.session, [spec], engine)[0]
-        if not isinstance(record.result, TraceResult):
-            raise StageFailed(f"The task failed while it was traced: {record.reason}")
-        return phase_bytes(record.result.points, self.frame.reserved)
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
         spec = CapacitySpec(
