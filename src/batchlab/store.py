@@ -195,11 +195,11 @@ class Store:
             new.write(page)
         self.decide("notes", hashlib.sha256(page.encode()).hexdigest())
 
-    def notes(self) -> str:
-        """The person's own notes.md; empty while there is none, or none of its words is theirs."""
+    def notes(self) -> str | None:
+        """The person's own notes.md; None where there is no such file, empty while none of its words is theirs."""
         file = self.path / "notes.md"
         if not file.is_file():
-            return ""
+            return None
         content = file.read_bytes()
         made = self.decisions().get("notes") == hashlib.sha256(content).hexdigest()
         return "" if made else content.decode("utf-8", errors="replace")

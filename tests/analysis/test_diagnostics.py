@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -67,6 +68,9 @@ def test_events_are_the_first_broken_reading_and_divergence():
     ]
     events = step_events(run(rows, outcome=Outcome.DIVERGED, steps=10, tokens=800))
     assert [(e.what, e.step, e.names) for e in events] == [("not finite", 6, ("grad_norm/head",)), ("diverged", 10, ())]
+    rows.append(MetricRow(step=5, tokens=400, train_loss=math.nan, grad_norm=math.inf))  # its row was due later
+    assert step_events(run(rows))[0].step == 5
+    assert step_events(run(rows))[0].names == ("train_loss", "grad_norm")
 
 
 def test_looks_and_parts_are_gathered_over_runs_in_the_models_order():

@@ -22,6 +22,7 @@ from batchlab.report.markdown import render_markdown
 from batchlab.report.write import write_report
 
 Study = Callable[[str], Findings]
+BESIDE = {"report.md", "results.csv", "notes.md"}  # files of the study
 
 
 class Page(HTMLParser):
@@ -118,7 +119,8 @@ def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert tag not in ("iframe", "object", "embed", "base", "form")
         for name in ("src", "href"):
-            assert attributes.get(name, "#").startswith(("#", "data:,"))
+            asked = attributes.get(name, "#")
+            assert asked in BESIDE or asked.startswith(("#", "data:,"))
     policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
@@ -156,9 +158,13 @@ def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())
 
 
-def test_notes_are_shown_when_there_are_any(study: Study, plan: Any) -> None:
-    assert 'id="notes"' in render_html(study("whole"), plan(), "line one\n<i>two</i>")
-    assert 'id="notes"' not in render_html(study("whole"), plan(), None)
+def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study: Study, plan: Any) -> None:
+    written, untouched, none = (render_html(study("whole"), plan(), notes) for notes in ("one\n<i>two</i>", "", None))
+    assert 'id="notes"' in written
+    assert "Nothing of yours" not in written
+    assert 'Nothing of yours stands in <a href="notes.md">' in untouched
+    assert 'id="notes"' not in none
+    assert "notes.md" not in none
 
 
 def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:

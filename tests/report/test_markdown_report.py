@@ -114,7 +114,8 @@ def test_a_paste_block_cannot_end_its_own_fence(study: Study, plan: Any) -> None
 def test_notes_stay_markdown_inside_a_quotation(study: Study, plan: Any) -> None:
     text = render_markdown(study("whole"), plan(), "# mine\n\n*really* <b>bold</b>\n")
     assert "## Notes\n\n> # mine\n>\n> *really* &lt;b>bold&lt;/b>" in text
-    assert "## Notes" not in render_markdown(study("whole"), plan(), "  \n")
+    assert "## Notes\n\nNothing of yours stands in [notes.md]" in render_markdown(study("whole"), plan(), "  \n")
+    assert "## Notes" not in render_markdown(study("whole"), plan(), None)
 
 
 def test_safe_leaves_ordinary_sentences_alone() -> None:

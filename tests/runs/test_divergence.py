@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.runs.divergence import DivergenceWatch, window_steps
+from batchlab.runs.divergence import Divergence, DivergenceWatch, window_steps
 
 
 def first_alarm(losses: list[float], window: int = 10) -> int | None:
@@ -42,6 +42,19 @@ def test_heavy_tailed_noise_around_a_falling_mean_is_fine() -> None:
 def test_a_negative_loss_that_falls_is_fine_and_one_that_explodes_is_not() -> None:
     assert first_alarm(list(np.linspace(-1.0, -50.0, 200))) is None
     assert first_alarm([-1.0] * 10 + [5.0] * 10) == 20
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (Divergence(7, train_loss=math.nan, grad_norm=math.nan), "The training loss was NaN at step 7 of 1,000."),
+        (Divergence(7, train_loss=2.5, grad_norm=math.inf), "The gradient norm was infinite at step 7 of 1,000."),
+        (Divergence(7, val_loss=math.nan), "The validation loss was NaN at step 7 of 1,000."),
+        (Divergence(7, 9.0, 1.0), "The mean training loss was over 3 times its start, 2.5, at step 7 of 1,000."),
+    ],
+)
+def test_what_was_not_finite_is_named(found: Divergence, reason: str) -> None:
+    assert found.reason(1000, 2.5) == reason
 
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,19 +171,32 @@ def test_rows_are_means_since_the_previous_row() -> None:
     assert rows[0].tokens_per_second == pytest.approx(16.0)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_the_run_at_once_and_is_an_outcome(bad: float) -> None:
-    ended, recorder, _ = run(spec(8), Recorder({20: bad}))
+@pytest.mark.parametrize(("bad", "word"), [(math.nan, "NaN"), (math.inf, "infinite")])
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_an_outcome(bad: float, word: str) -> None:
+    ended, recorder, notebook = run(spec(8), Recorder({20: bad}))
     assert ended.outcome is Outcome.DIVERGED
     assert recorder.steps == 20
-    assert "step 20 of 64" in ended.reason
+    assert ended.reason == f"The training loss was {word} at step 20 of 64."
     assert ended.result.final_val_loss is None
+    last = notebook.rows[-1]
+    assert (last.step, last.tokens) == (20, 160)
+    assert not math.isfinite(last.train_loss)
+
+
+def test_the_step_that_broke_is_named_also_between_two_rows() -> None:
+    ended, recorder, notebook = run(spec(8, log_points=8), Recorder({19: math.nan}))
+    assert recorder.steps == 24  # until a row is due the loop waits for no number
+    assert ended.reason == "The training loss was NaN at step 19 of 64."
+    assert (ended.result.steps, notebook.rows[-1].step) == (19, 19)
 
 
 def test_a_loss_far_above_its_start_ends_the_run_early() -> None:
     ended, recorder, _ = run(spec(8, budget=2048), Recorder({step: 1.0 + step / 5 for step in range(300)}))
     assert ended.outcome is Outcome.DIVERGED
     assert 64 <= recorder.steps <= 160
+    assert re.fullmatch(
+        r"The mean training loss was over 3 times its start, [\d.]+, at step \d+ of 256\.", ended.reason
+    )
 
 
 def test_one_noisy_step_is_no_divergence() -> None:

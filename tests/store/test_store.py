@@ -186,7 +186,7 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
 def test_notes_are_made_once_and_are_the_persons(tmp_path: Path, experiment: Experiment) -> None:
     store = Store.create(tmp_path, experiment)
     file = tmp_path / "notes.md"
-    assert store.notes() == ""
+    assert store.notes() is None
     store.begin_notes("# the page\n")
     assert file.read_text() == "# the page\n"
     assert store.notes() == "", "nothing of it is the person's yet"
@@ -196,7 +196,7 @@ def test_notes_are_made_once_and_are_the_persons(tmp_path: Path, experiment: Exp
     file.unlink()
     store.begin_notes("# another page\n")
     assert not file.exists(), "removed by the person, so not made again"
-    assert store.notes() == ""
+    assert store.notes() is None
 
 
 def test_notes_written_before_the_page_is_made_stay(tmp_path: Path, experiment: Experiment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ SMALLER = {
     "wikitext2": ["--set", "model.layers=1", "--set", "batch.global_batch_sizes=[6,10]"],
     "elman": ["--batch-sizes", "4,8", "--set", "model.depth=1"],
 }
-LEARNING_RATES = ["--learning-rates", "0.002,0.008"]
+
+
+def smaller(name: str) -> list[str]:
+    """Flags for a study of half a minute."""
+    axes = [*SMALLER[name], "--learning-rates", "0.002,0.008", "--seeds", "1", "--token-budget", "38400"]
+    settings = ["sequence_length=32", "evaluation.samples=32", "sweep.max_extensions=0", "sweep.confirm=0"]
+    return [*axes, *(word for setting in settings for word in ("--set", setting))]
 
 
 @pytest.mark.parametrize("name", SMALLER)
@@ -24,9 +31,7 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "s"
-    arguments = ["study", name, "--quick-test", "--out", str(folder), *SMALLER[name], *LEARNING_RATES]
-    arguments += ["--token-budget", "38400", "--set", "sequence_length=32", "--set", "evaluation.samples=32"]
-    assert run([*arguments, "--seeds", "1", "--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0"]) == 0
+    assert run(["study", name, "--quick-test", "--out", str(folder), *smaller(name)]) == 0
     said = capsys.readouterr().out
     assert "in place of" in said
     assert "cost: 4 runs × 38,400 tokens" in said
@@ -47,3 +52,52 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     assert "One learning rate for all sizes, and each at its own" in report
     for words in ("perplexity", "lowest val loss", "gradient norm", "peak allocated", "peak reserved"):
         assert words in report
+
+
+BREAKS = """
+class Breaks(Decoder):
+    passes = 0
+
+    def forward(self, tokens):
+        self.passes += self.training
+        breaks = self.training and len(tokens) == 8 and self.passes >= 101
+        return super().forward(tokens) * (float("nan") if breaks else 1.0)
+
+
+"""
+
+
+def test_nan_in_the_middle_of_a_run_is_an_outcome_and_the_study_finishes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy of the recipe whose model breaks in step 101 of 150 of batch 8, and not at batch 4."""
+    assert run(["recipes", "tinystories", "--python"]) == 0
+    given = "    from batchlab.torch_.models import Decoder, next_token_loss\n"
+    source = capsys.readouterr().out
+    assert given in source
+    source = source.replace(given, "").replace("return Decoder(", "return Breaks(")
+    (tmp_path / "mine.py").write_text(source.replace("MODEL = {", f"{given.strip()}\n\n{BREAKS}MODEL = {{"))
+    assert run(["recipes", "tinystories", "--toml", "--quick-test"]) == 0
+    settings = capsys.readouterr().out.replace('task = "tinystories"', 'task = "mine.py"')
+    (tmp_path / "mine.toml").write_text(settings)
+    folder = tmp_path / "s"
+
+    one_pass_a_step = ["--set", "noise.points=0"]
+    arguments = ["study", str(tmp_path / "mine.toml"), "--out", str(folder), *smaller("tinystories"), *one_pass_a_step]
+    assert run(arguments) == 0
+    with (folder / "results.csv").open() as file:
+        trained = [row for row in csv.DictReader(file) if row["kind"] == "train"]
+    outcomes = {(row["global_batch_size"], row["outcome"]): row for row in trained}
+    assert set(outcomes) == {("4", "completed"), ("8", "diverged")}
+    broken = outcomes["8", "diverged"]
+    reason = "The training loss was NaN at step 101 of 150."
+    assert broken["reason"] == reason
+    assert broken["steps"] == "101"
+    rows = (folder / "runs" / broken["run_id"] / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(rows[-1])
+    assert (last["step"], last["train_loss"]) == (101, "NaN")
+
+    report = (folder / "report.md").read_text()
+    assert f"Diverged. {reason}" in report
+    assert "seen at step 101, first in train_loss and grad_norm" in report
+    assert "Train with 4 sequences" in report

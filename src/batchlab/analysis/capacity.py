@@ -47,6 +47,7 @@ class MemoryPoint:
     peak_bytes: int | None
     reason: str = ""
     batch_shapes: tuple[tuple[int, ...], ...] | None = None  # where samples differ in size: of the worst batch's arrays
+    train_loss: float | None = None  # of its last step, where that is a number
     finite_loss: bool = True
 
 

@@ -17,7 +17,7 @@ from batchlab.analysis.findings import (
 )
 from batchlab.analysis.runs import first_runs
 from batchlab.analysis.spikes import find_spikes
-from batchlab.record import Outcome
+from batchlab.record import MetricRow, Outcome
 
 NON_FINITE = "non_finite/"
 BEFORE = 0.1
@@ -68,16 +68,24 @@ def _highest(run: Run) -> list[tuple[int, int, float]]:
 
 
 def step_events(run: Run) -> tuple[StepEvent, ...]:
-    """Readings that were not finite, the first look that shows any, and divergence."""
+    """The first step that shows numbers which are not finite, and divergence."""
     events = []
-    for row in run.rows:
-        broken = [name.removeprefix(NON_FINITE) for name in row.diagnostics or () if name.startswith(NON_FINITE)]
-        if broken:
-            events.append(StepEvent(run.run_id, row.step, row.tokens, "not finite", tuple(broken)))
-            break
+    broken = [(row, names) for row in run.rows if (names := not_finite(row))]
+    if broken:
+        first = min((row for row, _ in broken), key=lambda row: row.step)
+        named = tuple(name for row, names in broken if row.step == first.step for name in names)
+        events.append(StepEvent(run.run_id, first.step, first.tokens, "not finite", named))
     if run.outcome is Outcome.DIVERGED:
         events.append(StepEvent(run.run_id, run.steps, run.tokens, "diverged"))
     return tuple(events)
+
+
+def not_finite(row: MetricRow) -> tuple[str, ...]:
+    """Names of the row's losses, gradient norm and readings that are NaN or infinite."""
+    measured = {"train_loss": row.train_loss, "val_loss": row.val_loss, "grad_norm": row.grad_norm}
+    broken = [name for name, value in measured.items() if value is not None and not math.isfinite(value)]
+    readings = [name.removeprefix(NON_FINITE) for name in row.diagnostics or () if name.startswith(NON_FINITE)]
+    return (*broken, *readings)
 
 
 def comparisons(surface: SurfaceFinding | None) -> tuple[Comparison, ...]:

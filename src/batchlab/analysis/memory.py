@@ -148,16 +148,9 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
             reason = spilled(peak, device_bytes, result.seconds_per_sample, seconds)
             if result.seconds_per_sample is not None and not reason:
                 seconds[size] = result.seconds_per_sample
-        points.append(
-            MemoryPoint(
-                size,
-                fits and not reason,
-                peak,
-                reason,
-                finite_loss=result is None or result.final_train_loss is None or isfinite(result.final_train_loss),
-                batch_shapes=result.batch_shapes if result else None,
-            )
-        )
+        shapes, loss = (result.batch_shapes, result.final_train_loss) if result else (None, None)
+        finite = loss is None or isfinite(loss)
+        points.append(MemoryPoint(size, fits and not reason, peak, reason, shapes, loss if finite else None, finite))
     return tuple(points)
 
 

@@ -59,7 +59,7 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     worst = max(shared, key=lambda comparison: comparison.spread)
     where = f"at {say_rate(worst.learning_rate)}" if worst.learning_rate else ""
     favoured = sorted({comparison.lowest for comparison in shared})
-    who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {say_list(favoured)}, depending on the rate"
+    who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {say_list(favoured)}, each at some rate,"
     return [
         f"With one learning rate for all sizes ({len(shared)} were tried at every size) {who} would have looked best, "
         f"and the sizes would have differed by up to {say_loss(worst.spread)} ({where}); "
@@ -125,7 +125,7 @@ def _fits(surface: SurfaceFinding) -> list[str]:
         if fit.valid and fit.best_learning_rate and fit.cautious_learning_rate and fit.octaves:
             text = (
                 f"At batch {size:,} a local fit (n = {len(fit.learning_rates)} learning rates) puts the best at "
-                f"{say_rate(fit.best_learning_rate)}, give or take {fit.octaves:.1f} octaves"
+                f"{say_rate(fit.best_learning_rate)}, give or take {fit.octaves:.2g} octaves"
             )
             if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
                 text += (

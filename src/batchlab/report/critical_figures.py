@@ -48,7 +48,7 @@ def noise_series(findings: Findings) -> Figure:
         data=tuple(traces),
         layout=layout(
             legend=legend_title("run at batch"),
-            xaxis=axis(f"{words.units} seen"),
+            xaxis=axis(f"{words.units} seen", range=[0, findings.token_budget]),
             yaxis=log_axis(f"noise scale ({words.items}, log scale)", [v for v in values if v > 0] or [1.0]),
         ),
     )

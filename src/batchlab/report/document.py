@@ -10,6 +10,7 @@ from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
 from batchlab.batch import BatchLayout
 from batchlab.report.critical import CriticalSection, critical_section
 from batchlab.report.curve_figures import time_axis
+from batchlab.report.device_tables import probes_table, speed_table
 from batchlab.report.diagnostic_figures import diagnostic_figures
 from batchlab.report.dynamics import training_dynamics
 from batchlab.report.dynamics_tables import comparison_table, stability_table
@@ -17,7 +18,7 @@ from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
 from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
-from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, speed_table
+from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
 from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
 
 
@@ -60,6 +61,7 @@ class Document:
     rates: Table
     cells: Table
     speeds: Table
+    probes: Table
     conclusions: tuple[str, ...]
     dynamics: tuple[str, ...]
     critical: CriticalSection
@@ -73,7 +75,7 @@ class Document:
     method: tuple[Term, ...]
     time_constants: Table
     checks: tuple[tuple[str, str, str], ...]
-    notes: str
+    notes: str | None
     notes_blocks: tuple[Block, ...]
     figures: Mapping[str, Figure]
 
@@ -118,6 +120,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         rates=rates_table(findings),
         cells=cells_table(findings),
         speeds=speed_table(findings),
+        probes=probes_table(findings),
         conclusions=findings.conclusions,
         dynamics=training_dynamics(findings),
         critical=critical_section(findings),
@@ -131,7 +134,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         method=method(findings),
         time_constants=time_constants(findings),
         checks=tuple((item.name, item.status, item.text) for item in findings.checks),
-        notes=(notes or "").strip(),
+        notes=None if notes is None else notes.strip(),
         notes_blocks=notes_blocks(notes or ""),
         figures={**build_figures(findings), **{figure.key: figure for figure in diagnostics}},
     )

@@ -47,7 +47,7 @@ def render_html(findings: Findings, plan: PasteReady | None, notes: str | None) 
     plotly, script = _plotly(), _source("report.js")
     return template.render(
         doc=document,
-        contents=(*_SECTIONS, *((("notes", "Notes"),) if document.notes else ())),
+        contents=(*_SECTIONS, *((("notes", "Notes"),) if document.notes is not None else ())),
         version=batchlab.__version__,
         policy=_policy(plotly, script),
         light=Markup(css_variables("light")),

@@ -50,7 +50,7 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         "## Speed and memory",
         *((_table(doc.speeds),) if doc.speeds.rows else ()),
         *_captions(doc, "speed", "memory"),
-        *_memory(findings),
+        *(("### Probes of the memory", _table(doc.probes)) if doc.probes.rows else ()),
         "## Recommendations",
         "\n".join(_advice(item) for item in doc.recommendations) or safe(doc.why_none),
         "## Failures and remedies",
@@ -60,10 +60,16 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         _terms(doc.method),
         *(("### Optimizer settings by batch size", _table(doc.time_constants)) if doc.time_constants.rows else ()),
         *_checks(doc),
-        *(("## Notes", _quote(doc.notes)) if doc.notes else ()),
+        *(("## Notes", _quote(doc.notes) or _NO_NOTES) if doc.notes is not None else ()),
         f"Written by batchlab {batchlab.__version__} from the records of the study.",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+_NO_NOTES = (
+    "Nothing of yours stands in [notes.md](notes.md) yet: the experiment's page, filled in up to your hypothesis, "
+    "expectation and interpretation."
+)
 
 
 def safe(text: str) -> str:
@@ -198,22 +204,6 @@ def _curves(findings: Findings) -> list[str]:
     note = f"Bars run from {loss(low)} to {loss(high)} over the {Words.of(findings).units} of a run (lowest seed)."
     names = ("batch", "LR", "validation loss", "training loss", "last")
     return [_rows(names, (True, True, False, False, True), rows), note]
-
-
-def _memory(findings: Findings) -> list[str]:
-    found = findings.memory
-    if not found or not found.points:
-        return []
-    rows = [
-        (
-            f"{p.micro_batch_size:,}",
-            "ran" if p.fits else "did not fit",
-            f"{p.peak_bytes / 2**20:,.1f}" if p.peak_bytes else "–",
-            p.reason,
-        )
-        for p in sorted(found.points, key=lambda p: p.micro_batch_size)
-    ]
-    return [_rows(("micro-batch", "outcome", "peak MiB", "reason"), (True, False, True, False), rows)]
 
 
 def _advice(item: Advice) -> str:

@@ -144,19 +144,21 @@ def endings_table(findings: Findings) -> Table:
         Column("peak reserved"),
     )
     rows = [
-        _ending(row.best, tokens=tokens, clips=clips)
+        _ending(row.best, tokens=tokens, clips=clips, allocator=findings.subject.device != "cpu")
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]
     return Table(columns, tuple(rows))
 
 
-def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
+def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
+    """`allocator`: the device has one that reserves memory; a CPU's process has none, and what it asks of the system is
+    no bound of what it holds."""
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
     value, norm = perplexity(cell.mean_loss), _mean([run.grad_norm for run in done])
     clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
     allocated = max((run.peak_allocated_bytes for run in done if run.peak_allocated_bytes), default=None)
-    reserved = max((run.peak_reserved_bytes for run in done if run.peak_reserved_bytes), default=None)
+    reserved = max((run.peak_reserved_bytes for run in done if run.peak_reserved_bytes and allocator), default=None)
     texts = (
         f"{cell.global_batch_size:,}",
         learning_rate(cell.learning_rate),
@@ -231,37 +233,3 @@ def _cell(cell: Cell) -> Row:
         ),
         "" if cell.losses else "failed",
     )
-
-
-def speed_table(findings: Findings) -> Table:
-    """Measured speed of every layout with its spread."""
-    words = Words.of(findings)
-    columns = (
-        Column("batch"),
-        Column("micro × accum"),
-        Column(f"{words.units}/s"),
-        Column("slowest to fastest block"),
-        Column("blocks"),
-        Column("seconds per step"),
-        Column("warm-up"),
-        Column("peak memory"),
-    )
-    rows = []
-    for point in findings.throughput.points if findings.throughput else ():
-        rate = point.tokens_per_second
-        spread = NONE if rate.low is None or rate.high is None else f"{rate.low:,.0f} to {rate.high:,.0f}"
-        rows.append(
-            Row(
-                (
-                    f"{point.layout.global_batch_size:,}",
-                    layout_text(point.layout),
-                    f"{rate.value:,.0f}",
-                    spread,
-                    f"{rate.n}",
-                    f"{point.step_seconds:.3g}",
-                    f"{point.warmup_seconds:.2g} s",
-                    format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
-                )
-            )
-        )
-    return Table(columns, tuple(rows))

@@ -53,3 +53,27 @@ class DivergenceWatch:
 def window_steps(global_batch_size: int) -> int:
     """Steps of one window at this batch size."""
     return max(MIN_STEPS, math.ceil(MIN_SAMPLES / global_batch_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """What was measured at the step, counted from 1, from which on a run is beyond saving."""
+
+    step: int
+    train_loss: float | None = None
+    grad_norm: float | None = None
+    val_loss: float | None = None
+
+    def reason(self, steps: int, start: float | None) -> str:
+        """One sentence. `steps` is the run's length, `start` the mean loss of the watch's first window."""
+        at = f"at step {self.step:,} of {steps:,}"
+        measured = {
+            "training loss": self.train_loss,
+            "gradient norm": self.grad_norm,
+            "validation loss": self.val_loss,
+        }
+        for name, value in measured.items():
+            if value is not None and not math.isfinite(value):
+                return f"The {name} was {'NaN' if math.isnan(value) else 'infinite'} {at}."
+        began = "" if start is None else f", {start:.3g},"
+        return f"The mean training loss was over {FACTOR:g} times its start{began} {at}."

@@ -14,7 +14,7 @@ from batchlab.batch import BatchLayout
 from batchlab.data.stream import SampleStream
 from batchlab.protocols import Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
 from batchlab.record import MetricRow, Outcome, TrainResult
-from batchlab.runs.divergence import FACTOR, DivergenceWatch, window_steps
+from batchlab.runs.divergence import Divergence, DivergenceWatch, window_steps
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
@@ -46,12 +46,12 @@ class Tally:
     val_curve: list[tuple[int, float]] = field(default_factory=list)
     val_error: float | None = None
 
-    def add(self, stats: list[StepStats], first_step: int, tail_start: int) -> bool:
-        """Add finished steps; False as soon as one of them shows divergence."""
+    def add(self, stats: list[StepStats], first_step: int, tail_start: int) -> Divergence | None:
+        """Add finished steps, up to the first that shows divergence."""
         for offset, (loss, norm, clipped) in enumerate(stats):
             value, norm_value = float(loss), float(norm)
             if self.watch.diverged(value) or not math.isfinite(norm_value):
-                return False
+                return Divergence(first_step + offset + 1, train_loss=value, grad_norm=norm_value)
             self.loss_sum += value
             self.loss_max = value if self.loss_max is None else max(value, self.loss_max)
             self.grad_norm_sum += norm_value
@@ -62,7 +62,7 @@ class Tally:
                 self.tail_loss_sum += value
                 self.tail_norm_sum += norm_value
                 self.tail_steps += 1
-        return True
+        return None
 
     def clear_row(self) -> None:
         self.loss_sum = self.grad_norm_sum = self.clipped_sum = self.row_seconds = 0.0
@@ -96,15 +96,10 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
     sampler = GradientSampler(trainable, spec)
     resumed_at = saved_at = trainable.synchronize()
 
-    def diverged(at_step: int) -> Ended:
-        start = f" (it started at {tally.watch.start:.3g})" if tally.watch.start is not None else ""
-        reason = (
-            f"The training loss left its path around step {at_step} of {steps}{start}: "
-            f"not finite, or on average over {FACTOR:g} times its start."
-        )
-        return Ended(
-            Outcome.DIVERGED, reason, _result(spec, tally, at_step, trainable, stream, context, sampler.why_not)
-        )
+    def diverged(found: Divergence) -> Ended:
+        context.row(MetricRow(tokens=found.step * tokens_per_step, **asdict(found)))
+        result = _result(spec, tally, found.step, trainable, stream, context, sampler.why_not)
+        return Ended(Outcome.DIVERGED, found.reason(steps, tally.watch.start), result)
 
     while step < steps:
         learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
@@ -119,8 +114,8 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         if not (row_due or evaluation_due or stopping):
             continue
         now = trainable.synchronize()
-        if not tally.add(pending, step - len(pending), tail_start):
-            return diverged(step)
+        if (found := tally.add(pending, step - len(pending), tail_start)) is not None:
+            return diverged(found)
         pending.clear()
         for row in sampler.rows():
             context.row(row)
@@ -132,7 +127,7 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         if evaluation_due:
             loss, tally.val_error = astuple(evaluate(trainable, evaluation))
             if not math.isfinite(loss):
-                return diverged(step)
+                return diverged(Divergence(step, val_loss=loss))
             tally.val_curve.append((step * tokens_per_step, loss))
             context.row(MetricRow(step=step, tokens=step * tokens_per_step, val_loss=loss))
             resumed_at = trainable.synchronize()

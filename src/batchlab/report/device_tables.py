@@ -1,0 +1,68 @@
+"""The report's tables of the device as text: measured speed, and every probe of its memory."""
+
+from __future__ import annotations
+
+from batchlab.analysis.findings import Findings
+from batchlab.batch import format_bytes
+from batchlab.report.tables import Column, Row, Table
+from batchlab.report.words import NONE, Words, layout_text, loss
+
+
+def speed_table(findings: Findings) -> Table:
+    """Measured speed of every layout with its spread."""
+    words = Words.of(findings)
+    columns = (
+        Column("batch"),
+        Column("micro × accum"),
+        Column(f"{words.units}/s"),
+        Column("slowest to fastest block"),
+        Column("blocks"),
+        Column("seconds per step"),
+        Column("warm-up"),
+        Column("peak memory"),
+    )
+    rows = []
+    for point in findings.throughput.points if findings.throughput else ():
+        rate = point.tokens_per_second
+        spread = NONE if rate.low is None or rate.high is None else f"{rate.low:,.0f} to {rate.high:,.0f}"
+        rows.append(
+            Row(
+                (
+                    f"{point.layout.global_batch_size:,}",
+                    layout_text(point.layout),
+                    f"{rate.value:,.0f}",
+                    spread,
+                    f"{rate.n}",
+                    f"{point.step_seconds:.3g}",
+                    f"{point.warmup_seconds:.2g} s",
+                    format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
+                )
+            )
+        )
+    return Table(columns, tuple(rows))
+
+
+def probes_table(findings: Findings) -> Table:
+    """Every micro-batch size that was run to see whether it fits."""
+    columns = (
+        Column("micro-batch"),
+        Column("outcome", number=False),
+        Column("peak memory"),
+        Column("loss of the last step"),
+        Column("reason", number=False, wide=True),
+    )
+    points = sorted(findings.memory.points, key=lambda point: point.micro_batch_size) if findings.memory else ()
+    rows = [
+        Row(
+            (
+                f"{point.micro_batch_size:,}",
+                "ran" if point.fits else "did not fit",
+                format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
+                loss(point.train_loss) if point.finite_loss else "not finite",
+                point.reason,
+            ),
+            "" if point.fits else "failed",
+        )
+        for point in points
+    ]
+    return Table(columns, tuple(rows))
