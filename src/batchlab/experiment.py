@@ -198,10 +198,12 @@ class NoiseConfig(Frozen):
     """Norms of micro-batch gradients, logged at sampled steps: the noise scale comes from them."""
 
     points: NonNegativeInt = Field(
-        default=64, description="sampled steps of a run, never more often than every 25th; 0: none"
+        default=64,
+        description="sampled steps of a run, never more often than every 25th (batches under 8: 50th); 0: none",
     )
     parameters: Literal["all", "norm_layers"] = Field(
-        default="all", description="norm_layers: cheaper; its noise scale is another one and needs calibration"
+        default="all",
+        description="norm_layers: cheaper, sample by sample; another noise scale, which every fourth sample calibrates",
     )
 
 

@@ -60,7 +60,9 @@ class Observation:
         self._every = every
         self._tokens: list[float] = []
         self._shares: list[float | None] = []
+        self._counts: list[int | None] = []
         self._samples: list[GradientNorms] = []
+        self._norm_layer_samples: list[GradientNorms] = []
         self._began: float | None = None
         self.steps = 0
         self.tokens = 0.0
@@ -72,19 +74,24 @@ class Observation:
         return (self.steps + 1) % self._every == 0 and not self._watched.why_not
 
     @contextmanager
-    def micro_batch(self, tokens: float, share: float | None = None) -> Iterator[None]:
+    def micro_batch(self, tokens: float, share: float | None = None, samples: int | None = None) -> Iterator[None]:
         """Around the backward pass of one micro-batch of `tokens` targets (or samples: the noise scale comes in these).
 
         share: what the mean loss of the micro-batch was multiplied by before backward, 1/accumulation if left out;
-        give tokens/total where the loss is divided by the whole step's tokens.
+        give tokens/total where the loss is divided by the whole step's tokens. samples: how many, with equally many
+        targets each; with it, and the forward pass inside too, norm layers tell them apart, so that a single
+        micro-batch is enough for `norm_layer_noise_scale`.
         """
+        if samples is not None and samples < 1:
+            raise InputError(f"micro_batch(samples={samples}): give the number of samples in it, at least 1.")
         if not (tokens > 0 and math.isfinite(tokens)):
             raise InputError(f"micro_batch(tokens={tokens}): give the number of targets in it, at least 1.")
         if self._began is None:
             self._began = self._watched.now()
-        with self._watched.backward_pass() if self._sampled else nullcontext():
+        with self._watched.backward_pass(samples) if self._sampled else nullcontext():
             yield
         self._tokens.append(float(tokens))
+        self._counts.append(samples)
         self._shares.append(share)
 
     def step(self) -> None:
@@ -94,26 +101,45 @@ class Observation:
         self.tokens += sum(self._tokens)
         if self._sampled:
             self._sample()
-        self._tokens, self._shares = [], []
+        self._tokens, self._shares, self._counts = [], [], []
         self.steps += 1
 
     def _sample(self) -> None:
-        numbers = self._watched.numbers()
+        numbers, of_samples = self._watched.numbers(), self._watched.sample_numbers()
+        count = len(self._tokens)
+        shares = [1 / count if share is None else share for share in self._shares]
+        if of_samples is not None:
+            self._sample_norm_layers(of_samples[0], of_samples[1], shares)
         if numbers is None:
             return
         squared, growth = numbers
-        count = len(self._tokens)
         if count < 2:
             self.lone_steps += 1
             return
         if growth[0] != squared[0] and math.isfinite(growth[0]):
             self.stale_steps += 1
             return
-        shares = [1 / count if share is None else share for share in self._shares]
         whole = math.fsum(growth) / math.fsum(shares) ** 2
         means = tuple(value / share**2 for value, share in zip(squared, shares, strict=True))
         weights = tuple(share / math.fsum(shares) for share in shares)
         self._samples.append(GradientNorms(tuple(self._tokens), means, whole, tokens=self.tokens, weights=weights))
+
+    def _sample_norm_layers(self, within: Sequence[float], of_mean: float, shares: Sequence[float]) -> None:
+        """A sampled step's single samples over norm layers; `within` is n·Σ_j |v_j|² of each micro-batch."""
+        counts = [count for count in self._counts if count is not None]
+        if len(counts) < len(shares) or len(within) < len(shares) or sum(counts) < 2:
+            return
+        total = math.fsum(shares)
+        each = list(zip(counts, self._tokens, shares, within, strict=True))
+        self._norm_layer_samples.append(
+            GradientNorms(
+                tuple(tokens / n for n, tokens, _, _ in each for _ in range(n)),
+                tuple(value / share**2 for n, _, share, value in each for _ in range(n)),
+                of_mean / total**2,
+                tokens=self.tokens,
+                weights=tuple(share / (n * total) for n, _, share, _ in each for _ in range(n)),
+            )
+        )
 
     @property
     def samples(self) -> Sequence[GradientNorms]:
@@ -126,6 +152,11 @@ class Observation:
         if self._samples or found.value is not None:
             return found
         return NoiseScale(**{**{name: getattr(found, name) for name in found.__slots__}, "reason": self._why_none()})
+
+    def norm_layer_noise_scale(self) -> NoiseScale | None:
+        """That of norm layers alone, from single samples: cheap, and another number, to be multiplied by the ratio of
+        the two where both are there. None where `samples` were not given, or no norm layer tells them apart."""
+        return noise_scale(self._norm_layer_samples) if self._norm_layer_samples else None
 
     def noise_scales(self, window: int) -> tuple[NoiseScale, ...]:
         """One for every `window` sampled steps: it grows during training."""
@@ -168,6 +199,10 @@ class Observation:
         else:
             said = f"noise scale not known ({found.reason.rstrip('.')})"
         parts = [f"{said}, n = {found.steps} sampled steps"]
+        inner = self.norm_layer_noise_scale()
+        if inner is not None and inner.value is not None:
+            value = inner.value
+            parts.append(f"of norm layers {value.value:.3g} [{value.low or 0:.3g}, {value.high or math.inf:.3g}]")
         if found.overflowed:
             parts.append(f"{found.overflowed} overflowed steps left out")
         if speed is not None:

@@ -43,12 +43,16 @@ class AddedNorms(NamedTuple):
 
     With u the sum of all but the last, s the last one's share of the step's targets: `difference` is
     Σᵢ |uᵢ/(1 − s) − v_Kᵢ/s|, `agreement` Σᵢ sign(uᵢ)·v_Kᵢ/s, `absolute` Σᵢ |uᵢ + v_Kᵢ|.
+
+    `norm_layer_samples` are Σ_j |w_j|²/s_j and |Σ_j w_j|² over norm layers, w_j being what a single sample added and
+    s_j its share of the step's targets; None where samples are not told apart.
     """
 
     squared: Sequence[SupportsFloat]  # |v_k|²
     squared_sum: SupportsFloat  # |Σ v_k|²
     norm_layers: tuple[Sequence[SupportsFloat], SupportsFloat] | None
     signs: tuple[SupportsFloat, SupportsFloat, SupportsFloat] | None  # difference, agreement, absolute
+    norm_layer_samples: tuple[SupportsFloat, SupportsFloat] | None = None
 
 
 class MemoryBound(NamedTuple):
@@ -114,8 +118,10 @@ class MeasuresGradients(Trainable, Protocol):
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
     ) -> AddedNorms | str:
-        """`accumulate` each of at least two batches in turn, to the same bits, on gradients that were clear; the norms
-        of what each added, or the sentence why they cannot be told."""
+        """`accumulate` each batch in turn, to the same bits, on gradients that were clear; the norms of what each
+        added, or the sentence why they cannot be told. Two batches or more, or one and norm layers that tell its
+        samples apart.
+        """
 
 
 @runtime_checkable

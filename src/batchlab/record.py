@@ -213,11 +213,17 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 class GradientSample(Frozen):
     """Norms of the gradients of one step's micro-batches, each gradient a mean over its samples, before clipping."""
 
+    parameters: Literal["all", "norm_layers"] = Field(default="all", description="what all norms here are taken over")
     micro_batch_sizes: tuple[float, ...] = Field(description="in samples; shares of the step where targets differ")
     squared_norms: tuple[float, ...] = Field(description="squared 2-norm of each micro-batch's gradient")
     mean_squared_norm: float = Field(description="squared 2-norm of their weighted mean, the step's gradient")
     norm_layer_squared_norms: tuple[float, ...] | None = Field(default=None, description="over norm layers alone")
     norm_layer_mean_squared_norm: float | None = None
+    norm_layer_samples: tuple[float, float] | None = Field(
+        default=None,
+        description="over norm layers: the squared 2-norm of a single sample's gradient, a mean over the samples of "
+        "the step, and that of their mean gradient",
+    )
     spread: float | None = Field(default=None, description="Σᵢ of each parameter's deviation of one sample's gradient")
     absolute_mean: float | None = Field(default=None, description="1-norm of the step's gradient")
     agreement: float | None = Field(

@@ -181,6 +181,14 @@ class Store:
             return False
         return True
 
+    def has_end(self, run_id: str) -> bool:
+        """Whether the state that a run kept at its end is there."""
+        return (self.path / "runs" / run_id / "end" / "state").exists()
+
+    def drop_end(self, run_id: str) -> None:
+        """Free the state that a run kept at its end, once nothing more begins from it."""
+        shutil.rmtree(self.path / "runs" / run_id / "end", ignore_errors=True)
+
     def exclusive(self) -> FileLock:
         """A lock for measurements that must be alone on the device: `with store.exclusive():` waits for the others
         that work on this study."""

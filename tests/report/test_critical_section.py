@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.critical import CriticalFinding, ToTarget, beyond, common_target, hours_to_target
+from batchlab.analysis.critical import CriticalFinding, beyond
 from batchlab.analysis.critical_words import answer_lines, disagreement, headline
 from batchlab.analysis.findings import Findings, Interval
 from batchlab.analysis.iso_loss import BudgetRun
+from batchlab.analysis.steps_from_runs import ToTarget, common_target, hours_to_target
 from batchlab.analysis.steps_to_target import CriticalBatch
 from batchlab.plan import make_plan
 from batchlab.record import GradientSample, MetricRow

@@ -79,9 +79,13 @@ def run(asked: TrainSpec, notebook: Notebook | None = None, trainable: Any = Non
 
 
 def test_never_too_often_and_about_as_often_as_asked() -> None:
-    assert steps_between(64, 64) == SPARSEST
-    assert steps_between(6400, 64) == 100
-    assert steps_between(6401, 64) == 101
+    layout = BatchLayout(global_batch_size=8, micro_batch_size=8)
+    assert steps_between(64, 64, layout) == SPARSEST
+    assert steps_between(6400, 64, layout) == 100
+    assert steps_between(6401, 64, layout) == 101
+    cut = BatchLayout(global_batch_size=4, micro_batch_size=4)
+    assert steps_between(64, 64, cut) == 2 * SPARSEST
+    assert steps_between(64, 64, BatchLayout(global_batch_size=4, micro_batch_size=2)) == SPARSEST
 
 
 def test_sampling_several_micro_batches_changes_no_bit_of_the_run() -> None:

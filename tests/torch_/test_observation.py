@@ -142,6 +142,56 @@ def test_one_micro_batch_per_step_cannot_tell_and_says_what_to_do(make: Any, sam
     assert obs.lone_steps == 3
 
 
+def normed() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+
+
+def observed(model: nn.Module, batches: Any, sizes: tuple[int, ...]) -> Any:
+    """A loop that says how many samples there are."""
+    obs = batchlab.observe(model, every=1, scaler=Scaler(2.0**10))
+    for batch in batches:
+        for part in cut(batch, sizes):
+            x, y = tensors(part)
+            with obs.micro_batch(tokens=len(x), share=len(x) / 12, samples=len(x)):
+                (nn.functional.mse_loss(model(x), y) * len(x) / 12 * 2.0**10).backward()
+        model.zero_grad()
+        obs.step()
+    return obs
+
+
+def test_norm_layers_tell_samples_of_one_micro_batch_apart_as_of_many(samples: Any) -> None:
+    """However the step is cut, the same numbers; against every sample's own gradient."""
+    model, batches = normed(), [samples(12, seed=seed) for seed in range(STEPS)]
+    lone, cut_up = (observed(model, batches, sizes) for sizes in ((12,), SIZES))
+    assert lone.noise_scale().status == "undetermined"
+    one, other = lone.norm_layer_noise_scale(), cut_up.norm_layer_noise_scale()
+    assert one.value.value == pytest.approx(other.value.value, rel=1e-3)
+    assert "of norm layers" in lone.summary()
+    norms = []
+    for batch in batches:
+        grads = []
+        for j in range(12):
+            x, y = tensors(tuple(array[j : j + 1] for array in batch))
+            found = torch.autograd.grad(nn.functional.mse_loss(model(x), y), list(model[1].parameters()))
+            grads.append(torch.cat(found))
+        each = torch.stack(grads)
+        squares = tuple(float(g @ g) for g in each)
+        norms.append(GradientNorms((1.0,) * 12, squares, float(each.mean(0) @ each.mean(0))))
+    assert one.value.value == pytest.approx(noise_scale(norms).value.value, rel=1e-3)
+
+
+def test_without_norm_layers_or_samples_there_is_no_such_scale(make: Any, samples: Any) -> None:
+    trainable = make()
+    trainable.init(0)
+    assert observed(trainable.model, [samples(12)], SIZES).norm_layer_noise_scale() is None
+    obs = batchlab.observe(normed(), every=1)
+    loop(normed(), obs, [samples(12)])
+    assert obs.norm_layer_noise_scale() is None
+    with pytest.raises(InputError, match="number of samples"), obs.micro_batch(tokens=3, samples=0):
+        pass
+
+
 def test_gradients_left_over_are_found_out(make: Any, samples: Any) -> None:
     trainable = make()
     trainable.init(0)

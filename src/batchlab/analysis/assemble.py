@@ -8,7 +8,7 @@ from typing import Any
 
 from batchlab.analysis.carried import earlier_optima
 from batchlab.analysis.conclusions import conclusions
-from batchlab.analysis.critical import critical_finding, is_sweep
+from batchlab.analysis.critical import critical_finding
 from batchlab.analysis.diagnostics import diagnostics_finding
 from batchlab.analysis.failures import failures
 from batchlab.analysis.findings import Findings
@@ -16,6 +16,7 @@ from batchlab.analysis.loss_surface import surface_finding
 from batchlab.analysis.memory import capacity_finding
 from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.runs import runs_from
+from batchlab.analysis.steps_from_runs import is_sweep
 from batchlab.analysis.throughput import throughput_finding
 from batchlab.analysis.trust import answers, not_answered, trust_items
 from batchlab.experiment import Experiment
@@ -51,7 +52,7 @@ def assemble(
     rungs = [rung for key, rung in sorted(decided.items()) if key.startswith("rung ")]
     sizes = experiment.batch.global_batch_sizes
     throughput = throughput_finding(records)
-    swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, budget)]
+    swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, rows)
     surface = surface_finding(
         runs, sizes, throughput=throughput, token_budget=budget, fresh_seeds=experiment.sweep.fresh_seeds

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from batchlab.analysis.branches import BranchFinding
-from batchlab.analysis.critical import CriticalFinding, NoiseSeries
+from batchlab.analysis.critical import CriticalFinding
 from batchlab.analysis.findings import Findings, Interval
 from batchlab.analysis.noise_scale import NoiseScale, SignNoiseScale
-from batchlab.analysis.steps_to_target import CriticalBatch
+from batchlab.analysis.noise_series import NoiseSeries
+from batchlab.analysis.steps_to_target import REPEATS, CriticalBatch
 from batchlab.analysis.wording import items_of, say_count, say_list, say_loss
 from batchlab.batch import format_count
 
@@ -80,7 +81,8 @@ def headline(found: Findings) -> str:
     parts = []
     series = at_recommended(found)
     if series is not None and series.latest.value is not None:
-        parts.append(f"noise scale {say_noise(series.latest)} late in training")
+        of = " of norm layers" if series.parameters == "norm_layers" else ""
+        parts.append(f"noise scale{of} {say_noise(series.latest)} late in training")
     for definition in (critical.steps.twice, critical.steps.overhead):
         if definition is not None and say_critical(definition) != "cannot tell":
             parts.append(f"{definition.definition} {say_critical(definition)}")
@@ -126,7 +128,8 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
         return name, "cannot tell", f"{why}."
     items = items_of(found.experiment.unit, found.experiment.sequence_length)
     latest = series.latest
-    answer = f"{say_noise(latest)} {items} at the end of the run at batch {series.batch:,}"
+    of = " (norm layers alone)" if series.parameters == "norm_layers" else ""
+    answer = f"{say_noise(latest)} {items}{of} at the end of the run at batch {series.batch:,}"
     if len(series.windows) > 1 and series.windows[0].value is not None:
         answer += f", {say_noise(series.windows[0])} at its beginning"
     answer += f"; for sign updates {say_signs(series.signs)}"
@@ -135,12 +138,22 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
         doubts.append(latest.reason.rstrip("."))
     if latest.overflowed or series.whole.overflowed:
         doubts.append(f"{say_count(series.whole.overflowed, 'step')} overflowed and left out")
-    if series.norm_layer_ratio is not None and series.norm_layers is not None:
-        doubts.append(
-            f"norm layers alone would say {say_noise(series.norm_layers)}, to be multiplied by "
-            f"{series.norm_layer_ratio:.2f} here"
-        )
+    if series.norm_layers is not None:
+        doubts.append(_norm_layers(series, series.norm_layers))
     return name, answer, "; ".join(doubts) + "."
+
+
+def _norm_layers(series: NoiseSeries, norm_layers: NoiseScale) -> str:
+    """What norm layers alone are worth in this run."""
+    if series.parameters == "all":
+        times = f", to be multiplied by {series.norm_layer_ratio:.2f} here" if series.norm_layer_ratio else ""
+        return f"over the whole run, norm layers alone would say {say_noise(norm_layers)}{times}"
+    if series.norm_layer_ratio is None:
+        return "norm layers alone are another noise scale, and no sampled steps tell what to multiply it by"
+    return (
+        f"to be multiplied by {series.norm_layer_ratio:.2f}, as {say_count(series.calibrated, 'sampled step')} that "
+        "looked at all parameters too say"
+    )
 
 
 def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, str]:
@@ -153,14 +166,34 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     answer = "; ".join(numbers) or {"none_inside": "none inside the sizes measured"}.get(steps.status, "cannot tell")
     doubts = [steps.reason.rstrip(".")] if steps.reason else []
     if critical.target is not None:
-        loss = f"to loss {say_loss(critical.target)} from {len(critical.budgets)} budgets"
+        loss = f"to loss {say_loss(critical.target)}, {say_source(critical)}"
         doubts.append(f"{loss}; fitted at batch {say_list([round(b) for b in steps.used])}" if steps.used else loss)
         if steps.left_out:
             doubts.append(f"left out: {say_list([round(b) for b in steps.left_out])}")
+    if critical.too_few_steps:
+        doubts.append(
+            f"{say_count(critical.too_few_steps, 'loss', 'losses')} of under 50 steps, or 5 of warm-up, unused"
+        )
     if steps.settle:
         sizes = say_list([f"{run.batch:g}" for run in steps.settle])
-        doubts.append(f"would settle it: batch {sizes} {steps.settle[0].why} (batchlab critical --run)")
+        runs = "" if any(run.why == REPEATS for run in steps.settle) else " (batchlab critical --run)"
+        doubts.append(f"would settle it: batch {sizes} {steps.settle[0].why}{runs}")
     return name, answer, "; ".join(doubts) + "." if doubts else ""
+
+
+def say_source(critical: CriticalFinding) -> str:
+    """What the steps to the target were read from."""
+    count = len(critical.budgets)
+    match critical.steps_source:
+        case "constant_lr":
+            return (
+                f"read from runs at constant learning rate at {count} token counts; weights were not averaged, so "
+                "noise that an average or a decay takes out counts against small batches"
+            )
+        case "decays":
+            return f"interpolated between decays out of runs at constant learning rate, at {count} budgets"
+        case _:
+            return f"interpolated between {count} budgets"
 
 
 def _branch_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, str]:
@@ -190,7 +223,8 @@ def disagreement(found: Findings) -> tuple[str, ...]:
     if critical is None:
         return ()
     series = at_recommended(found)
-    noise = (series.latest.value or series.whole.value) if series else None
+    full = series is not None and series.parameters == "all"
+    noise = (series.latest.value or series.whole.value) if series is not None and full else None
     twice = critical.steps.twice.value if critical.steps.twice else None
     last = critical.branches[-1] if critical.branches else None
     said = []

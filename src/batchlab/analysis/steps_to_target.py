@@ -41,6 +41,8 @@ MIN_SIZES = 4
 LEAST_R_SQUARED = 0.5
 """Where the curve explains less of ln S than this, not even a limit from it is told."""
 SAME_SAMPLES = 0.05
+REPEATS = "two more seeds, and the learning rate re-tuned"
+"""Runs that `critical --run` does not train: they ask for a sweep of more seeds."""
 ONE_SIDED_99 = 2.326
 
 
@@ -176,7 +178,7 @@ def plan_runs(
         return tuple(PlannedRun(b, schedule, 2.0, "to reach the target") for b in ordered)
     if gap == "repeat":
         chosen = dict.fromkeys((low, ordered[len(ordered) // 2], high))
-        return tuple(PlannedRun(b, schedule, 1.0, "two more seeds, and the learning rate re-tuned") for b in chosen)
+        return tuple(PlannedRun(b, schedule, 1.0, REPEATS) for b in chosen)
     spread = _doublings(ordered, at_least=6)
     if gap == "between":
         return tuple(PlannedRun(b, schedule, 1.0, "a size not measured yet") for b in spread if b not in ordered)

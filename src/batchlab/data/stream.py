@@ -14,10 +14,15 @@ _BLOCK = 4096
 
 
 class SampleStream:
-    """Global batch B of step k is samples [k·B, (k+1)·B) of the stream, whatever micro-batches it is cut into."""
+    """Global batch B of step k is samples [k·B, (k+1)·B) of the stream, whatever micro-batches it is cut into.
 
-    def __init__(self, dataset: Dataset, seed: int) -> None:
+    `first` samples of the order are passed over: a run that goes on from another begins where that one ended.
+    """
+
+    def __init__(self, dataset: Dataset, seed: int, first: int = 0) -> None:
         self.dataset = dataset
+        self.seed = seed
+        self.first = first
         overlapping = isinstance(dataset, TokenDataset) and dataset.overlapping
         self.order = (RandomPositions if overlapping else SampleOrder)(len(dataset), seed)
         self.epoch_samples = epoch_samples(dataset)
@@ -29,7 +34,8 @@ class SampleStream:
         offset = start - self._block_start
         if offset < 0 or offset + stop - start > len(self._block):
             self._block_start = start
-            self._block = self.order.indices(start, start + max(_BLOCK, stop - start))
+            begin = self.first + start
+            self._block = self.order.indices(begin, begin + max(_BLOCK, stop - start))
             offset = 0
         return self._block[offset : offset + stop - start]
 
@@ -37,9 +43,13 @@ class SampleStream:
         """The samples at stream positions [start, stop), stacked."""
         return self.dataset.gather(self.indices(start, stop))
 
+    def going_on_at(self, first: int) -> SampleStream:
+        """The same order from its sample number `first` on."""
+        return SampleStream(self.dataset, self.seed, first)
+
     def epochs(self, stop: int) -> float:
         """Passes over the dataset after `stop` samples; above 1 samples are repeated (at random positions, earlier)."""
-        return stop / self.epoch_samples
+        return (self.first + stop) / self.epoch_samples
 
 
 def epoch_samples(dataset: Dataset) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchlab.analysis.critical import NoiseSeries, hours_to_target
 from batchlab.analysis.critical_words import (
     DEFINITIONS,
     answer_lines,
@@ -13,9 +12,12 @@ from batchlab.analysis.critical_words import (
     disagreement,
     say_noise,
     say_signs,
+    say_source,
     schedule_lines,
 )
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.noise_series import NoiseSeries
+from batchlab.analysis.steps_from_runs import hours_to_target
 from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, count, duration, loss
@@ -114,7 +116,7 @@ def _costs_note(findings: Findings, devices: int) -> str:
     critical = findings.critical
     if critical is None or critical.target is None:
         return ""
-    note = f"To validation loss {loss(critical.target)}, interpolated between {len(critical.budgets)} budgets."
+    note = f"To validation loss {loss(critical.target)}, {say_source(critical)}."
     if devices > 1:
         note += (
             f" On {devices} devices each takes an equal share of the batch at the speed measured for the nearest size; "

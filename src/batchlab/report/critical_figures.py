@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batchlab.analysis.critical_words import say_source
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.noise_scale import NoiseScale
 from batchlab.report.figure import Figure, Trace, axis, error_bars, layout, legend_title, log_axis, missing, size_axis
@@ -96,9 +97,9 @@ def cost_to_target(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"To validation loss {loss(critical.target)}, interpolated between budgets of "
-        f"{', '.join(count(budget) for budget in critical.budgets)} {words.units}; each size at the best learning "
-        "rate of each budget.",
+        caption=f"To validation loss {loss(critical.target)}, {say_source(critical)} "
+        f"({', '.join(count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
+        "rate of each of them.",
         data=tuple(traces),
         layout=layout(
             legend=legend_title(""),

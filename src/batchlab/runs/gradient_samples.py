@@ -2,7 +2,8 @@
 
 The norms are those of the gradients that training uses anyway. A step of one micro-batch says nothing about noise, so
 at the sampled steps it is cut in two, where samples may be separated; the sum of the two gradients is the same but for
-rounding. Steps of several micro-batches are computed to the same bits whether sampled or not.
+rounding. Steps of several micro-batches are computed to the same bits whether sampled or not. Norm layers alone tell
+single samples apart, so they need no cut; every fourth sample then looks at all parameters, to calibrate them.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from batchlab.batch import BatchLayout
 from batchlab.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
 from batchlab.record import GradientSample, MetricRow
 from batchlab.spec import TrainSpec
 
+CALIBRATED = 4
+"""With norm layers alone, one sampled step in so many looks at all parameters."""
+
 SPARSEST = 25
-"""Sampled steps are at least this far apart: one costs up to 3/4 of a step more (benchmarks/noise_cost/results.md)."""
+"""Sampled steps are at least this far apart, twice that where a lone micro-batch of under `SMALL` samples is cut: its
+two halves take nearly a step each. So the cost stays below 3 % (benchmarks/noise_cost/results.md)."""
+SMALL = 8
 
 
-def steps_between(steps: int, points: int) -> int:
+def steps_between(steps: int, points: int, layout: BatchLayout) -> int:
     """Steps from one sampled step to the next for about `points` of them in a run of `steps`."""
-    return max(SPARSEST, math.ceil(steps / points))
+    cut = len(layout.micro_batch_sizes()) == 1 and layout.global_batch_size < SMALL
+    return max(2 * SPARSEST if cut else SPARSEST, math.ceil(steps / points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class _Pending:
     """A sampled step whose norms may still live on the device; `shares` are its micro-batches' shares of the step."""
 
     step: int
+    parameters: Literal["all", "norm_layers"]
     shares: tuple[float, ...]
     norms: AddedNorms
 
@@ -42,6 +51,7 @@ class GradientSampler:
         self._sampling = spec.gradients
         self._layout = spec.layout
         self._pending: list[_Pending] = []
+        self._calibrates = True
         self.why_not = "" if self._sampling is None else self._cannot()
 
     def _cannot(self) -> str:
@@ -51,19 +61,28 @@ class GradientSampler:
             return ""
         if self._layout.global_batch_size == 1:
             return "one sample per step cannot be split, so its noise cannot be told from its gradient"
-        if self._sampling is not None and not self._sampling.split_lone:
+        if self._sampling is not None and self._sampling.parameters == "all" and not self._sampling.split_lone:
             return "a step is one micro-batch that may not be split"
         return ""
+
+    def _parameters(self, step: int) -> Literal["all", "norm_layers"]:
+        """What a sampled step looks at; norm layers are calibrated where all parameters can be looked at."""
+        sampling = self._sampling
+        assert sampling is not None
+        can = len(self._layout.micro_batch_sizes()) > 1 or sampling.split_lone
+        calibrating = can and self._calibrates and (step + 1) % (CALIBRATED * sampling.every) == 0
+        return "all" if sampling.parameters == "all" or calibrating else "norm_layers"
 
     def due(self, step: int) -> bool:
         """Whether step number `step`, from 0, is sampled: the last of each stretch, so that none is cut off."""
         sampling = self._sampling
         return sampling is not None and not self.why_not and (step + 1) % sampling.every == 0
 
-    def sizes(self) -> tuple[int, ...]:
-        """The micro-batches of a sampled step: those of every step, a lone one in two."""
+    def sizes(self, step: int) -> tuple[int, ...]:
+        """The micro-batches of a sampled step: those of every step, a lone one in two for all parameters."""
         sizes = self._layout.micro_batch_sizes()
-        return sizes if len(sizes) > 1 else (math.ceil(sizes[0] / 2), sizes[0] // 2)
+        whole = len(sizes) > 1 or self._parameters(step) == "norm_layers"
+        return sizes if whole else (math.ceil(sizes[0] / 2), sizes[0] // 2)
 
     def accumulate(self, batches: Sequence[Batch], counts: Sequence[float], step: int) -> None:
         """Add the gradients of the step's micro-batches, and keep their norms where they can be told."""
@@ -74,11 +93,15 @@ class GradientSampler:
             for batch in batches:
                 self._trainable.accumulate(batch, weight)
             return
-        norms = self._trainable.accumulate_measured(batches, weight, self._sampling.parameters)
-        if isinstance(norms, str):
-            self.why_not = norms
+        parameters = self._parameters(step)
+        norms = self._trainable.accumulate_measured(batches, weight, parameters)
+        if not isinstance(norms, str):
+            self._pending.append(_Pending(step, parameters, tuple(count * weight for count in counts), norms))
+        elif parameters == self._sampling.parameters:
+            lone = "a step is one micro-batch that may not be split, and " if len(batches) == 1 else ""
+            self.why_not = lone + norms
         else:
-            self._pending.append(_Pending(step, tuple(count * weight for count in counts), norms))
+            self._calibrates = False
 
     def rows(self) -> list[MetricRow]:
         """The sampled steps since the last call, as rows; waits for the device."""
@@ -88,13 +111,18 @@ class GradientSampler:
             MetricRow(
                 step=p.step + 1,
                 tokens=(p.step + 1) * tokens,
-                gradients=gradient_sample(p.norms, p.shares, self._layout),
+                gradients=gradient_sample(p.norms, p.shares, self._layout, p.parameters),
             )
             for p in pending
         ]
 
 
-def gradient_sample(norms: AddedNorms, shares: Sequence[float], layout: BatchLayout) -> GradientSample:
+def gradient_sample(
+    norms: AddedNorms,
+    shares: Sequence[float],
+    layout: BatchLayout,
+    parameters: Literal["all", "norm_layers"] = "all",
+) -> GradientSample:
     """Norms of mean gradients from norms of what was added: s times the mean gradient, s a micro-batch's share."""
     batch = layout.global_batch_size
 
@@ -104,7 +132,9 @@ def gradient_sample(norms: AddedNorms, shares: Sequence[float], layout: BatchLay
     inner = norms.norm_layers
     signs = norms.signs
     last = shares[-1]
+    samples = norms.norm_layer_samples
     return GradientSample(
+        parameters=parameters,
         micro_batch_sizes=tuple(share * batch for share in shares),
         squared_norms=means(norms.squared),
         mean_squared_norm=float(norms.squared_sum),
@@ -114,4 +144,5 @@ def gradient_sample(norms: AddedNorms, shares: Sequence[float], layout: BatchLay
         spread=math.sqrt(batch * last * (1 - last)) * float(signs[0]) if signs else None,
         agreement=float(signs[1]) if signs else None,
         absolute_mean=float(signs[2]) if signs else None,
+        norm_layer_samples=(float(samples[0]), float(samples[1])) if samples else None,
     )

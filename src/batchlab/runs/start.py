@@ -9,13 +9,17 @@ from batchlab.protocols import RunContext, Trainable
 from batchlab.spec import TrainSpec, Workload
 
 
-def keep_end(trainable: Trainable, spec: TrainSpec, context: RunContext) -> None:
-    """Leave the finished run's state, and what it is a state of."""
-    context.keep_end({"step": spec.steps, "workload": _identity(spec.workload)}, trainable.state())
+def keep_end(trainable: Trainable, spec: TrainSpec, context: RunContext, samples: int) -> None:
+    """Leave the finished run's state, what it is a state of, and how many `samples` of its order it has seen."""
+    header = {"step": spec.steps, "workload": _identity(spec.workload), "seed": spec.seed, "samples": samples}
+    context.keep_end(header, trainable.state())
 
 
-def go_on_from(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunContext) -> None:
-    """Load what `run_id` left at its end; InputError where that is missing or of another model or data."""
+def go_on_from(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunContext) -> int:
+    """Load what `run_id` left at its end; samples of this run's order seen there, which is none with another seed.
+
+    InputError where the state is missing or of another model or data.
+    """
     found = context.end_of(run_id)
     if found is None:
         raise InputError(
@@ -29,6 +33,7 @@ def go_on_from(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunC
             "begin from a run of the same study, or train from scratch."
         )
     trainable.load(state)
+    return int(header["samples"]) if header.get("seed") == spec.seed else 0
 
 
 def _identity(workload: Workload) -> str:

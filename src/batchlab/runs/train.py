@@ -89,8 +89,9 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
         step = header["step"]
         tally = Tally(**{**header["tally"], "watch": DivergenceWatch(**header["tally"]["watch"])})
         tally.resumed += 1
+        stream = stream.going_on_at(header.get("first", 0))
     elif spec.start is not None:
-        go_on_from(spec.start, trainable, spec, context)
+        stream = stream.going_on_at(go_on_from(spec.start, trainable, spec, context))
     pending: list[StepStats] = []
     observer = Observer(trainable, held_out, spec, context)
     sampler = GradientSampler(trainable, spec)
@@ -132,12 +133,13 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
             context.row(MetricRow(step=step, tokens=step * tokens_per_step, val_loss=loss))
             resumed_at = trainable.synchronize()
         if stopping or (step < steps and resumed_at - saved_at >= spec.checkpoint_seconds):
-            context.save_checkpoint({"step": step, "tally": asdict(tally)}, trainable.state())
+            header = {"step": step, "first": stream.first, "tally": asdict(tally)}
+            context.save_checkpoint(header, trainable.state())
             resumed_at = saved_at = trainable.synchronize()
             if stopping:
                 raise Interrupted
     if spec.keep_end:
-        keep_end(trainable, spec, context)
+        keep_end(trainable, spec, context, stream.first + steps * layout.global_batch_size)
     return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context, sampler.why_not))
 
 
@@ -156,7 +158,7 @@ def one_step(
     start = step * layout.global_batch_size
     sampled = sampler is not None and sampler.due(step)
     micro_batches = []
-    for size in sampler.sizes() if sampler is not None and sampled else layout.micro_batch_sizes():
+    for size in sampler.sizes(step) if sampler is not None and sampled else layout.micro_batch_sizes():
         micro_batches.append(stream.batch(start, start + size))
         start += size
     counts = [trainable.count(batch) for batch in micro_batches]

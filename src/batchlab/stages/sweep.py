@@ -115,7 +115,9 @@ def train_spec(
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
         diagnostics=_diagnostics(session, budget),
-        gradients=gradient_sampling(experiment, budget.token_budget // layout.tokens_per_step, separable=separable),
+        gradients=gradient_sampling(
+            experiment, layout, budget.token_budget // layout.tokens_per_step, separable=separable
+        ),
         device=session.device.model_copy(update={"threads": concurrency.threads}),
     )
 
@@ -130,12 +132,21 @@ def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
     return Diagnostics(level=experiment.diagnostics, interval=interval)
 
 
-def gradient_sampling(experiment: Experiment, steps: int, *, separable: bool) -> GradientSampling | None:
-    """How a run of `steps` samples its gradients. Compiled models are not split: every shape is compiled anew."""
+def gradient_sampling(
+    experiment: Experiment, layout: BatchLayout, steps: int, *, separable: bool
+) -> GradientSampling | None:
+    """How a run of `steps` samples its gradients. Compiled models are not split: every shape is compiled anew.
+
+    Where a lone micro-batch may not be cut in two, norm layers tell its samples apart, unless samples influence each
+    other or the model is compiled.
+    """
     if not experiment.noise.points:
         return None
+    lone, plain = len(layout.micro_batch_sizes()) == 1, separable and not experiment.device.compile
+    split = plain and experiment.batch.micro_batching == "auto"
+    norm_layers = (separable and experiment.noise.parameters == "norm_layers") or (plain and lone and not split)
     return GradientSampling(
-        every=steps_between(steps, experiment.noise.points),
-        parameters=experiment.noise.parameters,
-        split_lone=separable and experiment.batch.micro_batching == "auto" and not experiment.device.compile,
+        every=steps_between(steps, experiment.noise.points, layout),
+        parameters="norm_layers" if norm_layers else "all",
+        split_lone=split,
     )

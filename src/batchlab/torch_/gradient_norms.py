@@ -108,13 +108,20 @@ class GradientNorms:
             self._signs.append(_sign_sums(before, gradient, self._last_share))
 
 
-def added_norms(norms: GradientNorms, passes: Sequence[PassNorms | None]) -> AddedNorms | str:
-    """The passes of one step as `protocols.AddedNorms`, or why their norms are not known."""
+def added_norms(
+    norms: GradientNorms, passes: Sequence[PassNorms | None], samples: tuple[list[Tensor], Tensor] | None
+) -> AddedNorms | str:
+    """The passes of one step as `protocols.AddedNorms`, or why their norms are not known.
+
+    `samples`: what norm layers tell of single samples, pass by pass, and of them all.
+    """
     reached = [one for one in passes if one is not None]
     if norms.unmeasurable:
         return norms.unmeasurable
     if len(reached) < len(passes):
         return "a micro-batch gave no gradient at all"
+    if len(passes) == 1 and samples is None:
+        return "no norm layer tells its samples apart"
     inner = None
     if norms.has_norm_layers:
         inner = (
@@ -122,7 +129,8 @@ def added_norms(norms: GradientNorms, passes: Sequence[PassNorms | None]) -> Add
             torch.stack([one.norm_layer_growth for one in reached]).sum(),
         )
     squared_sum = torch.stack([one.growth for one in reached]).sum()
-    return AddedNorms([one.squared for one in reached], squared_sum, inner, reached[-1].signs)
+    single = (torch.stack(samples[0]).sum(), samples[1]) if samples is not None else None
+    return AddedNorms([one.squared for one in reached], squared_sum, inner, reached[-1].signs, single)
 
 
 def is_norm_layer(module: nn.Module) -> bool:

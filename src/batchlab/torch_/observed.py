@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from batchlab.torch_ import memory
 from batchlab.torch_.gradient_norms import GradientNorms, PassNorms
+from batchlab.torch_.norm_layer_samples import NormLayerSamples
 
 
 class Scaler(Protocol):
@@ -27,6 +28,7 @@ class ObservedModel:
         if not isinstance(model, nn.Module):
             raise TypeError(f"observe() takes a torch.nn.Module, not {type(model).__name__}.")
         self._norms = GradientNorms(model, parameters)
+        self._model, self._samples = model, NormLayerSamples(model)
         self._scaler = scaler
         self._passes: list[PassNorms | None] = []
         self._scale = 1.0
@@ -39,14 +41,18 @@ class ObservedModel:
         return self._norms.unmeasurable
 
     @contextmanager
-    def backward_pass(self) -> Iterator[None]:
-        """Around one backward pass of a sampled step."""
+    def backward_pass(self, samples: int | None) -> Iterator[None]:
+        """Around one backward pass of a sampled step; norm layers tell apart the `samples` in it, where given."""
         if not self._passes:
             self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+            self._samples = NormLayerSamples(self._model)
         self._norms.begin_pass()
-        with self._norms.watching():
+        self._samples.begin_pass(samples or 0)
+        with self._norms.watching(), self._samples.watching() if samples is not None else nullcontext():
             yield
         self._passes.append(self._norms.end_pass())
+        if samples is not None:
+            self._samples.end_pass([1 / samples] * samples)
 
     def numbers(self) -> tuple[list[float], list[float]] | None:
         """(|v|², |u + v|² − |u|²) of each pass since the last call, without the scaler's factor; None where a pass gave
@@ -57,6 +63,15 @@ class ObservedModel:
             return None
         factor = self._scale**2
         return [float(p.squared) / factor for p in reached], [float(p.growth) / factor for p in reached]
+
+    def sample_numbers(self) -> tuple[list[float], float] | None:
+        """Over norm layers, of the passes since the last call: n·Σ_j |v_j|² of each pass of n samples, which added v_j,
+        and |Σ_j v_j|² of them all, without the scaler's factor. Waits for the device."""
+        sums, self._samples = self._samples.sums(), NormLayerSamples(nn.Module())
+        if sums is None:
+            return None
+        factor = self._scale**2
+        return [float(within) / factor for within in sums[0]], float(sums[1]) / factor
 
     def peak_bytes(self) -> int | None:
         """At most allocated since the model was first observed; on a CPU by the whole process above that moment."""

@@ -20,6 +20,7 @@ from batchlab.torch_ import memory, optimizers, random_state, savings
 from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
+from batchlab.torch_.norm_layer_samples import NormLayerSamples
 from batchlab.torch_.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -102,15 +103,28 @@ class TorchTrainable:
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
     ) -> AddedNorms | str:
-        """`accumulate` each batch in turn; the norms of what each added to the gradients, or why they are not known."""
+        """`accumulate` each batch in turn; the norms of what each added to the gradients, or why they are not known.
+
+        In a compiled model samples are not told apart: hooks on its layers would have it compiled again.
+        """
         norms = GradientNorms(self.model, parameters)
+        samples = NormLayerSamples(nn.Module() if self._compile else self.model)
         passes = []
-        with norms.watching():
+        with norms.watching(), samples.watching():
             for number, batch in enumerate(batches, 1):
-                norms.begin_pass(self.count(batch) * weight if number == len(batches) else None)
+                norms.begin_pass(self.count(batch) * weight if 1 < number == len(batches) else None)
+                samples.begin_pass(len(batch[0]))
                 self.accumulate(batch, weight)
                 passes.append(norms.end_pass())
-        return added_norms(norms, passes)
+                samples.end_pass([count * weight for count in self._sample_counts(batch)])
+        return added_norms(norms, passes, samples.sums())
+
+    def _sample_counts(self, batch: Batch) -> list[float]:
+        """Targets of each sample of the batch."""
+        size = len(batch[0])
+        if self._task.count is None:
+            return [batch[-1].size / size] * size
+        return [self.count(tuple(array[at : at + 1] for array in batch)) for at in range(size)]
 
     def apply(self, learning_rate: float) -> StepStats:
         """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""
