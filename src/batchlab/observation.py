@@ -119,7 +119,7 @@ class Observation:
         if growth[0] != squared[0] and math.isfinite(growth[0]):
             self.stale_steps += 1
             return
-        whole = math.fsum(growth) / math.fsum(shares) ** 2
+        whole = sum(growth) / math.fsum(shares) ** 2  # of an overflowed step not a number, and so left out
         means = tuple(value / share**2 for value, share in zip(squared, shares, strict=True))
         weights = tuple(share / math.fsum(shares) for share in shares)
         self._samples.append(GradientNorms(tuple(self._tokens), means, whole, tokens=self.tokens, weights=weights))

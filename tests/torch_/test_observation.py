@@ -127,6 +127,33 @@ def test_the_scalers_factor_is_divided_out_and_overflowed_steps_are_counted(make
     assert "1 overflowed steps left out" in obs.summary()
 
 
+def test_half_precision_steps_that_torchs_own_scaler_skips_are_left_out(samples: Any) -> None:
+    """float16 passes: at this loss scale the first steps overflow, and GradScaler halves it until none do."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    obs, skipped = batchlab.observe(model, every=1, scaler=scaler), 0
+    for step in range(STEPS):
+        for part in cut(samples(12, seed=step)):
+            x, y = tensors(part)
+            with obs.micro_batch(tokens=len(x), share=len(x) / 12), torch.autocast("cpu", dtype=torch.float16):
+                scaler.scale(nn.functional.mse_loss(model(x), y) * len(x) / 12).backward()
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < before
+        optimizer.zero_grad()
+        obs.step()
+    assert 0 < skipped < STEPS
+    found = obs.noise_scale()
+    assert found.overflowed == skipped
+    assert found.steps == STEPS - skipped
+    assert all(
+        value < 1e3 for norms in obs.samples if norms.finite for value in norms.squared_norms
+    )  # scale divided out
+
+
 def test_one_micro_batch_per_step_cannot_tell_and_says_what_to_do(make: Any, samples: Any) -> None:
     trainable = make()
     trainable.init(0)
