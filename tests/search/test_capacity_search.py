@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -181,6 +182,30 @@ def test_a_miss_moves_by_bytes_and_not_by_halves() -> None:
     probes = run(search, lambda size: (10 * size,), lambda size: 10 * size + (15 if size > 90 else 0))
     assert probes == [(50, True), (100, False), (99, False), (98, True)]
     assert search.largest == 98
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    seed=st.integers(0, 2**32),
+    fixed=st.floats(1, 50),
+    offset=st.floats(-1, 10),
+    room=st.integers(20, 180),
+    prove=st.booleans(),
+)
+def test_noise_of_less_than_a_sample_costs_one_probe_at_most(
+    seed: int, fixed: float, offset: float, room: int, prove: bool
+) -> None:
+    """Bytes in samples. Every process holds a little more or less in vain than the one before."""
+    noise = [Random(seed + size).uniform(-0.4, 0.4) for size in range(301)]
+    search = CapacitySearch(round((fixed + room) * MIB), most=300, prove=prove)
+    probes = run(
+        search,
+        lambda size: ((fixed + size) * MIB,),
+        lambda size: (fixed + offset + size + noise[size]) * MIB,
+    )
+    assert len(probes) <= 4 + prove
+    assert sum(not fits for _, fits in probes) <= 1 + prove
+    assert abs((search.largest or 0) - (room - offset)) <= 2
 
 
 def test_contract() -> None:

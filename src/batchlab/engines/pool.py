@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchlab.engines.addresses import placed_alike
 from batchlab.engines.process import WorkerProcess
 from batchlab.run_folder import RunFolder
 from batchlab.spec import SPEC, CapacitySpec, Spec, TraceSpec, TrainSpec
@@ -147,10 +148,11 @@ class Pool:
         device = None
         if job.spec.device.name == "cuda:0" and len(self._devices) > 1:
             device = min(self._devices, key=[place.device for place in self.places].count)
-        extra = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+        command, extra = self._command, {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
         if job.spec.device.name == "cpu" and (isinstance(job.spec, CapacitySpec) or job.spec.device.memory_limit):
             extra[_MMAP_THRESHOLD] = os.environ.get(_MMAP_THRESHOLD, _FROM_THE_SYSTEM)
-        process = WorkerProcess(self._command, self._study, threads=job.spec.device.threads, extra=extra)
+            command = placed_alike(command)
+        process = WorkerProcess(command, self._study, threads=job.spec.device.threads, extra=extra)
         place = Place(process, key, device)
         self.places.append(place)
         self._selector.register(process, selectors.EVENT_READ)
