@@ -10,6 +10,10 @@ from batchlab.cli import run
 from batchlab.data.bpe import read_tokenizer
 from batchlab.data.token_file import open_token_file
 from batchlab.data.tokens import TokenDataset
+from batchlab.experiment import build_experiment
+from batchlab.options import Options, experiment_values
+from batchlab.spec import Workload
+from batchlab.workload import load
 
 TEXT = "".join(f"Story {n}: once there were {n} birds, and {n * n} worms.\n<|endoftext|>\n" for n in range(300))
 
@@ -44,9 +48,29 @@ def test_a_bpe_and_held_out_text_with_the_same_ids(capsys: pytest.CaptureFixture
     assert "vocabulary 300" in text
     bpe = read_tokenizer(Path("stories.tokenizer.json"))
     assert bpe.decode(open_token_file(Path("stories.bin")).ids.tolist()) == TEXT
-    said(capsys, "held", "--tokenizer", "stories.tokenizer.json")
+    assert "--tokenizer stories.tokenizer.json" in text
+    assert "held-out" not in said(capsys, "held", "--tokenizer", "stories.tokenizer.json")
     ids = open_token_file(Path("held.bin")).ids
     assert ids[:50].tolist() == open_token_file(Path("stories.bin")).ids[:50].tolist()
+
+
+def test_the_study_it_proposes_trains_on_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (proposed,) = [
+        line for line in said(capsys, "stories.txt", "--tokenizer", "bytes").splitlines() if "use it" in line
+    ]
+    _, *words = proposed.partition(": batchlab study ")[2].split()
+    settings = tuple(word for word in words if word != "--set")
+    values = experiment_values("tinystories", Options(quick_test=True, set_=settings))
+    experiment = build_experiment(values)
+    workload = Workload(
+        task=experiment.task,
+        sequence_length=experiment.sequence_length,
+        model={**experiment.model, "layers": 1},
+        data=experiment.data,
+    )
+    loaded = load(workload, tmp_path)
+    assert loaded.source.startswith("stories.bin")
+    assert loaded.task.model().embedding.num_embeddings == 256
 
 
 def test_a_damaged_file_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,10 +64,10 @@ def prepare(
     print(f"  {described.tokenizer}, {each:.2f} bytes of text a token, vocabulary {described.vocabulary:,}")
     for notice in made.notices:
         print(f"  {notice}")
-    if described.tokenizer_file:
+    if described.tokenizer_file and tokenizer == "bpe":
         beside = target.parent / described.tokenizer_file
         print(f"  held-out text, same ids: batchlab data prepare TEXT --tokenizer {beside}")
-    rows = f"--set model.vocabulary={described.vocabulary}"
+    rows = f"--set data.vocabulary={described.vocabulary}"
     print(f"  use it: batchlab study tinystories --set data.path={target} {rows}")
     return 0
 

@@ -57,8 +57,8 @@ class ElmanRecurrence(nn.Module):
     """h_t = tanh(W_x x_t + W_h h_{t−1} + b) with h_0 = 0, over `(batch, time, dim)` (Elman 1990).
 
     The time steps run inside torch's own recurrent kernel (cuDNN's on CUDA, where it takes the type), which computes
-    W_x x_t for all t at once. On a CPU it is 1.4 times as fast as a loop in Python at width 64 and no faster at 1,024,
-    where the products are all that counts; compiled, the loop is 1.5 to 2 times as fast, after tens of seconds of
+    W_x x_t for all t at once. On a CPU it is 1.65 times as fast as a loop in Python at width 64 and as fast at 1,024,
+    where the products are all that counts; compiled, the loop is 1.6 to 2 times as fast, after tens of seconds of
     compilation for each sequence length (benchmarks/elman_recurrence). The kernel adds two biases, of which one would
     be redundant: the second is zeros and not a parameter.
     """
