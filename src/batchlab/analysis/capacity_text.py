@@ -10,7 +10,11 @@ from batchlab.analysis.wording import say_count
 from batchlab.batch import format_bytes
 from batchlab.record import PhasePeak
 
+Term = tuple[str, str]
+
 INDENT = 13
+
+CARDS_ARE = f"predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ"
 
 _STATUS = {
     "predicted": "predicted from traces; nothing was run",
@@ -22,16 +26,21 @@ _STATUS = {
 
 def capacity_lines(found: Capacity) -> list[str]:
     """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
-    lines = [_line("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
-    lines += _worst_batch(found)
+    terms = capacity_terms(found)
+    if cards := _cards(found):
+        terms.append(("cards", cards))
+    lines = [f"{label:<{INDENT}}{text}" for label, text in terms]
+    return [*lines, *ladder_lines(found.ladder), *(f"{'spent':<{INDENT}}{text}" for text in _spent(found))]
+
+
+def capacity_terms(found: Capacity) -> list[Term]:
+    """(label, text) of the answer, where the bytes are, and what to do with it."""
+    terms = [("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
+    terms += _worst_batch(found)
     if found.max_micro_batch_size:
-        lines += [_line("use", text) for text in _use(found)]
-        lines += _layouts(found)
-    return [*lines, *_loss(found), *_cards(found), *ladder_lines(found.ladder), *_spent(found)]
-
-
-def _line(label: str, text: str) -> str:
-    return f"{label:<{INDENT}}{text}"
+        terms += [("use", text) for text in _use(found)]
+        terms += _layouts(found)
+    return [*terms, *_loss(found)]
 
 
 def _fits(found: Capacity) -> str:
@@ -62,7 +71,7 @@ def _least(found: Capacity) -> str:
     return f"one sample needs at least {format_bytes(needed)}{held}"
 
 
-def _remedies(found: Capacity) -> list[str]:
+def _remedies(found: Capacity) -> list[Term]:
     """What would make one sample fit, where nothing does."""
     needed, limit, budget = found.needed_bytes(1), found.limit_bytes, found.budget_bytes
     if found.max_micro_batch_size is not None or needed is None or not limit or not budget:
@@ -73,23 +82,23 @@ def _remedies(found: Capacity) -> list[str]:
             enough = "" if remedy.needed_bytes <= budget else ", still too much by itself"
             texts.append(f"{remedy.name}: {format_bytes(remedy.needed_bytes)} by its trace{enough}")
     texts.append("else a smaller model, shorter samples, or an optimizer that keeps less, such as SGD")
-    return [_line("would fit", text) for text in texts]
+    return [("would fit", text) for text in texts]
 
 
-def _loss(found: Capacity) -> list[str]:
+def _loss(found: Capacity) -> list[Term]:
     if all(point.finite_loss for point in found.points):
         return []
-    return [_line("loss", "not a finite number where it ran: the sizes hold, but mend that before training")]
+    return [("loss", "not a finite number where it ran: the sizes hold, but mend that before training")]
 
 
-def _layouts(found: Capacity) -> list[str]:
+def _layouts(found: Capacity) -> list[Term]:
     """How the batches of the study are made of it, where any takes more than one pass."""
     split = [layout for layout in found.layouts if layout.grad_accum_steps > 1]
     texts = [f"{x.global_batch_size:,} = {x.micro_batch_size:,} × {x.grad_accum_steps:,} passes" for x in split]
-    return [_line("layouts", " · ".join(texts))] if texts else []
+    return [("layouts", " · ".join(texts))] if texts else []
 
 
-def _memory(found: Capacity) -> list[str]:
+def _memory(found: Capacity) -> list[Term]:
     phases, size = found.phases, found.max_micro_batch_size
     if not phases or size is None:
         return []
@@ -103,8 +112,8 @@ def _memory(found: Capacity) -> list[str]:
         parts.append(f"{name} {format_bytes(unseen)}")
     others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
     return [
-        _line("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
-        _line("held by", f"the {top.phase} phase; {others}"),
+        ("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
+        ("held by", f"the {top.phase} phase; {others}"),
     ]
 
 
@@ -119,13 +128,13 @@ def split(phase: PhasePeak) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _budget(found: Capacity) -> list[str]:
+def _budget(found: Capacity) -> list[Term]:
     lines = []
     if found.limit_bytes is not None and found.budget_bytes is not None:
         bound = f" ({found.limit_is})" if found.limit_is else ""
         left = "" if found.left_bytes is None else f"; {format_bytes(found.left_bytes)} left at the largest size"
         lines.append(
-            _line(
+            (
                 "limit",
                 f"{format_bytes(found.limit_bytes)}{bound} − headroom {format_bytes(found.headroom_bytes)} = "
                 f"{format_bytes(found.budget_bytes)}{left}",
@@ -135,7 +144,7 @@ def _budget(found: Capacity) -> list[str]:
         line = found.line
         knee = f", from micro-batch {found.knee:,} up" if found.knee else ""
         lines.append(
-            _line(
+            (
                 "line",
                 f"{format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample{knee} "
                 f"(R² {line.r_squared:.4f}, largest residual {format_bytes(line.largest_residual)}, "
@@ -145,28 +154,26 @@ def _budget(found: Capacity) -> list[str]:
     return lines
 
 
-def _worst_batch(found: Capacity) -> list[str]:
+def _worst_batch(found: Capacity) -> list[Term]:
     """Where samples differ in size, the same answer for loaders that fill a batch instead of counting samples."""
     shapes = found.worst_batch
     if shapes is None:
         return []
     arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
     elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
-    return [
-        _line("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements a batch")
-    ]
+    return [("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements a batch")]
 
 
-def _prediction(found: Capacity) -> list[str]:
+def _prediction(found: Capacity) -> list[Term]:
     if found.untraceable:
-        return [_line("not traced", f"{found.untraceable} Sizes were approached by running them.")]
+        return [("not traced", f"{found.untraceable} Sizes were approached by running them.")]
     curve, budget = found.curve, found.budget_bytes
     if curve is None or budget is None or not found.points:
         return []
     alone = curve.largest_within(budget, found.searched_up_to)
     unseen = found.unseen_bytes
     measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than it"
-    return [_line("trace alone", f"would have said {alone:,}{measured}")]
+    return [("trace alone", f"would have said {alone:,}{measured}")]
 
 
 def _use(found: Capacity) -> list[str]:
@@ -188,12 +195,12 @@ def _use(found: Capacity) -> list[str]:
     return texts
 
 
-def _cards(found: Capacity) -> list[str]:
+def _cards(found: Capacity) -> str:
     cards = found.cards
     if not cards or not found.traced:
-        return []
+        return ""
     sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: nothing" for gib, size in cards)
-    return [_line("cards", f"{sizes} (predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ)")]
+    return f"{sizes} ({CARDS_ARE})"
 
 
 def ladder_lines(ladder: Sequence[Rung]) -> list[str]:
@@ -220,9 +227,6 @@ def _spent(found: Capacity) -> list[str]:
     if not found.points:
         return []
     return [
-        _line(
-            "spent",
-            f"{say_count(len(found.points), 'probe')} in fresh processes, {say_count(found.steps, 'training step')}, "
-            f"{found.out_of_memory:,} out of memory, {say_count(len(found.traced), 'traced size')}",
-        )
+        f"{say_count(len(found.points), 'probe')} in fresh processes, {say_count(found.steps, 'training step')}, "
+        f"{found.out_of_memory:,} out of memory, {say_count(len(found.traced), 'traced size')}"
     ]

@@ -99,20 +99,21 @@ def _knee(size: int | None) -> dict[str, list[Trace]]:
 
 
 def memory(findings: Findings) -> Figure:
-    """Peak memory against micro-batch size, the fitted line and the limit."""
+    """Peak memory against micro-batch size, the trace's curve, the fitted line from the knee up, and the limit."""
     key, title = "memory", "Memory against micro-batch size"
     found, words = findings.memory, Words.of(findings)
-    if not found or not found.points:
+    if not found or not (found.points or found.traced):
         return missing(key, title, "Memory was not probed in this study.")
     fitted = [p for p in found.points if p.fits and p.peak_bytes is not None]
-    if not fitted and not found.limit_bytes:
+    if not (fitted or found.traced or found.limit_bytes):
         return missing(key, title, "No probe recorded how much memory it used, and no limit is known.")
     limit = _limit_in_sight(found)
-    factor, unit = byte_scale(max([p.peak_bytes or 0 for p in found.points] + [limit or 0]))
-    sizes = sorted({p.micro_batch_size for p in found.points})
+    sizes = sorted({p.micro_batch_size for p in found.points} or {p.micro_batch_size for p in found.traced})
+    curve = _traced(found, sizes[-1])
+    factor, unit = byte_scale(max([p.peak_bytes or 0 for p in found.points] + [y for _, y in curve] + [limit or 0]))
     traces: list[Trace] = []
     if found.line:
-        ends = (0, sizes[-1])
+        ends = (min(found.knee or 0, sizes[-1]), sizes[-1])
         traces.append(
             {
                 "type": "scatter",
@@ -137,6 +138,18 @@ def memory(findings: Findings) -> Figure:
             }
         )
     traces += _failed(found, factor)
+    if len(curve) > 1:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "traced, and what it does not see" if found.unseen_bytes else "traced",
+                "x": [size for size, _ in curve],
+                "y": [needed * factor for _, needed in curve],
+                "line": {"color": "@accent", "width": 1},
+                "hovertemplate": f"micro-batch %{{x:,}}: %{{y:.3f}} {unit} by its trace<extra></extra>",
+            }
+        )
     return Figure(
         key=key,
         title=title,
@@ -145,7 +158,7 @@ def memory(findings: Findings) -> Figure:
         layout=layout(
             xaxis=axis(f"micro-batch size ({words.items})", rangemode="tozero"),
             yaxis=axis(f"peak memory ({unit})", rangemode="tozero"),
-            **_limit(limit, factor),
+            **_marks(found, limit, factor),
         ),
     )
 
@@ -172,21 +185,36 @@ def _failed(found: Capacity, factor: float) -> list[Trace]:
 
 def _limit_in_sight(found: Capacity) -> int | None:
     """The limit, unless it is so far above all peaks that drawing it would flatten them."""
-    highest = max((p.peak_bytes or 0 for p in found.points), default=0)
+    highest = max((p.peak_bytes or 0 for p in found.points), default=0) or found.needed_bytes(1) or 0
     failed = any(not p.fits for p in found.points)
     return found.limit_bytes if found.limit_bytes and (failed or found.limit_bytes <= 3 * highest) else None
 
 
-def _limit(limit: int | None, factor: float) -> dict[str, list[Trace]]:
-    if not limit:
-        return {}
-    height = limit * factor
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height}
-    note = {"text": "limit", "x": 0, "xref": "paper", "xanchor": "left", "y": height, "yanchor": "top"}
-    return {
-        "shapes": [{**line, "line": {"color": "@bad", "width": 1.4, "dash": "dot"}}],
-        "annotations": [{**note, "showarrow": False, "xshift": 4, "font": {"color": "@bad", "size": 11}}],
-    }
+def _traced(found: Capacity, largest: int) -> list[tuple[int, float]]:
+    """(size, bytes) of the trace up to `largest`, its bend included, moved by what runs used more."""
+    curve, unseen = found.curve, found.unseen_bytes or 0
+    if curve is None:
+        return []
+    sizes = {*(size for size in curve.sizes if size <= largest), min(curve.knee, largest), largest}
+    return [(size, curve.at(size) + unseen) for size in sorted(sizes)]
+
+
+def _marks(found: Capacity, limit: int | None, factor: float) -> dict[str, list[Trace]]:
+    """The limit across, and the knee upright where there is one."""
+    shapes: list[Trace] = []
+    notes: list[Trace] = []
+    if limit:
+        height = limit * factor
+        line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height}
+        note = {"text": "limit", "x": 0, "xref": "paper", "xanchor": "left", "y": height, "yanchor": "top"}
+        shapes.append({**line, "line": {"color": "@bad", "width": 1.4, "dash": "dot"}})
+        notes.append({**note, "showarrow": False, "xshift": 4, "font": {"color": "@bad", "size": 11}})
+    if found.knee and found.knee > 1:
+        line = {"type": "line", "yref": "paper", "x0": found.knee, "x1": found.knee, "y0": 0, "y1": 1}
+        note = {"text": f"knee {found.knee:,}", "x": found.knee, "xanchor": "left", "yref": "paper", "y": 0.04}
+        shapes.append({**line, "line": {"color": "@soft", "width": 1, "dash": "dot"}})
+        notes.append({**note, "showarrow": False, "xshift": 4, "font": {"color": "@soft", "size": 11}})
+    return {"shapes": shapes, "annotations": notes} if shapes else {}
 
 
 def _memory_caption(found: Capacity, ran: int) -> str:
@@ -196,8 +224,8 @@ def _memory_caption(found: Capacity, ran: int) -> str:
         text += f", and {failed:,} that did not fit"
     if found.line:
         text += (
-            f"; the line through {found.line.n} of them costs {found.line.slope / 2**20:.3g} MiB per sample, "
-            f"R² {found.line.r_squared:.3f}, largest residual {found.line.largest_residual / 2**20:.1f} MiB"
+            f"; the line through {found.line.n} {found.line_is} sizes costs {found.line.slope / 2**20:.3g} MiB per "
+            f"sample, R² {found.line.r_squared:.3f}, largest residual {found.line.largest_residual / 2**20:.1f} MiB"
         )
     if found.limit_bytes:
         beyond = "" if _limit_in_sight(found) else ", far above this plot"

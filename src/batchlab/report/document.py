@@ -16,6 +16,7 @@ from batchlab.report.dynamics import training_dynamics
 from batchlab.report.dynamics_tables import comparison_table, stability_table
 from batchlab.report.figure import Figure
 from batchlab.report.figures import build_figures
+from batchlab.report.memory import MemorySection, memory_section
 from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
@@ -62,6 +63,7 @@ class Document:
     cells: Table
     speeds: Table
     probes: Table
+    memory: MemorySection
     conclusions: tuple[str, ...]
     dynamics: tuple[str, ...]
     critical: CriticalSection
@@ -121,6 +123,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         cells=cells_table(findings),
         speeds=speed_table(findings),
         probes=probes_table(findings),
+        memory=memory_section(findings),
         conclusions=findings.conclusions,
         dynamics=training_dynamics(findings),
         critical=critical_section(findings),

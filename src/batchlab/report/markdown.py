@@ -19,7 +19,7 @@ from batchlab.report.tables import Table
 from batchlab.report.words import Words, learning_rate, loss, sparkline
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
-_SAID = {"best": " (best)", "lowest": " (lowest)", "as-good": " (as good)"}
+_SAID = {"peak": " (the peak)", "best": " (best)", "lowest": " (lowest)", "as-good": " (as good)"}
 _CHECKS = {"ok": "✓", "note": "!", "fail": "✗"}
 
 
@@ -51,6 +51,7 @@ def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | No
         *((_table(doc.speeds),) if doc.speeds.rows else ()),
         *_captions(doc, "speed", "memory"),
         *(("### Probes of the memory", _table(doc.probes)) if doc.probes.rows else ()),
+        *_memory(doc),
         "## Recommendations",
         "\n".join(_advice(item) for item in doc.recommendations) or safe(doc.why_none),
         "## Failures and remedies",
@@ -204,6 +205,20 @@ def _curves(findings: Findings) -> list[str]:
     note = f"Bars run from {loss(low)} to {loss(high)} over the {Words.of(findings).units} of a run (lowest seed)."
     names = ("batch", "LR", "validation loss", "training loss", "last")
     return [_rows(names, (True, True, False, False, True), rows), note]
+
+
+def _memory(doc: Document) -> list[str]:
+    section = doc.memory
+    return [
+        *(("### The largest micro-batch", _terms(section.answer)) if section.answer else ()),
+        *(
+            ("### Who holds the memory, by phase", _table(section.holders), safe(section.holders_note))
+            if section.holders.rows
+            else ()
+        ),
+        *(("### What each saving buys", _table(section.ladder)) if section.ladder.rows else ()),
+        *(("### On other cards", _table(section.cards), safe(section.cards_note)) if section.cards.rows else ()),
+    ]
 
 
 def _advice(item: Advice) -> str:

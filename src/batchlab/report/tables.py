@@ -25,7 +25,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Row:
     texts: tuple[str, ...]
-    mark: str = ""  # "best" | "lowest" | "as-good" | "failed" | ""
+    mark: str = ""  # "best" | "lowest" | "as-good" | "peak" | "failed" | ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,14 +183,16 @@ class CapacitySearch:
             self._failed.append(size)
 
     def _sizes_to_trace(self) -> tuple[int, ...]:
-        """The first sizes, then those around the predicted largest until it is known from itself."""
+        """The first sizes, then half the predicted largest, and those around it until it is known from itself."""
         if self.untraceable or self._trace_rounds >= _TRACE_ROUNDS or self._passed or self._failed:
             return ()
         if self.curve is None:
             first = [size for size in FIRST_SIZES if self.smallest <= size <= self.most]
             return tuple(first) or (self.most,)
         largest = self.curve.largest_within(self.budget_bytes, self.most)
-        wanted = {max(largest // 2, self.smallest), max(largest, self.smallest), min(largest + 1, self.most)}
+        wanted = {max(largest, self.smallest), min(largest + 1, self.most)}
+        if self._trace_rounds == 1:
+            wanted.add(max(largest // 2, self.smallest))
         return tuple(sorted(wanted - self._asked))
 
     @property

@@ -35,11 +35,11 @@ RUNGS: dict[str, dict[str, Any]] = {
 def ladder_stage(
     session: Session, found: Capacity, aim: Aim, *, separable: bool, rungs: Mapping[str, dict[str, Any]] = RUNGS
 ) -> tuple[Rung, ...]:
-    """The largest micro-batch with each saving alone (`rungs`: name → settings), and its speed at one size for all.
+    """The largest micro-batch with each saving alone (`rungs`: name → settings), and its speed there.
 
-    The first rung is `found`, which is without any of them. The size timed is the largest of the sweep, or the largest
-    that fits where that is less. With `aim.card_bytes` sizes are predicted for a card that is not here and nothing is
-    timed. Each rung is a decision on disk, so an interrupted ladder goes on.
+    The first rung is `found`, which is without any of them. No size above the sweep's largest is timed. With
+    `aim.card_bytes` sizes are predicted for a card that is not here and nothing is timed. Each rung is a decision on
+    disk, so an interrupted ladder goes on.
     """
     store, aim = session.opened.store, replace(aim, prove=False)
     climbed = []

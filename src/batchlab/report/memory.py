@@ -1,0 +1,110 @@
+"""The section on memory: who holds it in which phase, what fits, what would fit elsewhere, what each saving buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchlab.analysis.capacity import Capacity, Rung
+from batchlab.analysis.capacity_text import CARDS_ARE, capacity_terms, split
+from batchlab.analysis.findings import Findings
+from batchlab.batch import format_bytes
+from batchlab.report.method import Term
+from batchlab.report.tables import Column, Row, Table
+from batchlab.report.words import NONE, Words
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySection:
+    """Plain text and tables, each empty where nothing is known."""
+
+    answer: tuple[Term, ...]
+    holders: Table
+    holders_note: str
+    cards: Table
+    cards_note: str
+    ladder: Table
+
+
+def memory_section(findings: Findings) -> MemorySection:
+    """What the report says of memory besides the plot of the probes."""
+    found = findings.memory
+    if found is None:
+        return MemorySection((), Table(()), "", Table(()), "", Table(()))
+    return MemorySection(
+        answer=_merged(capacity_terms(found)),
+        holders=_holders(found),
+        holders_note=_holders_note(found),
+        cards=_cards(found),
+        cards_note=f"Largest micro-batch: {CARDS_ARE}.",
+        ladder=_ladder(found, Words.of(findings)),
+    )
+
+
+def _merged(terms: list[Term]) -> tuple[Term, ...]:
+    """One term per label: what the terminal says in several lines of one label is one paragraph here."""
+    texts: dict[str, list[str]] = {}
+    for label, text in terms:
+        texts.setdefault("fits" if label == "FITS" else label, []).append(" ".join(text.split()))
+    return tuple((label, "; ".join(parts)) for label, parts in texts.items())
+
+
+def _holders(found: Capacity) -> Table:
+    """The peak of each phase, by who holds it."""
+    phases = found.phases
+    top = max(phases, key=lambda phase: phase.total_bytes, default=None)
+    names = [name for name, _ in split(phases[0])] if phases else []
+    columns = (Column("phase", number=False), *map(Column, names), Column("peak"))
+    rows = (
+        Row(
+            (
+                phase.phase,
+                *(format_bytes(held) if held else NONE for _, held in split(phase)),
+                format_bytes(phase.total_bytes),
+            ),
+            "peak" if phase is top else "",
+        )
+        for phase in phases
+    )
+    return Table(columns, tuple(rows))
+
+
+def _holders_note(found: Capacity) -> str:
+    if not found.phases:
+        return ""
+    size = found.max_micro_batch_size or 1
+    at = min((point.micro_batch_size for point in found.traced), key=lambda traced: abs(traced - size))
+    note = f"Traced at micro-batch {at:,}, without what kernels allocate inside themselves."
+    if found.unseen_bytes is not None:
+        note += f" Runs used {format_bytes(found.unseen_bytes)} more."
+    return note
+
+
+def _cards(found: Capacity) -> Table:
+    columns = (Column("card"), Column("largest micro-batch"))
+    cards = found.cards if found.traced else ()
+    return Table(columns, tuple(Row((f"{gib} GiB", f"{size:,}" if size else "nothing")) for gib, size in cards))
+
+
+def _ladder(found: Capacity, words: Words) -> Table:
+    columns = (
+        Column("saving, alone", number=False),
+        Column("largest micro-batch"),
+        Column("is", number=False),
+        Column(f"{words.units}/s"),
+        Column("at size"),
+        Column("remark", number=False, wide=True),
+    )
+    return Table(columns, tuple(Row(_rung(rung)) for rung in found.ladder))
+
+
+def _rung(rung: Rung) -> tuple[str, ...]:
+    size = rung.max_micro_batch_size
+    speed = rung.tokens_per_second
+    return (
+        rung.name,
+        f"{size:,}" if size else NONE,
+        rung.status if size else NONE,
+        f"{speed:,.0f}" if speed is not None else NONE,
+        f"{rung.measured_at:,}" if rung.measured_at is not None else NONE,
+        rung.why_not or ("" if size else "nothing fits"),
+    )
