@@ -54,7 +54,7 @@ def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> No
     assert findings.recommended.layout.global_batch_size == max(good)  # here speed grows with batch
     assert findings.recommended.warmup_tokens == pytest.approx(40_960)
     by_goal = {r.goal: r for r in findings.recommendations}
-    assert set(by_goal) == {"quality", "fastest", "cheapest", "largest"}
+    assert set(by_goal) == {"quality", "fastest", "soonest", "cheapest", "largest"}
     assert by_goal["fastest"] == findings.recommended
     assert by_goal["largest"].layout == lay_out(64, 48, sequence_length=64)
     assert "by 2 accumulated micro-batches" in by_goal["largest"].why

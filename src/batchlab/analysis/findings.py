@@ -214,9 +214,13 @@ class DiagnosticsFinding:
     comparisons: tuple[Comparison, ...]
 
 
+Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]
+"""Lowest loss; least time for the budget; least time, and least computation, to a loss; most samples a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    goal: Literal["quality", "fastest", "cheapest", "largest"]
+    goal: Goal
     layout: BatchLayout
     learning_rate: float
     warmup_tokens: float

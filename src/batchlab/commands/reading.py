@@ -28,6 +28,8 @@ def plan(
     batch_size: int | None = None,
     token_budget: str | None = None,
     parameters: str | None = None,
+    objective: Literal["quality", "fastest", "soonest", "cheapest", "largest"] | None = None,
+    target_loss: float | None = None,
     format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
 ) -> int:
     """The training plan of a study, for a number of devices, in the spelling of a trainer.
@@ -44,10 +46,18 @@ def plan(
         Another budget than the study's, e.g. 10B: batch and learning rate are carried over, and marked so.
     parameters
         Parameters of a wider model of the same family, e.g. 100M, to carry over to.
+    objective
+        Which of the batch sizes that are as good as the best: lowest loss (quality), least time for the budget
+        (fastest, what is recommended), least time or least computation to a loss (soonest, cheapest), most samples a
+        step (largest).
+    target_loss
+        The loss of soonest and cheapest; without it the highest that those as good end at.
     format
         Whose names to print.
     """
     from batchlab.analysis.carried import Target
+    from batchlab.analysis.recommendation import Objective
+    from batchlab.errors import InputError
     from batchlab.options import parse_count
     from batchlab.plan import format_plan, make_plan
     from batchlab.store import Store
@@ -58,7 +68,10 @@ def plan(
         parse_count(token_budget, "--token-budget") if token_budget else None,
         parse_count(parameters, "--parameters") if parameters else None,
     )
-    made = make_plan(read_findings(Store.open(folder), partial=False), devices=devices, target=target)
+    if target_loss is not None and objective is None:
+        raise InputError("A target loss goes with --objective soonest or --objective cheapest; give one of them.")
+    serves = Objective(objective, target_loss) if objective else None
+    made = make_plan(read_findings(Store.open(folder), partial=False), devices, target, serves)
     print(format_plan(made, format))
     for warning in made.warnings:
         print(f"batchlab: {warning}", file=sys.stderr)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from batchlab.analysis.carried import Carried, Target, carry
 from batchlab.analysis.critical import beyond
 from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
+from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.wording import say_count, say_list, say_rate
 from batchlab.batch import BatchLayout, format_count, lay_out
 from batchlab.errors import InputError
@@ -42,17 +43,21 @@ class _Choice:
     learning_rate: float
     token_budget: int
     warmup_tokens: float
+    why: str
     same_model: bool = True
 
 
-def make_plan(findings: Findings, devices: int = 1, target: Target = HERE) -> TrainingPlan:
-    """The plan for `devices` data-parallel devices like the measured one, at the recommended batch or at `target`.
+def make_plan(
+    findings: Findings, devices: int = 1, target: Target = HERE, objective: Objective | None = None
+) -> TrainingPlan:
+    """The plan for `devices` data-parallel devices like the measured one, at the recommended batch, at the one that
+    serves `objective`, or at `target`.
 
     A batch size, budget or model size that was not measured is carried to by `scaling`, and every number that depends
     on it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
     shared by that many devices.
     """
-    choice = _choose(findings, target)
+    choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, carried = findings.experiment, choice.carried
     configuration = BatchConfiguration(
@@ -107,20 +112,27 @@ def make_plan(findings: Findings, devices: int = 1, target: Target = HERE) -> Tr
     )
 
 
-def _choose(findings: Findings, target: Target) -> _Choice:
+def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:
     """A measured row where the target is one, else what the rules carry over; InputError with the reason."""
     surface, budget = findings.surface, findings.token_budget
     if surface is None or findings.recommended is None or budget is None:
         why = surface.cannot_tell.rstrip(".") if surface else "no training run has finished"
         raise InputError(f"There is no plan because the study has no answer: {why}.")
     usable = [row for row in surface.rows if row.best is not None and not row.starved]
-    wanted = target.global_batch_size or findings.recommended.layout.global_batch_size
+    if objective is not None and target != HERE:
+        raise InputError(
+            "An objective chooses among the batch sizes of the study at its own budget; leave it away where another "
+            "batch size, budget or model is asked for."
+        )
+    chosen = recommend_for(findings, objective) if objective else findings.recommended
+    wanted = target.global_batch_size or chosen.layout.global_batch_size
+    why = chosen.why if wanted == chosen.layout.global_batch_size else "asked for"
     warmup = findings.experiment.schedule.warmup_fraction * budget
     same_model = target.parameters in (None, findings.subject.parameter_count)
     if same_model and target.token_budget in (None, budget):
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
-                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup)
+                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, why)
     carried = carry(findings, target)
     if isinstance(carried, Refused):
         measured = say_list([row.global_batch_size for row in usable])
@@ -128,7 +140,7 @@ def _choose(findings: Findings, target: Target) -> _Choice:
     size = carried.global_batch_size
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
     rate = float(f"{carried.learning_rate.value:.3g}")
-    return _Choice(near, carried, size, rate, carried.token_budget, carried.warmup_tokens.value, same_model)
+    return _Choice(near, carried, size, rate, carried.token_budget, carried.warmup_tokens.value, why, same_model)
 
 
 def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
@@ -215,9 +227,6 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
     runs = f"{say_count(n, 'seed')} at batch {row.global_batch_size}, learning rate {say_rate(row.best.learning_rate)}"
     tried = f"lowest loss of {say_count(len(row.cells), 'learning rate')} tried at this batch size"
     edge = f"; {row.remark}" if row.remark else ""
-    recommended = findings.recommended
-    chosen = recommended is not None and recommended.layout.global_batch_size == row.global_batch_size
-    why = recommended.why if recommended is not None and chosen else "asked for"
     memory = findings.memory
     fits = f"largest micro-batch that ran: {memory.max_micro_batch_size} ({memory.status})" if memory else "not probed"
     solved = f"global batch ÷ {say_count(layout.data_parallel_size, 'device')}, in the fewest pieces that fit; {fits}"
@@ -229,7 +238,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
         else (f"half-life in tokens held: {optimizer.beta2:g}^(batch ÷ {reference}); trained with in the study")
     )
     entries = {
-        "global_batch_size": Provenance(status="measured", source=f"{runs}; {why}", n=n),
+        "global_batch_size": Provenance(status="measured", source=f"{runs}; {choice.why}", n=n),
         "learning_rate": Provenance(status="measured", source=tried + edge, n=n),
         "micro_batch_size": Provenance(
             status="measured" if one else "extrapolated", source="the layout that was trained" if one else solved

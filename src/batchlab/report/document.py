@@ -85,6 +85,7 @@ class Document:
 GOALS = {
     "quality": "Best quality",
     "fastest": "Fastest of the as-good",
+    "soonest": "Soonest at the same loss",
     "cheapest": "Least computation of the as-good",
     "largest": "Largest scale",
 }
