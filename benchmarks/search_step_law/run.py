@@ -1,11 +1,13 @@
 """How few runs does a search need to find the best batch size and learning rate of real pretraining runs?
 
-    python benchmarks/search_step_law/run.py [--write]
+    python benchmarks/search_step_law/run.py [--write] [--folder DIR]
 
 Replays the published Step Law runs (arXiv:2503.04715; 12 tasks, see ../shared/data/README.md) to batchlab's search, to
 random choice, to a plain Gaussian process and, where installed (`pip install optuna torch`), to Optuna's TPE and GP
 samplers. Regret = loss of the best cell run so far over the lowest of the task's table − 1. `--write` puts the tables
-into results.md beside this file. `--sensitivity` instead halves and doubles every constant of the search.
+into results.md beside this file. `--folder` keeps what is replayed, so that an interrupted run goes on; what other
+sources than the present ones left there is not read. `--sensitivity` instead halves and doubles every constant of the
+search.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from kept import Kept
 from methods import Method, Range, optuna_sampler, ours, plain_gp, random_cells, run_search, search_on
 from replay import DATA, Cell, Task, best_so_far, load
 
@@ -92,11 +96,11 @@ def dice_for(*names: object) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(" ".join(map(str, names)).encode()))
 
 
-def regrets(task: Task, row: Row, ranges: Ranges, repeats: int, runs: int = BUDGETS[-1]) -> list[list[float]]:
+def regrets(task: Task, row: Row, ranges: Ranges, runs: int = BUDGETS[-1]) -> list[list[float]]:
     """One line of regrets after 1 … `runs` runs per repeat; the offsets are the same for every method."""
     found = []
     known: dict[Range, list[float]] = {}
-    for repeat in range(repeats):
+    for repeat in range(row.repeats):
         given = ranges(task, dice_for(task.name, "offset", repeat))
         if row.rolls or given not in known:
             cells = row.method(task, given, runs, dice_for(task.name, row.name, repeat))
@@ -110,13 +114,16 @@ def say(values: Sequence[float]) -> str:
     return " / ".join("no loss" if value >= 100 else f"{value:.2f}" for value in (median, tail))
 
 
-def table(title: str, tasks: list[Task], ranges: Ranges, rows: list[Row]) -> list[str]:
+def table(title: str, tasks: list[Task], ranges: Ranges, rows: list[Row], kept: Kept) -> list[str]:
     """A markdown table over all tasks, printed line by line, and the spread over tasks at 8 runs."""
     heads = " | ".join(f"{runs} runs" for runs in BUDGETS)
     lines = [f"### {title}", "", f"| method | n | {heads} | p90 at 8, best … worst task |", "|---|---|" + "---|" * 5]
     emit(lines)
     for row in rows:
-        by_task = [np.array(regrets(task, row, ranges, row.repeats)) for task in tasks]
+        by_task = [
+            np.array(kept.numbers([title, row.name, row.repeats, task.name], partial(regrets, task, row, ranges)))
+            for task in tasks
+        ]
         every = np.concatenate(by_task)
         tails = sorted(float(np.percentile(found[:, 7], 90)) for found in by_task)
         cells = " | ".join(say(every[:, runs - 1]) for runs in BUDGETS)
@@ -252,8 +259,8 @@ def sensitivity(tasks: list[Task]) -> list[str]:
         found: dict[float, list[float]] = {model: [] for model in models}
         for task in tasks:
             for place, method in enumerate(starts):
-                row = Row(f"start {place}", method)
-                found[task.parameters] += [line[7] for line in regrets(task, row, shifted_range, 3, 8)]
+                row = Row(f"start {place}", method, repeats=3)
+                found[task.parameters] += [line[7] for line in regrets(task, row, shifted_range, 8)]
         return found
 
     as_is = measure()
@@ -314,6 +321,7 @@ def heading(tasks: list[Task], with_optuna: bool) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the tables into results.md")
+    parser.add_argument("--folder", type=Path, help="keep what is replayed there, and go on from it")
     parser.add_argument("--sensitivity", action="store_true", help="halve and double every constant instead")
     parser.add_argument("--data", type=Path, default=DATA)
     arguments = parser.parse_args()
@@ -327,22 +335,24 @@ def main() -> int:
     else:
         with_optuna = all(importlib.util.find_spec(name) for name in ("optuna", "torch"))
         rows = rows_of(with_optuna)
-        lines = heading(tasks, with_optuna)
+        lines, kept = heading(tasks, with_optuna), Kept(arguments.folder)
         emit(lines)
-        lines += table("Ranges shifted by −2 … +2 octaves; cells outside the table fail", tasks, shifted_range, rows)
+        lines += table(
+            "Ranges shifted by −2 … +2 octaves; cells outside the table fail", tasks, shifted_range, rows, kept
+        )
         lines += cheaper(tasks)
         lines += stopping(tasks)
         fewer = [replace(row, repeats=FEW_OFFSETS) for row in rows if row.name != "Optuna GP"]
-        lines += table("Ranges cut by 0 … 2 octaves at either end", tasks, cut_range, fewer)
+        lines += table("Ranges cut by 0 … 2 octaves at either end", tasks, cut_range, fewer, kept)
         padded = [replace(task, padded=True) for task in tasks]
         filled = (
             "Grid padded by two octaves at both ends (above the table a run diverges; below, each octave adds what the "
             "lowest octave of that size adds, at least 0.5 %)"
         )
-        lines += table(filled, padded, padded_range, fewer)
+        lines += table(filled, padded, padded_range, fewer, kept)
         plain = [row for row in rows if not row.name.startswith("batchlab")]
         once = [replace(row, repeats=1) for row in rows if row.name.startswith("batchlab") and "wrong" not in row.name]
-        lines += table("The table's own range, as its authors centred it", tasks, own_range, [*plain, *once])
+        lines += table("The table's own range, as its authors centred it", tasks, own_range, [*plain, *once], kept)
     if arguments.write:
         Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
     return 0

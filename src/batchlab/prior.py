@@ -99,7 +99,6 @@ def _require_same_model(store: Store, experiment: Experiment, subject: InspectRe
     theirs = InspectResult.model_validate(store.decisions()["subject"])
     pairs: dict[str, tuple[object, object]] = {
         "parameters": (f"{theirs.parameter_count:,}", f"{subject.parameter_count:,}"),
-        "model": (earlier.model, experiment.model),
         "unit": (earlier.unit.value, experiment.unit.value),
         "sequence length": (earlier.sequence_length, experiment.sequence_length),
         "optimizer": (
@@ -107,6 +106,8 @@ def _require_same_model(store: Store, experiment: Experiment, subject: InspectRe
             f"{experiment.optimizer.name} ({subject.optimizer_family})",
         ),
     }
+    for name in sorted({*earlier.model, *experiment.model}):
+        pairs[f"model.{name}"] = (earlier.model.get(name, "unset"), experiment.model.get(name, "unset"))
     differing = [f"{name} {one} there, {other} here" for name, (one, other) in pairs.items() if one != other]
     if differing:
         raise InputError(

@@ -26,7 +26,7 @@ from batchlab.record import CheckResult, InspectResult
 from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
-from batchlab.search.budget import EXPLORED, token_budget_of
+from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
@@ -277,7 +277,7 @@ def _describe_sweep(experiment: Experiment, rates: Sequence[float]) -> str:
         text = f"sweep: batch {listed} × LR {cells}, {extra} more for seeds"
         text += ", and more where a best is at an edge" if sweep.max_extensions else ""
     else:
-        most = min(EXPLORED, len(sizes) * len(rates))
+        most = explored(len(sizes), len(rates))
         text = (
             f"sweep: batch {listed} × LR from {rates[0]:.3g} to {rates[-1]:.3g} and beyond where a best is at an end, "
             f"at most {most} runs where they promise most, {extra} more for seeds"

@@ -12,6 +12,7 @@ from batchlab.errors import InputError
 from batchlab.search.budget import (
     BudgetPlan,
     SweepDesign,
+    explored,
     fixed_budget,
     plan_budget,
     quantum,
@@ -155,6 +156,15 @@ def test_an_adaptive_search_is_planned_with_fewer_runs_and_so_more_tokens() -> N
     assert adaptive.runs_planned == adaptive.runs_at_most == 16 + 4 < grid.runs_planned
     assert adaptive.token_budget > grid.token_budget
     assert adaptive.text.startswith("at most 20 runs")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rates", "cells"), [(1, 2, 8), (1, 9, 8), (2, 2, 16), (6, 5, 16), (1, 1, 1), (6, 1, 6), (20, 1, 16)]
+)
+def test_an_adaptive_search_is_given_cells_by_sizes_for_of_a_range_only_the_ends_count(
+    sizes: int, rates: int, cells: int
+) -> None:
+    assert explored(sizes, rates) == cells
 
 
 def test_fresh_seeds_are_part_of_the_cost() -> None:

@@ -265,6 +265,12 @@ def _trust(found: Findings) -> Answer:
     )
 
 
+def _everywhere_the_same(surface: SurfaceFinding) -> bool:
+    """Several cells, and not one loss that differs from another."""
+    losses = [cell.losses for row in surface.rows for cell in row.cells if cell.losses]
+    return len(losses) > 1 and len({loss for of_cell in losses for loss in of_cell}) == 1
+
+
 def not_answered(found: Findings) -> tuple[str, ...]:
     """What this study does not say, as short phrases, the most consequential first."""
     unit = found.experiment.unit.value
@@ -278,11 +284,16 @@ def not_answered(found: Findings) -> tuple[str, ...]:
     if surface is not None:
         if surface.noise_sd is None and surface.best is not None:
             missing.append("whether any difference is more than noise (n = 1)")
-        absent = sorted(
-            set(found.experiment.batch.global_batch_sizes) - {r.global_batch_size for r in surface.rows if r.best}
-        )
-        if absent:
-            missing.append(f"batch {say_list(absent)}: no finite loss")
+        if _everywhere_the_same(surface):
+            missing.append("which batch size or learning rate is better: all losses are identical")
+        asked = set(found.experiment.batch.global_batch_sizes)
+        tried = {row.global_batch_size for row in surface.rows if row.cells}
+        for absent, why in (
+            (asked & tried - {row.global_batch_size for row in surface.rows if row.best}, "no finite loss"),
+            (asked - tried, "not run"),
+        ):
+            if absent:
+                missing.append(f"batch {say_list(sorted(absent))}: {why}")
         judged = [row for row in surface.rows if row.best is not None and not row.starved]
         untuned = [row.global_batch_size for row in judged if len(row.cells) == 1]
         edges = [row.global_batch_size for row in judged if row.edge]

@@ -25,6 +25,9 @@ round having the machine to itself."""
 EXPLORED = 16
 """Runs on different cells that an adaptive search is given: replays of published runs took 8 to 12."""
 
+EXPLORED_OF_A_SIZE = 8
+"""The same where there are one or two batch sizes: half octaves over four octaves of the learning rate."""
+
 REPEATS = Repeats()
 
 
@@ -173,8 +176,13 @@ def steps_to_judge(warmup_fraction: float) -> int:
 def runs_planned(sizes: int, learning_rates: int, repeats: Repeats, *, adaptive: bool) -> int:
     """Runs of a grid that needs no extension, or the most that an adaptive search is given."""
     if adaptive:
-        return min(EXPLORED, sizes * learning_rates) + repeats.runs(sizes)
+        return explored(sizes, learning_rates) + repeats.runs(sizes)
     return runs_expected(sizes, learning_rates, repeats)
+
+
+def explored(sizes: int, learning_rates: int) -> int:
+    """Most cells of an adaptive search. A single learning rate is kept; of several only the ends count."""
+    return min(EXPLORED, sizes * (EXPLORED_OF_A_SIZE if learning_rates > 1 else 1))
 
 
 def _cost(sweep: SweepDesign) -> _Cost:
