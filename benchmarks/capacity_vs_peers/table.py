@@ -66,8 +66,9 @@ def _page(rows: Sequence[str], cells: Cells) -> str:
 
 {_versions()}
 One thread; every answer from a fresh, warmed-up process under RLIMIT_DATA = what it holds + limit, glibc's allocator
-fixed alike for all (README.md). True: the largest batch that ran three whole steps and an evaluation in 3 of 3 fresh
-processes; *: a probe just above it passed as well, ± 1 counts as exact there. n = 1 for each answer.
+fixed alike for all (README.md); batchlab starts its own workers at fixed addresses as well, as it always does. True:
+the largest batch that ran three whole steps and an evaluation in 3 of 3 fresh processes; *: a probe just above it
+passed as well, ± 1 counts as exact there. n = 1 for each answer.
 
 {_summary(shown, cells)}
 
@@ -122,7 +123,7 @@ def _summary(rows: Sequence[str], cells: Cells) -> str:
         have = [(row, cells[row, tool]) for row in rows if (row, tool) in cells]
         if not have:
             continue
-        exact = sum(_is_exact(cell["found"], cells[row, "truth"]) for row, cell in have)
+        exact = sum(is_exact(cell["found"], cells[row, "truth"]) for row, cell in have)
         failures = sum(cell["out_of_memory"] for _, cell in have)
         probes = [cell["trials"] for _, cell in have]
         lines.append(
@@ -142,7 +143,8 @@ def _summary(rows: Sequence[str], cells: Cells) -> str:
     return "\n".join(lines)
 
 
-def _is_exact(found: int | None, truth: Cell) -> bool:
+def is_exact(found: int | None, truth: Cell) -> bool:
+    """The truth itself; a neighbour of it where the boundary flips."""
     return found is not None and abs(found - truth["found"]) <= (1 if truth["flips"] else 0)
 
 

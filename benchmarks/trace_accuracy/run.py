@@ -7,8 +7,8 @@ Twelve models × {fp32, bf16 autocast, checkpointing, two accumulated micro-batc
 optimizer step or two and an evaluation each. Every measurement is a fresh process of one thread; the measure is the
 running sum of torch's own allocation events. Buffers that oneDNN gets from torch's allocator count, others do not.
 
-Calibrated: the trace's error at two sizes is drawn as a line through both, and taken off at the third, as the capacity
-search does with its probes. Sizes are N/4, N/2 and N, and each is predicted from the other two.
+Calibrated: the trace's error at two sizes is drawn as a line through both, and taken off at the third. Sizes are N/4,
+N/2 and N. The capacity search predicts N from the smaller two; each size from the other two is shown beside it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ class Case(NamedTuple):
 
 
 _UNET = (
-    "what oneDNN allocates in training jumps from .22 MB per sample to 8.39 MB in all between 8 and 16, which no line "
-    "through two sizes follows; upwards, as the capacity search goes, 16 from 4 and 8 is 4.2 % low"
+    "torch computes a 1×1 convolution on one thread itself below a batch of 16 and by oneDNN from there on "
+    "(`torch._C._select_conv_backend` says Slow2d at 15, Mkldnn at 16), and this model ends with one: .22 MB per "
+    "sample that the trace does not see turn into .52 between 15 and 16; with a 3×3 convolution in its place it is "
+    ".52 at every size from 4 to 32. Upwards, as the capacity search goes, 16 from 4 and 8 is 4.2 % low"
 )
 REASONS = {f"U-Net, {setting}, training": _UNET for setting in ("fp32", "accumulation", "SGD + momentum")}
 """Why a case is more than 5 % off after calibration, by the beginning of its name."""

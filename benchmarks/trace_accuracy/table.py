@@ -28,24 +28,30 @@ class Measured(Protocol):
 
 
 class Error(NamedTuple):
-    """Relative errors of one case; above zero: predicted too much."""
+    """Relative errors of one case; above zero: predicted too much.
+
+    crosswise: each size calibrated by the other two. searched: the same as the search does it, which predicts the
+    largest size from the smaller two and no other; None for these.
+    """
 
     case: Measured
     raw: float
-    calibrated: float
+    crosswise: float
+    searched: float | None
 
 
 def errors(cases: Iterable[Measured]) -> list[Error]:
-    """Each case raw, and calibrated by the other two sizes of its model, setting and phase."""
+    """Each case raw, and calibrated by the other sizes of its model, setting and phase."""
     groups: dict[tuple[str, str, str], list[Measured]] = {}
     for case in cases:
         groups.setdefault((case.workload, case.setting, case.phase), []).append(case)
-    return [
-        Error(case, case.traced / case.measured - 1, calibrated(case, others) / case.measured - 1)
-        for group in groups.values()
-        for case in group
-        if len(others := [other for other in group if other is not case]) == 2
-    ]
+    return [_error(case, group) for group in groups.values() for case in group]
+
+
+def _error(case: Measured, group: Sequence[Measured]) -> Error:
+    crosswise = calibrated(case, [other for other in group if other is not case]) / case.measured - 1
+    largest = case.size == max(other.size for other in group)
+    return Error(case, case.traced / case.measured - 1, crosswise, crosswise if largest else None)
 
 
 def calibrated(case: Measured, probes: Sequence[Measured]) -> float:
@@ -58,20 +64,23 @@ def calibrated(case: Measured, probes: Sequence[Measured]) -> float:
 def write_results(cases: Sequence[Measured], path: Path, header: str, reasons: dict[str, str]) -> None:
     """`reasons`: why a case's error stays above 5 % after calibration, by the name its row has here."""
     found = errors(cases)
-    largest = [error for error in found if abs(error.calibrated) > LARGE]
-    total, worst = statistics.median(abs(e.calibrated) for e in found), max(abs(e.calibrated) for e in found)
-    verdict = f"Calibrated over all {len(found)} cases: median {total:.2%}, largest {worst:.2%}"
+    searched = [error.searched for error in found if error.searched is not None]
+    crosswise = [error.crosswise for error in found]
+    large = [error for error in found if abs(error.crosswise) > LARGE]
     sections = [
         "# Trace accuracy: results\n",
         header,
-        f"{verdict} (goals: 1 % and 5 %). Raw: median {_median(e.raw for e in found):.2%}, "
-        f"largest {max(abs(e.raw) for e in found):.1%}.\n",
+        f"Calibrated as the capacity search does it (N by the line through N/4 and N/2), {len(searched)} cases: median "
+        f"{_median(searched):.2%}, largest {_largest(searched):.2%} (goals: 1 % and 5 %). Each size by the other two, "
+        f"so also downwards and between, {len(found)} cases: median {_median(crosswise):.2%}, largest "
+        f"{_largest(crosswise):.2%}. Raw: median {_median(e.raw for e in found):.2%}, largest "
+        f"{_largest(e.raw for e in found):.1%}.\n",
         "## By setting\n",
         _by(found, lambda case: f"{case.phase}, {case.setting}", "phase, setting"),
         "## By model\n",
         _by(found, lambda case: case.workload, "model"),
         "## Above 5 % after calibration\n",
-        _large(largest, reasons) if largest else "None.\n",
+        _large(large, reasons) if large else "None.\n",
         "## Every case\n",
         "Raw error at N/4, N/2, N → calibrated error at N, by the other two.\n",
         _every(found),
@@ -84,23 +93,29 @@ def _by(found: list[Error], key: Callable[[Measured], str], title: str) -> str:
     for error in found:
         groups.setdefault(key(error.case), []).append(error)
     lines = [
-        f"| {title} | n | raw: median | raw: largest | calibrated: median | calibrated: largest |",
-        "|---|---|---|---|---|---|",
+        f"| {title} | n | raw: median | largest | N from N/4, N/2: median | largest | each from the others: median | "
+        "largest |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, group in groups.items():
-        raw, left = [abs(e.raw) for e in group], [abs(e.calibrated) for e in group]
-        cells = (statistics.median(raw), max(raw), statistics.median(left), max(left))
+        columns = (
+            [e.raw for e in group],
+            [e.searched for e in group if e.searched is not None],
+            [e.crosswise for e in group],
+        )
+        cells = [cell for column in columns for cell in (_median(column), _largest(column))]
         lines.append(f"| {name} | {len(group)} | " + " | ".join(f"{cell:.2%}" for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _large(largest: list[Error], reasons: dict[str, str]) -> str:
-    lines = ["| case | size | raw | calibrated | why |", "|---|---|---|---|---|"]
+    lines = ["| case | size | raw | by the other two | as the search does it | why |", "|---|---|---|---|---|---|"]
     for error in largest:
         case = error.case
         name = f"{case.workload}, {case.setting}, {case.phase}"
         why = next((reason for start, reason in reasons.items() if name.startswith(start)), "not explained")
-        lines.append(f"| {name} | {case.size} | {error.raw:+.2%} | {error.calibrated:+.2%} | {why} |")
+        searched = "not asked" if error.searched is None else f"{error.searched:+.2%}"
+        lines.append(f"| {name} | {case.size} | {error.raw:+.2%} | {error.crosswise:+.2%} | {searched} | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -115,10 +130,14 @@ def _every(found: list[Error]) -> str:
         last = group[-1]
         lines.append(
             f"| {model} | {phase}, {setting} | {sizes} | {last.case.measured / 2**20:.1f} | {raw} | "
-            f"{last.calibrated:+.2%} |"
+            f"{last.crosswise:+.2%} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _median(values: Iterable[float]) -> float:
     return statistics.median(abs(value) for value in values)
+
+
+def _largest(values: Iterable[float]) -> float:
+    return max(abs(value) for value in values)
