@@ -14,6 +14,7 @@ from typing import Any, Literal
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.capacity import Capacity
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.proof import proof_of
 from batchlab.analysis.summary import summary_lines
 from batchlab.analysis.throughput import BUSY_SHARE
 from batchlab.batch import BatchLayout
@@ -22,7 +23,7 @@ from batchlab.experiment import DEFAULT_TIME_BUDGET, Experiment
 from batchlab.opening import EngineFactory, accepted_edits, open_study, reopen_study
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.progress import View, duration
-from batchlab.record import CheckResult, InspectResult
+from batchlab.record import CheckResult, InspectResult, Outcome
 from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
 from batchlab.runs.check import check_lines
@@ -30,9 +31,17 @@ from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
-from batchlab.session import Session
+from batchlab.session import Session, run_alone
+from batchlab.spec import MIN_STEPS, CapacitySpec
 from batchlab.stages.budget import budget_stage, concurrency_stage, learning_rates_of
-from batchlab.stages.capacity import THE_LARGEST, Aim, capacity_stage, describe_capacity, sweep_need
+from batchlab.stages.capacity import (
+    LARGEST_EVALUATION_BATCH,
+    THE_LARGEST,
+    Aim,
+    capacity_stage,
+    describe_capacity,
+    sweep_need,
+)
 from batchlab.stages.check import check_stage
 from batchlab.stages.critical import critical_stage, describe_runs
 from batchlab.stages.failure import StageFailed
@@ -195,6 +204,30 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
             f"Stopped. Finished runs in {folder} are kept; run the same command again to go on."
         ) from None
     return []
+
+
+def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view: View) -> None:
+    """Run MIN_STEPS whole steps of what one device does in a step of `layout`, where nothing has; a fresh process.
+
+    Raises as `reopen_study`, and BatchlabError for a task that fails by itself.
+    """
+    opened = reopen_study(folder)
+    findings = read_findings(opened.store, partial=False)
+    if proof_of(layout, findings.runs, findings.rechecks) is not None:
+        return
+    session = Session(opened, make_engine, view)
+    spec = CapacitySpec(
+        workload=opened.workload,
+        micro_batch_size=layout.micro_batch_size,
+        grad_accum_steps=layout.grad_accum_steps,
+        steps=MIN_STEPS,
+        evaluation_batch_size=min(layout.micro_batch_size, LARGEST_EVALUATION_BATCH),
+        optimizer=session.optimizer(layout.global_batch_size),
+        device=session.device,
+    )
+    record = run_alone(session, [spec])[0]
+    if record.outcome is Outcome.FAILED:
+        raise BatchlabError(f"The task failed while its plan was tried: {record.reason}")
 
 
 def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:

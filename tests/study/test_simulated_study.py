@@ -225,3 +225,24 @@ def test_the_capacity_command_says_the_largest_that_fits_and_one_more_that_does_
     assert f"micro-batch {largest} within 1.00 GiB (proved" in capsys.readouterr().out
     report = (tmp_path / "s" / "report.md").read_text()
     assert f"{largest:,} (proved: {largest + 1:,} ran out of memory)" in report
+
+
+def test_a_plan_for_what_was_not_trained_is_run_for_fifty_steps_once(
+    finished: StudyResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished.folder
+    trained = json.loads((folder / "training_plan.json").read_text())["provenance"]["micro_batch_size"]
+    assert "whole steps ended within memory" in trained["source"]
+    before = set((folder / "runs").iterdir())
+    command = ["plan", str(folder), "--devices", "3", "--batch-size", "36"]
+    assert run(command) == 0
+    assert "not run for 50 steps" in capsys.readouterr().out
+    for _ in range(2):
+        assert run([*command, "--recheck"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert (
+            "50 whole steps run for this plan ended within memory" in plan["provenance"]["micro_batch_size"]["source"]
+        )
+        (made,) = set((folder / "runs").iterdir()) - before
+        spec = json.loads((made / "spec.json").read_text())
+        assert (spec["kind"], spec["steps"], spec["micro_batch_size"]) == ("capacity", 50, 12)

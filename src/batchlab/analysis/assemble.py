@@ -14,6 +14,7 @@ from batchlab.analysis.failures import failures
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.loss_surface import surface_finding
 from batchlab.analysis.memory import capacity_finding
+from batchlab.analysis.proof import rechecks
 from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.runs import runs_from
 from batchlab.analysis.steps_from_runs import is_sweep
@@ -84,6 +85,7 @@ def assemble(
         accepted_edits=tuple(decided.get("accepted_edits") or ()),
         search_stopped=decided.get("search_stopped") or "",
         earlier_optima=earlier_optima(prior["trials"], prior["token_budget"]) if "trials" in prior else (),
+        rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=subject.optimizer_family),
     )
     found = replace(found, trust=trust_items(found))

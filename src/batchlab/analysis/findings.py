@@ -18,6 +18,7 @@ from batchlab.scaling import Optimum
 
 if TYPE_CHECKING:
     from batchlab.analysis.critical import CriticalFinding
+    from batchlab.analysis.proof import Recheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +285,4 @@ class Findings:
     search_stopped: str = ""  # why an adaptive search ended, as a sentence
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
+    rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from batchlab.batch import BatchLayout
+    from batchlab.store import Store
 
 
 def report(folder: Path, /) -> int:
@@ -30,6 +34,7 @@ def plan(
     parameters: str | None = None,
     objective: Literal["quality", "fastest", "soonest", "cheapest", "largest"] | None = None,
     target_loss: float | None = None,
+    recheck: Annotated[bool, Parameter(negative=())] = False,
     format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
 ) -> int:
     """The training plan of a study, for a number of devices, in the spelling of a trainer.
@@ -52,6 +57,8 @@ def plan(
         step (largest).
     target_loss
         The loss of soonest and cheapest; without it the highest that those as good end at.
+    recheck
+        First run 50 whole steps of the plan's layout on one device, where no training run had it.
     format
         Whose names to print.
     """
@@ -71,7 +78,11 @@ def plan(
     if target_loss is not None and objective is None:
         raise InputError("A target loss goes with --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
-    made = make_plan(read_findings(Store.open(folder), partial=False), devices, target, serves)
+    store = Store.open(folder)
+    made = make_plan(read_findings(store, partial=False), devices, target, serves)
+    if recheck:
+        _recheck(store, made.batch_configuration.layout)
+        made = make_plan(read_findings(store, partial=False), devices, target, serves)
     print(format_plan(made, format))
     for warning in made.warnings:
         print(f"batchlab: {warning}", file=sys.stderr)
@@ -79,6 +90,20 @@ def plan(
         for note in made.notes:
             print(f"batchlab: {note}", file=sys.stderr)
     return 0
+
+
+def _recheck(store: Store, layout: BatchLayout) -> None:
+    from batchlab.commands.running import stop_on_sigterm
+    from batchlab.opening import engine_factory
+    from batchlab.progress import open_view
+    from batchlab.study import recheck
+
+    view = open_view(quiet=True)  # standard output is the plan's
+    stop_on_sigterm()
+    try:
+        recheck(store.path, layout, engine_factory(store.experiment), view)
+    finally:
+        view.close()
 
 
 def status(folder: Path, /) -> int:

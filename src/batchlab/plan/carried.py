@@ -19,7 +19,7 @@ def carried_provenance(carried: Carried, near: BatchRow) -> dict[str, Provenance
         "learning_rate": _rule(carried.learning_rate),
         "token_budget": Provenance(status="given", source="asked for, in whole steps"),
         "warmup_tokens": _rule(carried.warmup_tokens),
-        "micro_batch_size": Provenance(status="extrapolated", source=f"{layout}; batchlab capacity verifies it"),
+        "micro_batch_size": Provenance(status="extrapolated", source=layout),
         "grad_accum_steps": Provenance(status="computed", source="share ÷ micro-batch"),
         "expectation.validation_loss": Provenance(
             status="given", source="not measured here, and no rule is trusted to"

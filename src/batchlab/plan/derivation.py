@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from batchlab.analysis.carried import Carried, Target, carry
 from batchlab.analysis.critical import beyond
 from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
+from batchlab.analysis.proof import proof_of
 from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.wording import say_count, say_list, say_rate
 from batchlab.batch import BatchLayout, format_count, lay_out
@@ -28,6 +29,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.spec import MIN_STEPS
 
 HERE = Target()
 """The study's own recommendation."""
@@ -86,6 +88,9 @@ def make_plan(
     loss = choice.near.loss if carried is None else None
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = _provenance(findings, choice, layout, speed_from)
+    if carried:
+        provenance |= carried_provenance(carried, choice.near)
+    provenance["micro_batch_size"] = _proved(findings, layout, provenance["micro_batch_size"])
     return TrainingPlan(
         made_from=MadeFrom(
             study=experiment.name,
@@ -105,11 +110,27 @@ def make_plan(
             n=loss.n if loss else 0,
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
-        provenance={**provenance, **carried_provenance(carried, choice.near)} if carried else provenance,
+        provenance=provenance,
         not_known=findings.not_answered,
-        warnings=beyond(findings.critical, layout.global_batch_size),
+        warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
         confirm=carried.confirm if carried else "",
     )
+
+
+def _proved(findings: Findings, layout: BatchLayout, entry: Provenance) -> Provenance:
+    """The entry with what is known of the layout beyond its first steps."""
+    proof = proof_of(layout, findings.runs, findings.rechecks)
+    if proof is None:
+        return entry.model_copy(
+            update={"source": f"{entry.source}; not run for {MIN_STEPS} steps, --recheck does that"}
+        )
+    status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
+    return entry.model_copy(update={"source": f"{entry.source}; {proof.text}", "status": status, "n": proof.runs})
+
+
+def _unfit(findings: Findings, layout: BatchLayout) -> tuple[str, ...]:
+    proof = proof_of(layout, findings.runs, findings.rechecks)
+    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {proof.text}",)
 
 
 def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:

@@ -132,7 +132,7 @@ class TrainingPlan(Frozen):
     provenance: dict[str, Provenance]
     not_known: tuple[str, ...]
     warnings: tuple[str, ...] = Field(
-        default=(), description="by which estimators this batch is beyond the critical one"
+        default=(), description="by which estimators this batch is beyond the critical one; a layout that did not fit"
     )
     confirm: str = Field(default="", description="the cheapest runs that would confirm what was carried over")
 
