@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,37 @@ def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert says in said(capsys, *arguments, code=2)
     assert Path("taken.bin").read_bytes() == b"something of mine"
+
+
+PREPARE_AND_TELL = """
+import re, sys
+from batchlab.cli import run
+assert run(["data", "prepare", *sys.argv[1:]]) == 0
+print(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])
+"""
+
+
+def peak_bytes(text: Path, *options: str) -> int:
+    """Most memory that a process of its own held while it prepared the text."""
+    command = [sys.executable, "-c", PREPARE_AND_TELL, str(text), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return int(done.stdout.splitlines()[-1]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the largest memory of a process")
+@pytest.mark.parametrize(
+    ("options", "size", "growth"),
+    [
+        (("--tokenizer", "bytes"), 2**26, 2**24),
+        (("--vocabulary", "400"), 2**23, 2**24),  # words that were seen are kept, up to a bound; all ids would be 80 MB
+    ],
+)
+def test_memory_does_not_grow_with_the_text(options: tuple[str, ...], size: int, growth: int) -> None:
+    """The sizes that people have, 1 GB and 64 MB, are a benchmark's: benchmarks/token_files."""
+    pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
+    peaks = []
+    for name, length in (("small.txt", size // 8), ("large.txt", size)):
+        Path(name).write_text(TEXT * (length // len(TEXT)), encoding="utf-8")
+        peaks.append(peak_bytes(Path(name), *options))
+    assert peaks[1] - peaks[0] < growth
