@@ -39,7 +39,11 @@ def cells(folder: Path) -> list[tuple[int, float]]:
 
 
 def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earlier: Path, tmp_path: Path) -> None:
-    study(tmp_path / "s", sweep={"prior": str(earlier)}, budget={"max_runs": 2})
+    result = study(tmp_path / "s", sweep={"prior": str(earlier)}, budget={"max_runs": 2})
+    told = [sentence for sentence in result.findings.conclusions if "earlier study" in sentence]
+    assert len(told) == 1
+    assert "with 2,048 samples a run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
+    assert "this study's own runs (n = 2)" in told[0]
     kept = Store.open(tmp_path / "s").decisions()["prior"]
     assert kept["token_budget"] == 2048
     assert len(kept["trials"]) == 5

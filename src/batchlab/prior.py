@@ -17,7 +17,7 @@ from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.spec import TrainSpec
 from batchlab.store import Store
 
-STARTING_LAWS = {law.name.lower().replace(" ", "-"): law for law in LAWS if law.learning_rate is not None}
+STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
 
 
 def read_prior(experiment: Experiment, subject: InspectResult) -> dict[str, Any] | None:

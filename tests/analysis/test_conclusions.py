@@ -93,3 +93,10 @@ def test_nothing_finite_is_one_sentence(found: Callable[..., Findings]) -> None:
     findings = found(diverges_above=0.0)
     assert findings.conclusions[0] == "None of the 20 training runs has a finite loss (diverged)."
     assert not any("lowest" in text for text in findings.conclusions)
+
+
+def test_a_search_that_started_from_a_law_says_so_with_rule_and_doubt(found: Callable[..., Findings]) -> None:
+    text = sentence(found(settings={"sweep": {"search": "adaptive", "prior": "deepseek"}}), "The search started where")
+    assert "DeepSeek puts the optimum, extrapolated from other models: 0.2920 · C^0.3271 tokens" in text
+    assert "arXiv:2401.02954" in text
+    assert not any("The search started" in each for each in found().conclusions)

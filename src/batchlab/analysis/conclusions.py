@@ -7,6 +7,7 @@ import math
 from batchlab.analysis.carried import Target, carry
 from batchlab.analysis.findings import BatchRow, Findings, SurfaceFinding
 from batchlab.analysis.rate_conclusions import rate_conclusions
+from batchlab.analysis.starting_point import starting_point
 from batchlab.analysis.wording import (
     say_cells,
     say_count,
@@ -40,7 +41,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _away(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _starved(surface) + _stopped(found) + _elsewhere(found)
+        sentences += _starved(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
     sentences += _speed(found) + _memory(found) + _dynamics(found)
     return tuple(sentence for sentence in sentences if sentence)
 

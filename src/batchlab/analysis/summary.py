@@ -49,8 +49,8 @@ def _as_good(found: Findings) -> str:
         return f"not known: n = 1, noise was not measured ({where})"
     seeds = say_seeds(surface, best)
     only = len(surface.as_good) == 1
-    tuned = all(len(row.cells) > 1 for row in surface.as_good)
-    how = "at its own best LR" if tuned else "at the only LR tried"
+    tuned = [len(row.cells) > 1 for row in surface.as_good]
+    how = "at its own best LR" if all(tuned) else "at the best LR tried" if any(tuned) else "at the only LR tried"
     text = f"batch {say_good_set(surface)}{' alone' if only else ', each'} {how} ({where}, {seeds})"
     chosen = found.recommended
     if chosen is not None and not only and any(row.tokens_per_second for row in surface.as_good):

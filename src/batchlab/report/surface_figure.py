@@ -68,6 +68,8 @@ def surface(findings: Findings) -> Figure:
         marks.append(_legend_only("best of its batch size (outlined)", "square-open", "@ink"))
     if good:
         marks.append(_legend_only("noise cannot separate it from the best", "square", "@good"))
+    if inferred:
+        marks.append(_legend_only("≈ not run, inferred from the others", "square-dot", "@tint"))
     if vertex:
         marks.append(
             {

@@ -23,6 +23,11 @@ class PublishedLaw:
     doubt: str
     needs_parameters: bool = True
 
+    @property
+    def key(self) -> str:
+        """The name as it is typed."""
+        return self.name.lower().replace(" ", "-")
+
 
 DEEPSEEK = PublishedLaw(
     "DeepSeek",
