@@ -48,6 +48,8 @@ def main() -> int:
     machine = found.environment
     print("# Critical batch size of a small decoder on tinyshakespeare\n")
     print("    python benchmarks/critical_study/run.py FOLDER\n")
+    if arguments.only_show:
+        print("Trained by that command in one go, and shown again with --only-show.\n")
     if machine is not None:
         print(
             f"batchlab {machine.batchlab}, {machine.framework}, Python {machine.python}; {machine.processor} "

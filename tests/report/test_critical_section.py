@@ -64,14 +64,14 @@ def test_the_noise_scale_is_told_with_its_interval_and_its_number_of_steps(found
         assert series.whole.steps == 192
         assert len(series.windows) == 6
     name, answer, doubt = answer_lines(found)[0]
-    assert (name, "n = 192 sampled steps" in doubt) == ("noise scale", True)
+    assert (name, "From 192 sampled steps." in doubt) == ("noise scale", True)
     assert "at its beginning" in answer
     assert headline(found).startswith("noise scale ")
     assert any("noise scale" in answer.answer for answer in found.answers)
 
 
 def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: Findings) -> None:
-    said = "\n".join(critical_lines(found, 1))
+    said = " ".join(" ".join(critical_lines(found, 1)).split())  # wherever lines break
     assert said.count("batchlab critical --run") >= 2
     assert "Fewer than two of the three" in said
     section = critical_section(found)

@@ -16,6 +16,8 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.errors import InputError, StudyChanged
 from batchlab.progress import SilentView
 from batchlab.record import Outcome
+from batchlab.report.critical import critical_lines, critical_section
+from batchlab.report.figures import build_figures
 from batchlab.run_folder import RunFolder
 from batchlab.runs.train import one_step
 from batchlab.schedule import Schedule
@@ -117,6 +119,22 @@ def test_the_runs_it_asks_for_answer_and_the_sweeps_answer_stays(swept: Path, se
     assert [found.tokens for found in after.critical.branches] == [1024, 4096]
     assert after.critical.steps_effort.runs > 0
     assert after.critical.branch_effort.tokens > 0
+
+
+def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled: Path) -> None:
+    found = read_findings(Store.open(settled), partial=False)
+    assert found.critical is not None
+    figures = build_figures(found)
+    drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
+    assert bool(drawn & {"accepted", "refused"}) == any(b.at_least or b.below for b in found.critical.branches)
+    assert ("2x" in drawn) == (found.critical.steps.twice is not None and found.critical.steps.twice.value is not None)
+    assert {"1 device", "4 devices"} <= {str(trace.get("name")) for trace in figures["cost-to-target"].data}
+    rows = [row.texts for row in critical_section(found).along.rows]
+    assert rows[-1][0] == "the whole run"
+    assert sum(row[-1] != "–" for row in rows) == len(found.critical.branches)
+    said = "\n".join(critical_lines(found, 2))
+    assert all(name in said for name in ("time on 2 devices", "tr Σ / |G|²", "against samples seen"))
+    assert max(map(len, said.splitlines())) < 130
 
 
 def test_running_it_again_trains_nothing(settled: Path) -> None:

@@ -147,7 +147,7 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     folder = study(tmp_path / "s", (1, 2), "cosine")
     before = read_findings(Store.open(folder), partial=False)
     assert before.critical is not None
-    named = {round(planned.batch) for planned in before.critical.steps.settle}
+    named = {round(planned.batch) for planned in before.critical.steps.settle} - {1, 2}
     assert max(named) > 2
     assert run(["critical", str(folder), "--plan-runs"]) == 0
     planned = capsys.readouterr().out
@@ -156,6 +156,7 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     assert after.surface == before.surface
     assert after.critical is not None
     tried = {point.batch for point in after.critical.curve}
+    assert set(Store.open(folder).decisions()["critical_round_1"]["sizes"]) == named
     new = tried - {1, 2}
     assert new
     assert new <= named
@@ -165,3 +166,17 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     for size in new:  # at the study's own budget as well as the shorter ones
         budgets = {spec.token_budget for spec, _ in trained(folder) if spec.layout.global_batch_size == size}
         assert max(budgets) == before.token_budget
+
+
+def test_a_round_that_was_interrupted_goes_on_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever its first runs have shown: which runs exist does not depend on when it stopped."""
+    folder = study(tmp_path / "s", (1, 2), "cosine")
+    store = Store.open(folder)
+    store.decide("critical_round_1", {"sizes": [4, 16], "longer": []})
+    assert run(["critical", str(folder), "--plan-runs"]) == 0
+    assert "at batch 1, 2, 4, 16" in capsys.readouterr().out
+    run_critical(folder, make_engine, SilentView(), execute=True)
+    assert {spec.layout.global_batch_size for spec, _ in trained(folder) if not spec.start} >= {1, 2, 4, 16}
+    assert "critical_round_2" not in store.decisions()
+    run(["critical", str(folder), "--plan-runs"])
+    assert "at batch 1, 2, 4, 16" not in capsys.readouterr().out  # only what a further round would add

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from batchlab.analysis.branches import BranchFinding
 from batchlab.analysis.critical import CriticalFinding
@@ -125,7 +126,7 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
             "; ".join(critical.no_noise)
             or "the runs logged no gradient norms (noise.points is 0, or they are too short)"
         )
-        return name, "cannot tell", f"{why}."
+        return name, "cannot tell", _sentences([why])
     items = items_of(found.experiment.unit, found.experiment.sequence_length)
     latest = series.latest
     of = " (norm layers alone)" if series.parameters == "norm_layers" else ""
@@ -133,14 +134,19 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     if len(series.windows) > 1 and series.windows[0].value is not None:
         answer += f", {say_noise(series.windows[0])} at its beginning"
     answer += f"; for sign updates {say_signs(series.signs)}"
-    doubts = [f"n = {say_count(series.whole.steps, 'sampled step')}"]
+    doubts = [f"from {say_count(series.whole.steps, 'sampled step')}"]
     if latest.reason:
         doubts.append(latest.reason.rstrip("."))
     if latest.overflowed or series.whole.overflowed:
         doubts.append(f"{say_count(series.whole.overflowed, 'step')} overflowed and left out")
     if series.norm_layers is not None:
         doubts.append(_norm_layers(series, series.norm_layers))
-    return name, answer, "; ".join(doubts) + "."
+    return name, answer, _sentences(doubts)
+
+
+def _sentences(phrases: Sequence[str]) -> str:
+    """Each phrase as a sentence of its own."""
+    return " ".join(f"{phrase[0].upper()}{phrase[1:].rstrip('.')}." for phrase in phrases)
 
 
 def _norm_layers(series: NoiseSeries, norm_layers: NoiseScale) -> str:
@@ -171,14 +177,13 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
         if steps.left_out:
             doubts.append(f"left out: {say_list([round(b) for b in steps.left_out])}")
     if critical.too_few_steps:
-        doubts.append(
-            f"{say_count(critical.too_few_steps, 'loss', 'losses')} of under 50 steps, or 5 of warm-up, unused"
-        )
+        losses = say_count(critical.too_few_steps, "loss", "losses")
+        doubts.append(f"{losses} from under 50 steps, or under 5 of warm-up, not used")
     if steps.settle:
         sizes = say_list([f"{run.batch:g}" for run in steps.settle])
         runs = "" if any(run.why == REPEATS for run in steps.settle) else " (batchlab critical --run)"
-        doubts.append(f"would settle it: batch {sizes} {steps.settle[0].why}{runs}")
-    return name, answer, "; ".join(doubts) + "." if doubts else ""
+        doubts.append(f"what would settle it: batch {sizes} {steps.settle[0].why}{runs}")
+    return name, answer, _sentences(doubts)
 
 
 def say_source(critical: CriticalFinding) -> str:
@@ -214,7 +219,7 @@ def _branch_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, 
         if branch.reason:
             more = f"; {branch.pairs_needed} pairs would tell" if branch.pairs_needed else ""
             doubts.append(f"after {format_count(branch.tokens * length)}: {branch.reason.rstrip('.')}{more}")
-    return name, answer, "; ".join([*doubts, *critical.left_out]) + "."
+    return name, answer, _sentences([*doubts, *critical.left_out])
 
 
 def disagreement(found: Findings) -> tuple[str, ...]:
@@ -225,6 +230,7 @@ def disagreement(found: Findings) -> tuple[str, ...]:
     series = at_recommended(found)
     full = series is not None and series.parameters == "all"
     noise = (series.latest.value or series.whole.value) if series is not None and full else None
+    when = "over the run" if series is None or series.latest.value is None else "late in training"
     twice = critical.steps.twice.value if critical.steps.twice else None
     last = critical.branches[-1] if critical.branches else None
     said = []
@@ -232,15 +238,17 @@ def disagreement(found: Findings) -> tuple[str, ...]:
         ratio = noise.value / twice.value
         if max(ratio, 1 / ratio) <= 2:
             said.append(
-                f"Noise scale and 2x critical batch agree within a factor of {max(ratio, 1 / ratio):.1f}; with equal "
-                "curvature in all directions and plain SGD they would be one number, and neither holds here."
+                f"The noise scale {when} ({say_size(noise.value)}) and the 2x critical batch ({say_size(twice.value)}) "
+                f"agree within a factor of {max(ratio, 1 / ratio):.1f}; with equal curvature in all directions and "
+                "plain SGD they would be one number, and neither holds here."
             )
         else:
             way = "below" if ratio < 1 else "above"
             said.append(
-                f"The noise scale is {max(ratio, 1 / ratio):.1f} times {way} the 2x critical batch. It is that of one "
-                "moment, of plain SGD and of equal curvature; steps to a loss are a whole run's, with this optimizer, "
-                "its learning rates tuned, and decay."
+                f"The noise scale {when} ({say_size(noise.value)}) is {max(ratio, 1 / ratio):.1f} times {way} the 2x "
+                f"critical batch ({say_size(twice.value)}). It grows during training and is that of plain SGD and of "
+                "equal curvature; steps to a loss are a whole run's, its cheap beginning included, with this "
+                "optimizer, its learning rates tuned, and decay."
             )
     accepted, lost = (last.at_least, last.below) if last is not None else (None, None)
     if accepted is not None and noise is not None and accepted > (noise.high or math.inf):

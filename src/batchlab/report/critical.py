@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from dataclasses import dataclass
 
 from batchlab.analysis.critical_words import (
@@ -10,6 +12,8 @@ from batchlab.analysis.critical_words import (
     at_recommended,
     cost_lines,
     disagreement,
+    say_branches,
+    say_critical,
     say_noise,
     say_signs,
     say_source,
@@ -28,6 +32,7 @@ class CriticalSection:
     """Plain text and tables; `estimators` is empty where the study has no answer yet."""
 
     estimators: Table
+    along: Table
     definitions: tuple[Term, ...]
     disagreement: tuple[str, ...]
     series: Table
@@ -38,6 +43,9 @@ class CriticalSection:
     units: str
     nothing: str
 
+
+WIDTH = 110
+"""Characters of a line in a terminal."""
 
 NOTHING = "The sweep has no best batch size yet, and the critical batch size is asked from there."
 
@@ -52,6 +60,7 @@ def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
     )
     return CriticalSection(
         estimators=Table(columns, estimators),
+        along=_along_table(findings),
         definitions=tuple(DEFINITIONS.items()),
         disagreement=disagreement(findings),
         series=_series_table(findings),
@@ -62,6 +71,37 @@ def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
         units=Words.of(findings).units,
         nothing=NOTHING,
     )
+
+
+def _along_table(findings: Findings) -> Table:
+    """The three against tokens seen: windows of the noise scale and branches in their order, then the whole run."""
+    words, critical = Words.of(findings), findings.critical
+    series = at_recommended(findings)
+    of = f"noise scale, batch {series.batch:,}" if series is not None else "noise scale"
+    columns = (
+        Column(f"{words.units} seen", number=False),
+        Column(of),
+        Column("2x"),
+        Column("20pct"),
+        Column("branched"),
+    )
+    if critical is None or (series is None and not critical.branches):
+        return Table(columns, ())
+    length = findings.experiment.sequence_length
+    lines: list[tuple[float, tuple[str, ...]]] = []
+    for window in series.windows if series is not None else ():
+        span = f"{count(window.tokens_from)} to {count(window.tokens_to)}"
+        lines.append((window.tokens_to, (span, say_noise(window), "–", "–", "–")))
+    for branch in critical.branches:
+        lines.append((branch.tokens * length, (count(branch.tokens * length), "–", "–", "–", say_branches(branch))))
+    whole = (
+        "the whole run",
+        say_noise(series.whole) if series is not None else "–",
+        say_critical(critical.steps.twice),
+        say_critical(critical.steps.overhead),
+        "–",
+    )
+    return Table(columns, tuple(Row(texts) for _, texts in [*sorted(lines), (math.inf, whole)]))
 
 
 def _series_table(findings: Findings) -> Table:
@@ -132,13 +172,23 @@ def critical_lines(findings: Findings, devices: int) -> list[str]:
         return [NOTHING]
     lines = []
     for name, answer, doubt in answer_lines(findings):
-        lines += [f"{name:16} {answer}", *([f"{'':16} {doubt}"] if doubt else [])]
-    lines += [f"{'compared':16} {text}" for text in section.disagreement]
+        lines += [*_wrapped(name, answer), *_wrapped("", doubt)]
+    lines += [line for text in section.disagreement for line in _wrapped("compared", text)]
+    if section.along.rows:
+        lines += ["", f"against {section.units} seen", *_columns(section.along)]
     if section.costs.rows:
-        lines += ["", section.costs_note, *_columns(section.costs)]
+        lines += ["", *_wrapped("", section.costs_note, 0), *_columns(section.costs)]
     if at_recommended(findings) is not None:
         lines += ["", "noise scale by run", *_columns(section.series)]
-    return [*lines, *(["", *section.schedule] if section.schedule else []), "", *section.effort]
+    lines += ["", *section.schedule] if section.schedule else []
+    lines += ["", *section.effort, ""]
+    return [*lines, *(line for name, text in section.definitions for line in _wrapped(name, text))]
+
+
+def _wrapped(name: str, text: str, indent: int = 17) -> list[str]:
+    """`text` in lines of the terminal's usual width, with `name` before the first."""
+    first = f"{name:{indent}}" if indent else ""
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_long_words=False)
 
 
 def _columns(table: Table) -> list[str]:

@@ -234,6 +234,7 @@ def _critical(doc: Document) -> list[str]:
         _table(section.estimators),
         _list(section.disagreement),
         *_captions(doc, "noise-scale", "cost-to-target"),
+        *((_table(section.along),) if section.along.rows else ()),
         *((_table(section.series),) if section.series.rows else ()),
         *((_table(section.costs), safe(section.costs_note)) if section.costs.rows else ()),
         _list(section.schedule),

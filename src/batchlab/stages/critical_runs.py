@@ -11,7 +11,7 @@ on the same tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from batchlab.analysis.capacity import Capacity
@@ -56,10 +56,21 @@ class SizeToTrain:
 
 
 class RunMaker:
-    """Makes the specs. `refused` says which sizes that would help cannot be trained."""
+    """Makes the specs, also for `sizes` that the sweep did not have and `longer` budgets, as shares of the study's.
+
+    `refused` says which of those sizes cannot be trained.
+    """
 
     def __init__(
-        self, session: Session, findings: Findings, concurrency: Concurrency, capacity: Capacity, *, separable: bool
+        self,
+        session: Session,
+        findings: Findings,
+        concurrency: Concurrency,
+        capacity: Capacity,
+        sizes: Collection[int],
+        longer: Collection[float],
+        *,
+        separable: bool,
     ) -> None:
         if findings.surface is None or findings.recommended is None or findings.token_budget is None:
             raise InputError(
@@ -75,7 +86,17 @@ class RunMaker:
         self._threads = concurrency.threads
         self._capacity, self._separable = capacity, separable
         self.refused: list[str] = []
-        self._sizes = [*self._judged(), *self._named()]
+        self._longer = longer
+        self._sizes = [*self._judged(), *self._beyond_the_sweep(sizes)]
+        self._asked = set(sizes)
+
+    def named(self) -> tuple[list[int], list[float]]:
+        """(sizes, longer budgets) that would settle what is not known, and that are not among those here."""
+        critical = self._findings.critical
+        settle = critical.steps.settle if critical is not None else ()
+        known = self._asked | set(self._experiment.batch.global_batch_sizes)
+        longer = {run.budget for run in settle if run.budget > 1} - set(self._longer)
+        return sorted({round(run.batch) for run in settle} - known), sorted(longer)
 
     def to_a_loss(self) -> tuple[list[TrainSpec], list[Chain]]:
         """(runs from scratch, chains of runs) for steps to a loss."""
@@ -89,11 +110,10 @@ class RunMaker:
         ], []
 
     def _judged(self) -> list[SizeToTrain]:
-        """The sweep's sizes at other budgets; longer ones too, where the finding asks for them."""
-        experiment, critical = self._experiment, self._findings.critical
+        """The sweep's sizes at other budgets."""
+        experiment = self._experiment
         shares = set(experiment.critical.budgets) if experiment.schedule.kind != "constant" else set()
-        if critical is not None:
-            shares |= {run.budget for run in critical.steps.settle if run.budget > 1}
+        shares.update(self._longer)
         budgets = [
             token_budget_of(
                 round(share * self._budget), experiment.batch.global_batch_sizes, experiment.sequence_length, 1
@@ -105,11 +125,9 @@ class RunMaker:
             for row in self._rows
         ]
 
-    def _named(self) -> list[SizeToTrain]:
+    def _beyond_the_sweep(self, wanted: Collection[int]) -> list[SizeToTrain]:
         """Sizes that would settle what is not known, as far as they can be trained."""
-        experiment, critical = self._experiment, self._findings.critical
-        known = set(experiment.batch.global_batch_sizes)
-        wanted = {round(run.batch) for run in critical.steps.settle} - known if critical is not None else set()
+        experiment = self._experiment
         shares = {*experiment.critical.budgets, 1.0} if experiment.schedule.kind != "constant" else {1.0}
         sizes = []
         for size in sorted(wanted):
