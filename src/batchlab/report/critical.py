@@ -36,6 +36,7 @@ class CriticalSection:
     definitions: tuple[Term, ...]
     disagreement: tuple[str, ...]
     series: Table
+    branches: Table
     costs: Table
     costs_note: str
     schedule: tuple[str, ...]
@@ -64,6 +65,7 @@ def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
         definitions=tuple(DEFINITIONS.items()),
         disagreement=disagreement(findings),
         series=_series_table(findings),
+        branches=_branches_table(findings),
         costs=_costs_table(findings, devices),
         costs_note=_costs_note(findings, devices),
         schedule=schedule_lines(findings),
@@ -125,6 +127,32 @@ def _series_texts(one: NoiseSeries) -> tuple[str, ...]:
     return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, say_noise(one.whole), say_signs(one.signs), inner
 
 
+def _branches_table(findings: Findings) -> Table:
+    """What each branch lost against the one at the unchanged batch, in pairs."""
+    words, critical = Words.of(findings), findings.critical
+    columns = (
+        Column(f"{words.units} seen"),
+        Column("batch"),
+        Column("loss above the unchanged batch, nats"),
+        Column("verdict", number=False),
+    )
+    rows = []
+    for branch in critical.branches if critical else ():
+        for verdict in branch.verdicts:
+            lost = verdict.difference
+            rows.append(
+                Row(
+                    (
+                        count(branch.tokens * findings.experiment.sequence_length),
+                        f"{branch.batch * verdict.multiplier:,.0f}",
+                        f"{lost.value:.4f} [{lost.low:.4f}, {lost.high:.4f}]",
+                        verdict.verdict,
+                    )
+                )
+            )
+    return Table(columns, tuple(rows))
+
+
 def _costs_table(findings: Findings, devices: int) -> Table:
     """Tokens, steps and hours to one loss at each batch size."""
     words = Words.of(findings)
@@ -180,6 +208,8 @@ def critical_lines(findings: Findings, devices: int) -> list[str]:
         lines += ["", *_wrapped("", section.costs_note, 0), *_columns(section.costs)]
     if at_recommended(findings) is not None:
         lines += ["", "noise scale by run", *_columns(section.series)]
+    if section.branches.rows:
+        lines += ["", "branches (intervals of 90 %)", *_columns(section.branches)]
     lines += ["", *section.schedule] if section.schedule else []
     lines += ["", *section.effort, ""]
     return [*lines, *(line for name, text in section.definitions for line in _wrapped(name, text))]

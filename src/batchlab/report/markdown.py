@@ -237,6 +237,7 @@ def _critical(doc: Document) -> list[str]:
         *((_table(section.along),) if section.along.rows else ()),
         *((_table(section.series),) if section.series.rows else ()),
         *((_table(section.costs), safe(section.costs_note)) if section.costs.rows else ()),
+        *((_table(section.branches),) if section.branches.rows else ()),
         _list(section.schedule),
         _terms(section.definitions),
         _list(section.effort),
