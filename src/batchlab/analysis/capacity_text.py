@@ -48,7 +48,7 @@ def _fits(found: Capacity) -> str:
     limit = f" within {format_bytes(found.limit_bytes)}" if found.limit_bytes else ""
     if size is None:
         return f"nothing{limit}: {_least(found)}"
-    most = "; that is all the data there is" if found.status != "proved" and size >= found.searched_up_to else ""
+    most = "; larger ones were not asked for" if found.status != "proved" and size >= found.searched_up_to else ""
     return f"micro-batch {size:,}{limit} ({_STATUS[found.status]}{most})"
 
 
