@@ -140,8 +140,11 @@ class Capacity:
 
     @property
     def knee(self) -> int | None:
-        """The smallest size from which on the memory line holds; below it another phase is the peak."""
-        return self.curve.knee if self.curve else None
+        """The smallest size from which on the memory line holds; below it another phase is the peak.
+
+        Always by bytes in use: what an allocator reserves levels off near the limit, where it gives segments back.
+        """
+        return MemoryCurve.through(phase_bytes(self.traced, reserved=False)).knee if self.traced else None
 
     @property
     def unseen_bytes(self) -> int | None:
