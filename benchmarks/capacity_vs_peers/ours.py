@@ -32,8 +32,14 @@ def ask_batchlab(workload: Path, limit: int, tool: str, environment: Mapping[str
         "out_of_memory": sum(probe["outcome"] == "out_of_memory" for probe in probes),
         "steps": sum(probe["steps"] for probe in probes),
         "sizes": [probe["size"] for probe in probes],
-        "error": "" if done.returncode in (0, 1) else done.stderr[-500:],
+        "error": "" if decided else done.stderr[-500:],
     }
+
+
+def sources() -> str:
+    """The commit that this working tree is at."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _read(run: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ours import OURS, ask_batchlab
+from ours import OURS, ask_batchlab, sources
 from table import write_results
 from truth import largest_fitting
 
@@ -136,7 +136,8 @@ def _timed(ask: Callable[[Row, str], dict[str, Any]], row: Row, tool: str) -> di
 
 
 def _ask_ours(row: Row, tool: str) -> dict[str, Any]:
-    return ask_batchlab(row.task_file, row.limit, tool, {**os.environ, **ENVIRONMENT})
+    made = {"sources": sources()}
+    return made | ask_batchlab(row.task_file, row.limit, tool, {**os.environ, **ENVIRONMENT})
 
 
 def _ask(row: Row, tool: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ TOOLS = {
 }
 COLUMNS = (
     *("row", "tool", "found", "true", "boundary_flips", "probes", "out_of_memory", "steps"),
-    *("processor_seconds", "wall_seconds", "note"),
+    *("processor_seconds", "wall_seconds", "sources", "note"),
 )
 
 
@@ -50,6 +50,7 @@ def _line(row: str, tool: str, cells: Cells) -> list[Any]:
         cell["steps"],
         cell["processor"],
         cell["wall"],
+        cell.get("sources", ""),
         cell["error"].splitlines()[0][:120] if cell["error"] else "",
     ]
 
@@ -72,6 +73,7 @@ passed as well, ± 1 counts as exact there. n = 1 for each answer.
 
 {_summary(shown, cells)}
 
+{_sources(shown, cells)}
 ## Found, and by how much it is off
 
 {head}{found}
@@ -141,6 +143,16 @@ def _summary(rows: Sequence[str], cells: Cells) -> str:
             f"(median {statistics.median(ratios):.1f})."
         )
     return "\n".join(lines)
+
+
+def _sources(rows: Sequence[str], cells: Cells) -> str:
+    """Which commit of batchlab gave which answers; the other tools are the versions above."""
+    made: dict[str, list[str]] = {}
+    for row in rows:
+        for tool in ("batchlab", "batchlab --prove"):
+            if commit := cells.get((row, tool), {}).get("sources"):
+                made.setdefault(commit, []).append(f"{row} {tool.partition(' ')[2]}".strip())
+    return "".join(f"Sources {commit}: {', '.join(answers)}.\n" for commit, answers in made.items())
 
 
 def is_exact(found: int | None, truth: Cell) -> bool:
