@@ -133,7 +133,7 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     answer = f"{say_noise(latest)} {items}{of} at the end of the run at batch {series.batch:,}"
     if len(series.windows) > 1 and series.windows[0].value is not None:
         answer += f", {say_noise(series.windows[0])} at its beginning"
-    answer += f"; for sign updates {say_signs(series.signs)}"
+    answer += f"; for sign updates {say_signs(series.signs)}" if series.signs is not None else ""
     doubts = [f"from {say_count(series.whole.steps, 'sampled step')}"]
     if latest.reason:
         doubts.append(latest.reason.rstrip("."))
@@ -180,9 +180,12 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
         losses = say_count(critical.too_few_steps, "loss", "losses")
         doubts.append(f"{losses} from under 50 steps, or under 5 of warm-up, not used")
     if steps.settle:
-        sizes = say_list([f"{run.batch:g}" for run in steps.settle])
         runs = "" if any(run.why == REPEATS for run in steps.settle) else " (batchlab critical --run)"
-        doubts.append(f"what would settle it: batch {sizes} {steps.settle[0].why}{runs}")
+        wanted = [
+            f"batch {say_list([f'{run.batch:g}' for run in steps.settle if run.why == why])} {why}"
+            for why in dict.fromkeys(run.why for run in steps.settle)
+        ]
+        doubts.append(f"what would settle it: {'; '.join(wanted)}{runs}")
     return name, answer, _sentences(doubts)
 
 

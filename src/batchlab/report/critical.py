@@ -80,6 +80,7 @@ def _along_table(findings: Findings) -> Table:
     words, critical = Words.of(findings), findings.critical
     series = at_recommended(findings)
     of = f"noise scale, batch {series.batch:,}" if series is not None else "noise scale"
+    of += " (norm layers)" if series is not None and series.parameters == "norm_layers" else ""
     columns = (
         Column(f"{words.units} seen", number=False),
         Column(of),
@@ -124,7 +125,8 @@ def _series_table(findings: Findings) -> Table:
 def _series_texts(one: NoiseSeries) -> tuple[str, ...]:
     first, last = (say_noise(one.windows[0]), say_noise(one.windows[-1])) if len(one.windows) > 1 else ("–", "–")
     inner = say_noise(one.norm_layers) if one.norm_layers else "–"
-    return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, say_noise(one.whole), say_signs(one.signs), inner
+    whole = say_noise(one.whole) if one.parameters == "all" else "norm layers only"
+    return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, whole, say_signs(one.signs), inner
 
 
 def _branches_table(findings: Findings) -> Table:

@@ -27,7 +27,8 @@ AFFINE = 1e-3
 
 class NormLayerSamples:
     """Sums over the samples of a step's passes: Σ_j |v_j|²/s_j and |Σ_j v_j|², v_j being what sample j added, s_j its
-    share of the targets. Only layers whose input has the samples first are in it. Nothing waits for the device."""
+    share of the targets. Only layers whose input has the samples first are in it. Nothing waits for the device while
+    all samples have equal shares."""
 
     def __init__(self, model: nn.Module) -> None:
         self._layers = [module for module in model.modules() if is_norm_layer(module) and _is_plain(module)]
@@ -56,8 +57,11 @@ class NormLayerSamples:
         if not self._of_pass:
             return
         squares = torch.stack([added.square().sum(dim=1) for added in self._of_pass.values()]).sum(dim=0)
-        weights = squares.new_tensor([1 / share if share > 0 else 0.0 for share in shares])
-        self._within.append(torch.dot(squares, weights))
+        if min(shares) == max(shares):
+            self._within.append(squares.sum() / shares[0])
+        else:
+            weights = squares.new_tensor([1 / share if share > 0 else 0.0 for share in shares])
+            self._within.append(torch.dot(squares, weights))
         for parameter, added in self._of_pass.items():
             total = added.sum(dim=0)
             before = self._mean.get(parameter)
