@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from kept import Kept
 from methods import Method, Range, optuna_sampler, ours, plain_gp, random_cells, run_search, search_on
-from replay import DATA, Cell, Task, best_so_far, load
+from replay import DATA, Task, best_so_far, load
 
 import batchlab.search.lattice
 import batchlab.search.prior
@@ -134,7 +134,21 @@ def table(title: str, tasks: list[Task], ranges: Ranges, rows: list[Row], kept: 
     return [*lines, ""]
 
 
-def stopping(tasks: list[Task]) -> list[str]:
+def stops(task: Task, hinted: bool) -> list[list[float]]:
+    """Per offset: runs until it stopped by itself, regret then, and whether a run under 2,000 steps was chosen."""
+    known: dict[Range, list[float]] = {}
+    found = []
+    for repeat in range(2 * FEW_OFFSETS):
+        given = shifted_range(task, dice_for(task.name, "offset", repeat))
+        if given not in known:
+            cells = ours(hinted=hinted, stop=True)(task, given, 60, dice_for(task.name, "stop"))
+            best = min(cells, key=task.regret)
+            known[given] = [len(cells), task.regret(best), best in task.short]
+        found.append(known[given])
+    return found
+
+
+def stopping(tasks: list[Task], kept: Kept) -> list[str]:
     """How many runs the search makes when nobody limits it, and what it then has."""
     lines = [
         "### Where the search stops by itself",
@@ -145,46 +159,39 @@ def stopping(tasks: list[Task]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for name, hinted in (("cold", False), ("DeepSeek's law", True)):
-        counts, ends, short = [], [], 0
-        for task in tasks:
-            known: dict[Range, list[Cell]] = {}
-            for repeat in range(2 * FEW_OFFSETS):
-                given = shifted_range(task, dice_for(task.name, "offset", repeat))
-                if given not in known:
-                    known[given] = ours(hinted=hinted, stop=True)(task, given, 60, dice_for(task.name, "stop"))
-                cells = known[given]
-                counts.append(len(cells))
-                ends.append(min(map(task.regret, cells)))
-                short += min(cells, key=task.regret) in task.short
+        every = [
+            one for task in tasks for one in kept.numbers(["stops", name, task.name], partial(stops, task, hinted))
+        ]
+        counts, ends, short = zip(*every, strict=True)
         low, middle, high = np.percentile(counts, [10, 50, 90])
-        lines.append(f"| {name} | {len(ends)} | {middle:.0f}, {low:.0f} … {high:.0f} | {say(ends)} | {short} |")
+        lines.append(f"| {name} | {len(ends)} | {middle:.0f}, {low:.0f} … {high:.0f} | {say(ends)} | {sum(short)} |")
     emit(lines)
     emit([""])
     return [*lines, ""]
 
 
-@dataclass(frozen=True)
-class TwoStudies:
-    """Runs of a small study and of the one after it, and where that ended."""
-
-    small: int
-    real: int
-    regret: float
-
-
-def two_studies(small: Task, task: Task, given: Range, hinted: bool) -> TwoStudies:
-    """A study at the small budget, then one that starts from it, both within SHARE_OF_GRID of the task's tokens."""
+def two_studies(small: Task, task: Task, hinted: bool) -> list[list[float]]:
+    """Per offset: runs of a study at the small budget, of one that starts from it, both within SHARE_OF_GRID of the
+    task's tokens, and its regret."""
     ratio = task.tokens / small.tokens
     budget = SHARE_OF_GRID * len(task.losses) * ratio  # in runs of the small study
-    dice = dice_for(task.name, "cheaper")
-    first = search_on(small, given, min(SMALL_RUNS, int(budget - AT_REAL_BUDGET * ratio)), dice, hinted=hinted)
-    few = len(run_search(small, first))
-    real = int((budget - few) / ratio)
-    search = search_on(task, given, real, dice, earlier=EarlierStudy(first.outcomes, ratio))
-    return TwoStudies(few, real, min(map(task.regret, run_search(task, search))))
+    most = min(SMALL_RUNS, int(budget - AT_REAL_BUDGET * ratio))
+    known: dict[Range, list[float]] = {}
+    found = []
+    for repeat in range(OFFSETS):
+        given = shifted_range(small, dice_for(task.name, "offset", repeat))
+        if given not in known:
+            dice = dice_for(task.name, "cheaper")
+            first = search_on(small, given, most, dice, hinted=hinted)
+            few = len(run_search(small, first))
+            real = int((budget - few) / ratio)
+            search = search_on(task, given, real, dice, earlier=EarlierStudy(first.outcomes, ratio))
+            known[given] = [few, real, min(map(task.regret, run_search(task, search)))]
+        found.append(known[given])
+    return found
 
 
-def cheaper(tasks: list[Task]) -> list[str]:
+def cheaper(tasks: list[Task], kept: Kept) -> list[str]:
     """A study of the same model at its smallest budget first, then the rest of 3 % of the grid's tokens."""
     lines = [
         f"### A cheaper study as prior, all within {SHARE_OF_GRID:.0%} of the grid's tokens",
@@ -196,25 +203,20 @@ def cheaper(tasks: list[Task]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for name, hinted in (("cold", False), ("DeepSeek's law", True)):
-        every = []
+        every: list[float] = []
         for task in tasks:
             small = min((other for other in tasks if other.parameters == task.parameters), key=lambda one: one.tokens)
             ratio = task.tokens / small.tokens
             if ratio < LEAST_RATIO:
                 continue
-            known: dict[Range, TwoStudies] = {}
-            both = []
-            for repeat in range(OFFSETS):
-                given = shifted_range(small, dice_for(task.name, "offset", repeat))
-                if given not in known:
-                    known[given] = two_studies(small, task, given, hinted)
-                both.append(known[given])
-            ends = [one.regret for one in both]
-            every += ends
-            shown = " | ".join(
-                f"{min(counts)} … {max(counts)}" for counts in ([one.small for one in both], [one.real for one in both])
+            names = ["two studies", name, task.name]
+            small_runs, real_runs, ends = zip(
+                *kept.numbers(names, partial(two_studies, small, task, hinted)), strict=True
             )
-            spent = max(100 * (one.small / ratio + one.real) / len(task.losses) for one in both)
+            every += ends
+            shown = " | ".join(f"{min(counts)} … {max(counts)}" for counts in (small_runs, real_runs))
+            tokens = [few / ratio + real for few, real in zip(small_runs, real_runs, strict=True)]
+            spent = 100 * max(tokens) / len(task.losses)
             lines.append(f"| {task.name} | {ratio:.1f} | {name} | {shown} | ≤ {spent:.2f} | {say(ends)} |")
         lines.append(f"| all, n = {len(every)} | | {name} | | | | **{say(every)}** |")
     emit(lines)
@@ -340,8 +342,8 @@ def main() -> int:
         lines += table(
             "Ranges shifted by −2 … +2 octaves; cells outside the table fail", tasks, shifted_range, rows, kept
         )
-        lines += cheaper(tasks)
-        lines += stopping(tasks)
+        lines += cheaper(tasks, kept)
+        lines += stopping(tasks, kept)
         fewer = [replace(row, repeats=FEW_OFFSETS) for row in rows if row.name != "Optuna GP"]
         lines += table("Ranges cut by 0 … 2 octaves at either end", tasks, cut_range, fewer, kept)
         padded = [replace(task, padded=True) for task in tasks]
@@ -350,8 +352,8 @@ def main() -> int:
             "lowest octave of that size adds, at least 0.5 %)"
         )
         lines += table(filled, padded, padded_range, fewer, kept)
-        plain = [row for row in rows if not row.name.startswith("batchlab")]
-        once = [replace(row, repeats=1) for row in rows if row.name.startswith("batchlab") and "wrong" not in row.name]
+        plain = [row for row in rows if row.rolls and "wrong" not in row.name and row.name != "Optuna GP"]
+        once = [replace(row, repeats=1) for row in rows if not row.rolls]
         lines += table("The table's own range, as its authors centred it", tasks, own_range, [*plain, *once], kept)
     if arguments.write:
         Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
