@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from batchlab.analysis.critical_words import cost_lines
@@ -60,7 +61,7 @@ def main() -> int:
     for devices in DEVICES:
         print(f"## On {devices} device{'s' if devices > 1 else ''}\n")
         print("```")
-        print("\n".join(critical_lines(found, devices)))
+        print("\n".join(critical_lines(replace(found, devices=devices))))
         print("```\n")
     seconds = sum(one.seconds for one in found.runs)
     print(

@@ -240,9 +240,12 @@ def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Cap
     return {size: result.tokens_per_second for size, result in measured.items()}
 
 
-def write_documents(store: Store, *, partial: bool) -> Findings:
-    """outcomes.csv, results.csv, training_plan.json (where there is an answer), report.html and report.md."""
-    findings = read_findings(store, partial=partial)
+def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Findings:
+    """outcomes.csv, results.csv, training_plan.json (where there is an answer), report.html and report.md.
+
+    `devices`: data-parallel ones for which the report shows the time to a loss.
+    """
+    findings = replace(read_findings(store, partial=partial), devices=devices)
     store.write_tables()
     plan = plan_or_none(findings)
     if plan is not None:

@@ -71,7 +71,7 @@ def test_the_noise_scale_is_told_with_its_interval_and_its_number_of_steps(found
 
 
 def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: Findings) -> None:
-    said = " ".join(" ".join(critical_lines(found, 1)).split())  # wherever lines break
+    said = " ".join(" ".join(critical_lines(found)).split())  # wherever lines break
     assert said.count("batchlab critical --run") >= 2
     assert "Fewer than two of the three" in said
     section = critical_section(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,12 @@ def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled
     assert bool(drawn & {"accepted", "refused"}) == any(b.at_least or b.below for b in found.critical.branches)
     assert ("2x" in drawn) == (found.critical.steps.twice is not None and found.critical.steps.twice.value is not None)
     assert {"1 device", "4 devices"} <= {str(trace.get("name")) for trace in figures["cost-to-target"].data}
+    asked = {str(trace.get("name")) for trace in build_figures(replace(found, devices=6))["cost-to-target"].data}
+    assert {name for name in asked if "device" in name} == {"1 device", "6 devices"}
     rows = [row.texts for row in critical_section(found).along.rows]
     assert rows[-1][0] == "the whole run"
     assert sum(row[-1] != "–" for row in rows) == len(found.critical.branches)
-    said = "\n".join(critical_lines(found, 2))
+    said = "\n".join(critical_lines(replace(found, devices=2)))
     assert all(name in said for name in ("time on 2 devices", "tr Σ / |G|²", "against samples seen"))
     assert max(map(len, said.splitlines())) < 130
 

@@ -286,3 +286,4 @@ class Findings:
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
+    devices: int = 1  # data-parallel ones for which somebody wants the time to a loss

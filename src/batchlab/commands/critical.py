@@ -25,7 +25,7 @@ def critical(
     folder
         A study's folder.
     devices
-        Data-parallel devices for the table of hours and tokens to the same loss.
+        Data-parallel devices for the hours to the same loss, here and in the report.
     plan_runs
         Say which runs would settle what is not known, and what they cost; train nothing.
     run
@@ -51,9 +51,11 @@ def critical(
                 print(line)
         finally:
             view.close()
-    findings = read_findings(store, partial=not store.decisions().get("complete", False))
-    if run:
-        write_documents(store, partial=findings.partial)
+    partial = not store.decisions().get("complete", False)
+    if run or devices > 1:
+        findings = write_documents(store, partial=partial, devices=devices)
+    else:
+        findings = read_findings(store, partial=partial)
     if not plan_runs:
-        print("\n".join(critical_lines(findings, devices)))
+        print("\n".join(critical_lines(findings)))
     return 0 if headline(findings) or plan_runs else 1

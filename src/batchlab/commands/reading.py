@@ -13,13 +13,24 @@ if TYPE_CHECKING:
     from batchlab.store import Store
 
 
-def report(folder: Path, /) -> int:
-    """Write a study's report.html, report.md, tables and plan again from its records."""
+def report(folder: Path, /, *, devices: int = 1) -> int:
+    """Write a study's report.html, report.md, tables and plan again from its records.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    devices
+        Data-parallel devices for which the time to a loss is shown.
+    """
+    from batchlab.errors import InputError
     from batchlab.store import Store
     from batchlab.study import write_documents
 
+    if devices < 1:
+        raise InputError(f"--devices {devices}: give at least 1.")
     opened = Store.open(folder)
-    findings = write_documents(opened, partial=not opened.decisions().get("complete", False))
+    findings = write_documents(opened, partial=not opened.decisions().get("complete", False), devices=devices)
     print(folder / "report.html")
     return 0 if findings.recommended else 1
 

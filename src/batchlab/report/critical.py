@@ -24,7 +24,7 @@ from batchlab.analysis.noise_series import NoiseSeries
 from batchlab.analysis.steps_from_runs import hours_to_target
 from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words, count, duration, loss
+from batchlab.report.words import Words, count, duration, loss, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ WIDTH = 110
 NOTHING = "The sweep has no best batch size yet, and the critical batch size is asked from there."
 
 
-def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
-    """Everything the report and the command say; `devices` is who shares a step in the table of hours."""
+def critical_section(findings: Findings) -> CriticalSection:
+    """Everything the report and the command say."""
     estimators = tuple(Row(line) for line in answer_lines(findings))
     columns = (
         Column("estimator", number=False),
@@ -66,8 +66,8 @@ def critical_section(findings: Findings, devices: int = 1) -> CriticalSection:
         disagreement=disagreement(findings),
         series=_series_table(findings),
         branches=_branches_table(findings),
-        costs=_costs_table(findings, devices),
-        costs_note=_costs_note(findings, devices),
+        costs=_costs_table(findings),
+        costs_note=_costs_note(findings),
         schedule=schedule_lines(findings),
         effort=cost_lines(findings),
         units=Words.of(findings).units,
@@ -155,19 +155,19 @@ def _branches_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _costs_table(findings: Findings, devices: int) -> Table:
+def _costs_table(findings: Findings) -> Table:
     """Tokens, steps and hours to one loss at each batch size."""
     words = Words.of(findings)
     columns = (
         Column("batch"),
         Column("steps"),
         Column(words.units),
-        Column(f"time on {devices} device{'s' if devices > 1 else ''}"),
+        Column(f"time on {plural(findings.devices, 'device')}"),
     )
     critical = findings.critical
     rows = []
     for point in critical.curve if critical else ():
-        hours = hours_to_target(point, findings.throughput, devices, findings.experiment.sequence_length)
+        hours = hours_to_target(point, findings.throughput, findings.devices, findings.experiment.sequence_length)
         reached = point.steps is not None and point.tokens is not None
         rows.append(
             Row(
@@ -182,22 +182,22 @@ def _costs_table(findings: Findings, devices: int) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _costs_note(findings: Findings, devices: int) -> str:
+def _costs_note(findings: Findings) -> str:
     critical = findings.critical
     if critical is None or critical.target is None:
         return ""
     note = f"To validation loss {loss(critical.target)}, {say_source(critical)}."
-    if devices > 1:
+    if findings.devices > 1:
         note += (
-            f" On {devices} devices each takes an equal share of the batch at the speed measured for the nearest size; "
-            "communication between them is not included."
+            f" On {findings.devices:,} devices each takes an equal share of the batch at the speed measured for the "
+            "nearest size; communication between them is not included."
         )
     return note
 
 
-def critical_lines(findings: Findings, devices: int) -> list[str]:
+def critical_lines(findings: Findings) -> list[str]:
     """The section as lines for a terminal."""
-    section = critical_section(findings, devices)
+    section = critical_section(findings)
     if not section.estimators.rows:
         return [NOTHING]
     lines = []

@@ -13,7 +13,7 @@ from batchlab.report.palette import colour_of
 from batchlab.report.words import Words, count, loss, plural, time_scale
 
 DEVICES = (1, 4, 16)
-"""Whose time the figure shows; `batchlab critical --devices` prints a person's own."""
+"""Whose time the figure shows while nobody has named a number of devices."""
 
 
 def noise_series(findings: Findings) -> Figure:
@@ -169,11 +169,12 @@ def cost_to_target(findings: Findings) -> Figure:
 
 
 def _time_to_target(findings: Findings, points: Sequence[ToTarget]) -> tuple[list[Trace], list[float], str]:
-    """(traces, values, unit) of the time to the target on 1, 4 and 16 devices, where speed was measured."""
+    """(traces, values, unit) of the time to the target on one device and on more, where speed was measured."""
     length = findings.experiment.sequence_length
+    numbers = DEVICES if findings.devices == 1 else (1, findings.devices)
     hours = {
         devices: [(point.batch, hours_to_target(point, findings.throughput, devices, length)) for point in points]
-        for devices in DEVICES
+        for devices in numbers
     }
     known = {devices: [(b, h) for b, h in each if h is not None] for devices, each in hours.items()}
     values = [h for each in known.values() for _, h in each]
@@ -184,12 +185,12 @@ def _time_to_target(findings: Findings, points: Sequence[ToTarget]) -> tuple[lis
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": f"{devices} device{'s' if devices > 1 else ''}",
+            "name": plural(devices, "device"),
             "x": [float(batch) for batch, _ in each],
             "y": [h * factor for _, h in each],
             "yaxis": "y3",
-            "line": {"color": colour_of(index, len(DEVICES)), "width": 1.6},
-            "marker": {"size": 6, "color": colour_of(index, len(DEVICES))},
+            "line": {"color": colour_of(index, len(numbers)), "width": 1.6},
+            "marker": {"size": 6, "color": colour_of(index, len(numbers))},
         }
         for index, (devices, each) in enumerate(known.items())
         if each
