@@ -94,9 +94,10 @@ def test_batchlab_finds_the_truth_of_a_small_model(load, tmp_path):
     """The benchmark's own definition: the largest size that passes in three of three fresh processes that know nothing
     of batchlab's search; its neighbour only where a probe above it passed as well.
 
-    A sample is 2 MB here: what a process holds by itself differs by half a megabyte from one to the next.
+    A sample is 1.6 MB here, and what a process holds by itself differs by up to half a megabyte from one to the next:
+    the limit lies half a sample above what 50 samples need.
     """
-    path, limit = tmp_path / "small.py", 120_000_000
+    path, limit = tmp_path / "small.py", 119_300_000
     path.write_text(TASK)
     environment = {**os.environ, **load("run").ENVIRONMENT}
     answer = load("ours").ask_batchlab(path, limit, "batchlab", environment)
