@@ -29,10 +29,10 @@ from page import page
 from batchlab.batch import parse_bytes
 from batchlab.data.largest import worst_batch
 from batchlab.experiment import OptimizerConfig, build_experiment
-from batchlab.opening import engine_factory, open_study
+from batchlab.opening import engine_factory, open_study, workload_of
 from batchlab.progress import open_view
 from batchlab.session import Session
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.stages.capacity import Aim, capacity_stage
 from batchlab.task import Task
 from batchlab.torch_.framework import TorchFramework
@@ -131,13 +131,7 @@ def asked(recipe: str, card: str, settings: dict[str, Any]) -> dict[str, Any]:
 def traced(case: Case) -> list[dict[str, Any]]:
     """The peaks of every phase at each size."""
     experiment = build_experiment(merge(resolve_what(case.recipe), case.settings))
-    workload = Workload(
-        task=experiment.task,
-        unit=experiment.unit,
-        sequence_length=experiment.sequence_length,
-        model=experiment.model,
-        data=experiment.data,
-    )
+    workload = workload_of(experiment)
     with tempfile.TemporaryDirectory() as cache:
         loaded = load(workload, Path(cache))
         task = in_bf16(loaded.task) if case.bf16_weights else loaded.task

@@ -12,6 +12,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
+from batchlab.errors import InputError
+
 
 class Frozen(BaseModel):
     """Base of every value batchlab writes to disk: immutable, no unknown fields, JSON round trip."""
@@ -72,6 +74,12 @@ class BatchLayout(Frozen):
         passes = math.ceil(mine / self.micro_batch_size)
         small, larger = divmod(mine, passes)
         return (small + 1,) * larger + (small,) * (passes - larger)
+
+
+def require_devices(devices: int) -> None:
+    """InputError unless a person's number of data-parallel devices is at least 1."""
+    if devices < 1:
+        raise InputError(f"--devices {devices}: give at least 1.")
 
 
 def lay_out(

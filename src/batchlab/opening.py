@@ -47,17 +47,18 @@ class Opened:
         return workload_of(self.experiment, self.subject)
 
 
-def workload_of(experiment: Experiment, subject: InspectResult) -> Workload:
-    """What the study's specs train, with the digests that make their run ids."""
-    return Workload(
+def workload_of(experiment: Experiment, subject: InspectResult | None = None) -> Workload:
+    """What the study's specs train, with the digests that make their run ids; without them before it is inspected."""
+    workload = Workload(
         task=experiment.task,
         unit=experiment.unit,
         sequence_length=experiment.sequence_length,
         model=experiment.model,
         data=experiment.data,
-        data_digest=subject.data_digest,
-        code_digest=digest_of(subject.code),
     )
+    if subject is None:
+        return workload
+    return workload.model_copy(update={"data_digest": subject.data_digest, "code_digest": digest_of(subject.code)})
 
 
 def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> Opened:
@@ -101,13 +102,7 @@ def reopen_study(folder: Path) -> Opened:
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult:
     """Load the task in a worker process and describe it. Writes nothing that stays."""
     spec = InspectSpec(
-        workload=Workload(
-            task=experiment.task,
-            unit=experiment.unit,
-            sequence_length=experiment.sequence_length,
-            model=experiment.model,
-            data=experiment.data,
-        ),
+        workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +15,8 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "capacity_cuda"
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARK))
-    monkeypatch.delitem(sys.modules, "table", raising=False)
-    module = import_module("table")
-    monkeypatch.delitem(sys.modules, "table")
-    return module
+def table(module_of: Callable[[str, str], ModuleType]) -> ModuleType:
+    return module_of("capacity_cuda", "table")
 
 
 @pytest.mark.parametrize("largest", [0, 1, 2, 3, 57, 4096])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +14,8 @@ PUBLISHED = BENCHMARK.parents[1] / ".." / "shared" / "data" / "elman_memory" / "
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARK))
-    monkeypatch.delitem(sys.modules, "page", raising=False)
-    module = import_module("page")
-    monkeypatch.delitem(sys.modules, "page")
-    return module
+def page(module_of: Callable[[str, str], ModuleType]) -> ModuleType:
+    return module_of("capacity_prediction", "page")
 
 
 @pytest.fixture

@@ -32,15 +32,14 @@ def critical(
         Train them, in the same folder; interrupted, the same command goes on.
     """
     from batchlab.analysis.critical_words import headline
-    from batchlab.errors import InputError
+    from batchlab.batch import require_devices
     from batchlab.opening import engine_factory
     from batchlab.progress import open_view
     from batchlab.report.critical import critical_lines
     from batchlab.store import Store
     from batchlab.study import read_findings, run_critical, write_documents
 
-    if devices < 1:
-        raise InputError(f"--devices {devices}: give at least 1.")
+    require_devices(devices)
     store = Store.open(folder)
     if plan_runs or run:
         view = open_view(False)

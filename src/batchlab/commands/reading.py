@@ -23,12 +23,11 @@ def report(folder: Path, /, *, devices: int = 1) -> int:
     devices
         Data-parallel devices for which the time to a loss is shown.
     """
-    from batchlab.errors import InputError
+    from batchlab.batch import require_devices
     from batchlab.store import Store
     from batchlab.study import write_documents
 
-    if devices < 1:
-        raise InputError(f"--devices {devices}: give at least 1.")
+    require_devices(devices)
     opened = Store.open(folder)
     findings = write_documents(opened, partial=not opened.decisions().get("complete", False), devices=devices)
     print(folder / "report.html")

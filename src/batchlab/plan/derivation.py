@@ -15,7 +15,7 @@ from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
 from batchlab.analysis.proof import proof_of
 from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.wording import say_count, say_list, say_rate
-from batchlab.batch import BatchLayout, format_count, lay_out
+from batchlab.batch import BatchLayout, format_count, lay_out, require_devices
 from batchlab.errors import InputError
 from batchlab.experiment import AcrossBatch
 from batchlab.plan.carried import carried_provenance
@@ -167,8 +167,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
 def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     """The measured layout on one device; otherwise an equal share per device in the fewest micro-batches that fit."""
     row, size = choice.near, choice.global_batch_size
-    if devices < 1:
-        raise InputError(f"--devices {devices}: give at least 1.")
+    require_devices(devices)
     if devices == 1 and size == row.global_batch_size:
         return row.layout
     if devices > size:
