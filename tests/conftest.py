@@ -11,9 +11,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from batchlab.batch import Unit, lay_out
-from batchlab.experiment import Experiment, TaskReference, build_experiment
-from batchlab.record import (
+from batchlab.core.batch import Unit, lay_out
+from batchlab.core.experiment import Experiment, TaskReference, build_experiment
+from batchlab.core.record import (
     CapacityResult,
     Environment,
     InspectResult,
@@ -23,9 +23,7 @@ from batchlab.record import (
     ThroughputResult,
     TrainResult,
 )
-from batchlab.search.grid import GridSearch
-from batchlab.search.trial import Trial, TrialOutcome
-from batchlab.spec import (
+from batchlab.core.spec import (
     CapacitySpec,
     DeviceSettings,
     OptimizerSettings,
@@ -35,6 +33,8 @@ from batchlab.spec import (
     Workload,
     run_id,
 )
+from batchlab.search.grid import GridSearch
+from batchlab.search.trial import Trial, TrialOutcome
 
 SyntheticStudy = tuple[
     Experiment, InspectResult, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], dict[str, Any]

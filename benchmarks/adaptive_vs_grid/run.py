@@ -22,13 +22,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from batchlab.analysis.findings import Cell, Interval
-from batchlab.analysis.wording import say_cells, say_interval
+from batchlab.analysis.values import Cell, Interval
 from batchlab.engines.local import LocalEngine
-from batchlab.progress import open_view
-from batchlab.store import Store
-from batchlab.study import read_findings, run_study
-from batchlab.what import merge, resolve_what
+from batchlab.storage.store import Store
+from batchlab.study.progress import open_view
+from batchlab.study.study import read_findings, run_study
+from batchlab.study.task_source import merge, resolve_what
+from batchlab.words.phrases import say_cells, say_interval
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 

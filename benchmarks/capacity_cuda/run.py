@@ -26,11 +26,11 @@ import torch
 from table import Ran, Row, largest_within, page
 from tasks import TASKS
 
-from batchlab.batch import format_bytes, parse_bytes
+from batchlab.core.batch import format_bytes, parse_bytes
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.record import TracePoint
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.data.largest import worst_batch
-from batchlab.experiment import OptimizerConfig, TaskReference
-from batchlab.record import TracePoint
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.torch_.framework import TorchFramework
 
 HERE = Path(__file__).parent

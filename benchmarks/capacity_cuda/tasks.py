@@ -13,8 +13,8 @@ sys.path.append(str(Path(__file__).parents[1] / "trace_accuracy"))
 from workloads import WORKLOADS, Workload
 
 import batchlab
-from batchlab.protocols import Batch
-from batchlab.task import Task
+from batchlab.core.protocols import Batch
+from batchlab.core.task import Task
 
 TRAIN, VALID = 384, 128
 

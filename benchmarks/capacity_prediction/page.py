@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from batchlab.analysis.memory import fit_line
+from batchlab.analysis.capacity.memory import fit_line
 
 GIB = 2**30
 LENGTH, WIDTH, LAYERS = 512, 3584, 6

@@ -26,18 +26,18 @@ from typing import Any
 import torch
 from page import page
 
-from batchlab.batch import parse_bytes
+from batchlab.core.batch import parse_bytes
+from batchlab.core.experiment import OptimizerConfig, build_experiment
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
+from batchlab.core.task import Task
 from batchlab.data.largest import worst_batch
-from batchlab.experiment import OptimizerConfig, build_experiment
-from batchlab.opening import engine_factory, open_study, workload_of
-from batchlab.progress import open_view
-from batchlab.session import Session
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
-from batchlab.stages.capacity import Aim, capacity_stage
-from batchlab.task import Task
+from batchlab.runs.workload import load
+from batchlab.study.open_study import engine_factory, open_study, workload_of
+from batchlab.study.progress import open_view
+from batchlab.study.session import Session
+from batchlab.study.stages.capacity import Aim, capacity_stage
+from batchlab.study.task_source import merge, resolve_what
 from batchlab.torch_.framework import TorchFramework
-from batchlab.what import merge, resolve_what
-from batchlab.workload import load
 
 HERE = Path(__file__).parent
 STUDIES = Path("studies/capacity_prediction")

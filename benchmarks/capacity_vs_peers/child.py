@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from batchlab.core.protocols import Dataset
+from batchlab.core.task import Task
 from batchlab.data.source import open_dataset
-from batchlab.protocols import Dataset
-from batchlab.task import Task
 
 STEPS = 3
 CLIP = 1.0

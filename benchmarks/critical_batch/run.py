@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from batchlab.analysis.branches import Branch, branched_critical_batch
-from batchlab.analysis.hyperbola import fit_hyperbola
-from batchlab.analysis.iso_loss import BudgetRun, critical_batch_from_budgets, points_at_loss
-from batchlab.analysis.noise_scale import (
+from batchlab.analysis.critical.branches import Branch, branched_critical_batch
+from batchlab.analysis.critical.hyperbola import fit_hyperbola
+from batchlab.analysis.critical.iso_loss import BudgetRun, critical_batch_from_budgets, points_at_loss
+from batchlab.analysis.critical.noise_scale import (
     GradientNorms,
     NoiseScale,
     SignNorms,
@@ -34,7 +34,13 @@ from batchlab.analysis.noise_scale import (
     noise_scale,
     sign_noise_scale,
 )
-from batchlab.analysis.steps_to_target import CriticalBatch, StepsFinding, StepsPoint, critical_batch, judge_sweep
+from batchlab.analysis.critical.steps_to_target import (
+    CriticalBatch,
+    StepsFinding,
+    StepsPoint,
+    critical_batch,
+    judge_sweep,
+)
 
 Rows = list[tuple[object, ...]]
 ILL_CONDITIONED = (10064, 5073, 2578, 1335, 723, 435, 309, 250, 220, 205, 197, 188, 184, 182, 180)

@@ -16,11 +16,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from batchlab.analysis.critical_words import cost_lines
-from batchlab.cli import run
+from batchlab.cli.app import run
 from batchlab.report.critical import critical_lines
-from batchlab.store import Store
-from batchlab.study import read_findings
+from batchlab.storage.store import Store
+from batchlab.study.study import read_findings
+from batchlab.words.critical import cost_lines
 
 SETTINGS = (
     *("--batch-sizes", "4,8,16,24,32,64", "--learning-rates", "3e-3,6e-3,1.2e-2", "--token-budget", "294912"),

@@ -19,17 +19,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.spec import DeviceSettings, Diagnostics, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, TaskReference
 from batchlab.recipes import recipe
-from batchlab.run_folder import RunFolder
 from batchlab.runs.observation import Observer
 from batchlab.runs.train import one_step
+from batchlab.runs.workload import Loaded, load
 from batchlab.search.budget import token_budget_of
-from batchlab.spec import DeviceSettings, Diagnostics, OptimizerSettings, TrainSpec, Workload
-from batchlab.stages.sweep import LOOKS
-from batchlab.workload import Loaded, load
+from batchlab.storage.run_folder import RunFolder
+from batchlab.study.stages.sweep import LOOKS
 
 LEVELS = ("off", "light", "full")
 TARGET = 0.03

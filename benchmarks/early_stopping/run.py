@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from batchlab.record import TrainResult
-from batchlab.spec import TrainSpec
-from batchlab.store import Store
+from batchlab.core.record import TrainResult
+from batchlab.core.spec import TrainSpec
+from batchlab.storage.store import Store
 
 SHARES = (0.25, 0.5, 0.75)
 MARGINS = (0.01, 0.03, 0.1, 0.3)

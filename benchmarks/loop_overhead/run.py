@@ -28,15 +28,15 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.schedule import Schedule
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, ScheduleConfig, TaskReference
-from batchlab.run_folder import RunFolder
 from batchlab.runs.train import train
+from batchlab.runs.workload import Loaded, load
 from batchlab.scaling import beta2_at
-from batchlab.schedule import Schedule
-from batchlab.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
-from batchlab.workload import Loaded, load
+from batchlab.storage.run_folder import RunFolder
 
 TARGET = 0.97
 SEQUENCE_LENGTH = 64

@@ -20,14 +20,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, ScheduleConfig, TaskReference
-from batchlab.run_folder import RunFolder
 from batchlab.runs.gradient_samples import GradientSampler, steps_between
 from batchlab.runs.train import one_step
-from batchlab.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
-from batchlab.workload import Loaded, load
+from batchlab.runs.workload import Loaded, load
+from batchlab.storage.run_folder import RunFolder
 
 TARGET = 0.97
 SEQUENCE_LENGTH = 64

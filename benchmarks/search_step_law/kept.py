@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from batchlab.atomic import write_atomically
+from batchlab.storage.atomic import write_atomically
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchlab.record import Outcome
+from batchlab.core.record import Outcome
 from batchlab.search.trial import Trial, TrialOutcome
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "steplaw" / "dense_lr_bs_loss.csv"

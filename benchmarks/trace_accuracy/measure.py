@@ -12,11 +12,11 @@ from torch.autograd.profiler import profile
 from workloads import WORKLOADS, Workload
 
 import batchlab
-from batchlab.errors import InputError
-from batchlab.experiment import OptimizerConfig, TaskReference
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
-from batchlab.spec import Workload as WorkloadReference
-from batchlab.task import Task
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
+from batchlab.core.spec import Workload as WorkloadReference
+from batchlab.core.task import Task
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.trainable import TorchTrainable
 

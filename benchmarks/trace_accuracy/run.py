@@ -26,8 +26,8 @@ from measure import SETTINGS, Peaks, in_a_child, measured, traced
 from table import write_results
 from workloads import WORKLOADS, Workload
 
-from batchlab.errors import InputError
-from batchlab.spec import DeviceSettings
+from batchlab.core.errors import InputError
+from batchlab.core.spec import DeviceSettings
 from batchlab.torch_.framework import TorchFramework
 
 HERE = Path(__file__).parent

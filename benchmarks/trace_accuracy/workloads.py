@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from batchlab.protocols import Batch
+from batchlab.core.protocols import Batch
 from batchlab.torch_.models import Decoder, next_token_loss
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from batchlab.task import Task, task
+from batchlab.core.task import Task, task
 
 if TYPE_CHECKING:
-    from batchlab.executable import find_executable_batch_size
-    from batchlab.maximum import find_max_batch_size
+    from batchlab.executable_batch_size import find_executable_batch_size
+    from batchlab.max_batch_size import find_max_batch_size
     from batchlab.observation import observe
 
 __version__ = "0.1.0"
@@ -17,8 +17,8 @@ __version__ = "0.1.0"
 __all__ = ["Task", "__version__", "find_executable_batch_size", "find_max_batch_size", "observe", "task"]
 
 _LAZY = {
-    "find_executable_batch_size": "batchlab.executable",
-    "find_max_batch_size": "batchlab.maximum",
+    "find_executable_batch_size": "batchlab.executable_batch_size",
+    "find_max_batch_size": "batchlab.max_batch_size",
     "observe": "batchlab.observation",
 }
 

@@ -1,6 +1,6 @@
 """`python -m batchlab` is the `batchlab` command."""
 
-from batchlab.cli import main
+from batchlab.cli.app import main
 
 if __name__ == "__main__":
     main()

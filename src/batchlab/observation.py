@@ -23,9 +23,9 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, Literal
 
-from batchlab.analysis.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
-from batchlab.batch import format_bytes
-from batchlab.errors import InputError
+from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
+from batchlab.core.batch import format_bytes
+from batchlab.core.errors import InputError
 
 EVERY = 25
 """Sampled steps are this far apart by default; what one costs is in benchmarks/noise_cost/results.md."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.runs import runs_from
-from batchlab.batch import lay_out
-from batchlab.spec import TrainSpec
+from batchlab.analysis.sweep.runs import runs_from
+from batchlab.core.batch import lay_out
+from batchlab.core.spec import TrainSpec
 
 Study = Callable[..., Any]
 

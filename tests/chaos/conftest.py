@@ -17,8 +17,8 @@ import pytest
 
 STUDY = """
 import sys
-import batchlab.cli as cli
-import batchlab.opening as opening
+import batchlab.cli.app as cli
+import batchlab.study.open_study as opening
 from batchlab.engines.local import LocalEngine
 opening.engine_factory = lambda asked: lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])

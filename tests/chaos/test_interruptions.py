@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batchlab.store import Store
+from batchlab.storage.store import Store
 
 pytestmark = pytest.mark.slow
 

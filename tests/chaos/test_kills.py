@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batchlab.metrics import read_rows
+from batchlab.storage.metrics import read_rows
 
 pytestmark = pytest.mark.slow
 

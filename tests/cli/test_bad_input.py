@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import run
-from batchlab.errors import InputError
-from batchlab.options import parse_duration
+from batchlab.cli.app import run
+from batchlab.cli.options import parse_duration
+from batchlab.core.errors import InputError
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> str:

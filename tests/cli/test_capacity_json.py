@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchlab.cli import run
+from batchlab.cli.app import run
 from batchlab.simulated.machine import simulation
 
 MACHINE = simulation({}).machine

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import run
+from batchlab.cli.app import run
+from batchlab.cli.options import Options, experiment_values
+from batchlab.core.experiment import build_experiment
+from batchlab.core.spec import Workload
 from batchlab.data.bpe import read_tokenizer
 from batchlab.data.token_file import open_token_file
 from batchlab.data.tokens import TokenDataset
-from batchlab.experiment import build_experiment
-from batchlab.options import Options, experiment_values
-from batchlab.spec import Workload
-from batchlab.workload import load
+from batchlab.runs.workload import load
 
 TEXT = "".join(f"Story {n}: once there were {n} birds, and {n * n} worms.\n<|endoftext|>\n" for n in range(300))
 
@@ -100,7 +100,7 @@ def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 PREPARE_AND_TELL = """
 import re, sys
-from batchlab.cli import run
+from batchlab.cli.app import run
 assert run(["data", "prepare", *sys.argv[1:]]) == 0
 print(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])
 """

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import run
-from batchlab.experiment import build_experiment
+from batchlab.cli.app import run
+from batchlab.core.experiment import build_experiment
+from batchlab.core.spec import Workload
 from batchlab.recipes import RECIPES
-from batchlab.spec import Workload
-from batchlab.what import resolve_what
-from batchlab.workload import load
+from batchlab.runs.workload import load
+from batchlab.study.task_source import resolve_what
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import run
+from batchlab.cli.app import run
 
 pytestmark = pytest.mark.slow  # every study starts worker processes
 

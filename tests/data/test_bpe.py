@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchlab.core.errors import InputError
 from batchlab.data.bpe import BPE, END_OF_TEXT, read_gpt2, read_tokenizer, train_bpe
-from batchlab.errors import InputError
 
 pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from batchlab.core.errors import InputError
 from batchlab.data.hub import hub_text
-from batchlab.errors import InputError
 
 
 def test_without_the_package_the_install_command_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

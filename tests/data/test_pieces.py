@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from batchlab.core.errors import InputError
 from batchlab.data import pieces as module
 from batchlab.data.bpe import train_bpe
 from batchlab.data.pieces import BLOCK_BYTES, blocks, pieces
-from batchlab.errors import InputError
 
 ALPHABET = st.sampled_from([*list("ab1.'s \n\t\r"), "\xa0", "\u2003", "\x85", "\x1c", "é", "中", "😀", "<|endoftext|>"])
 TEXTS = st.lists(ALPHABET, max_size=200).map("".join)

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DataConfig
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
 from batchlab.data.prepare import cache_beside, find_tokenizer, prepare, text_digest
 from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
-from batchlab.errors import InputError
-from batchlab.experiment import DataConfig
 
 TEXT = "".join(f"Sentence {n} says that {n * n} is the square of {n}.\n{END_OF_TEXT}\n" for n in range(400))
 

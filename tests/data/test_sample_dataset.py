@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batchlab.core.errors import InputError
 from batchlab.data import samples
 from batchlab.data.samples import SampleDataset
-from batchlab.errors import InputError
 from batchlab.testing import check_dataset
 
 X = np.arange(60, dtype=np.float32).reshape(20, 3)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.experiment import DataConfig
 from batchlab.data.source import describe_source, open_dataset, open_text_pair
-from batchlab.errors import InputError, StorageFailed
-from batchlab.experiment import DataConfig
 from batchlab.testing import check_dataset
 
 TEXT = "Ein Größenmaß, zwei Straßen.\n" * 40

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DataConfig
 from batchlab.data import stdlib
 from batchlab.data.source import open_text_pair
 from batchlab.data.stdlib import LIMIT_BYTES, standard_library_text
-from batchlab.errors import InputError
-from batchlab.experiment import DataConfig
 
 
 def test_this_machine_has_it_and_it_is_made_once(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchlab.core.errors import InputError
 from batchlab.data.tokens import TokenDataset, largest_id
-from batchlab.errors import InputError
 from batchlab.testing import check_dataset
 
 

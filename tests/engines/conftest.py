@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import TaskReference
+from batchlab.core.protocols import Engine, Event, Finished
+from batchlab.core.record import Record
+from batchlab.core.spec import CapacitySpec, DeviceSettings, Spec, TrainSpec, Workload, run_id
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
-from batchlab.experiment import TaskReference
-from batchlab.protocols import Engine, Event, Finished
-from batchlab.record import Record
-from batchlab.spec import CapacitySpec, DeviceSettings, Spec, TrainSpec, Workload, run_id
 
 TOY = Path(__file__).with_name("toy_worker.py")
 COMMAND = (sys.executable, str(TOY))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from batchlab.core.record import Record
+from batchlab.core.spec import CapacitySpec, TrainSpec
 from batchlab.engines.addresses import placed_alike
 from batchlab.engines.local import LocalEngine
-from batchlab.record import Record
-from batchlab.spec import CapacitySpec, TrainSpec
 
 SHOW = (sys.executable, "-c", "import ctypes, sys; print(ctypes.addressof(ctypes.c_int(1)), id(object()), *sys.argv)")
 

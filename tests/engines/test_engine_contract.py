@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.errors import StorageFailed
-from batchlab.protocols import Engine, Event, Finished, Progress
-from batchlab.record import Outcome, Record, TrainResult
-from batchlab.run_folder import RunFolder, read_spec
-from batchlab.spec import CapacitySpec, TrainSpec, run_id
+from batchlab.core.errors import StorageFailed
+from batchlab.core.protocols import Engine, Event, Finished, Progress
+from batchlab.core.record import Outcome, Record, TrainResult
+from batchlab.core.spec import CapacitySpec, TrainSpec, run_id
+from batchlab.storage.run_folder import RunFolder, read_spec
 from batchlab.testing import check_engine
 
 CarryOut = Callable[..., list[Record]]

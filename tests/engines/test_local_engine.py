@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
+from batchlab.core.protocols import Progress
+from batchlab.core.record import Outcome, Record, TrainResult
+from batchlab.core.spec import CapacitySpec, TrainSpec
 from batchlab.engines.local import LocalEngine
-from batchlab.metrics import read_rows
-from batchlab.protocols import Progress
-from batchlab.record import Outcome, Record, TrainResult
-from batchlab.run_folder import RunFolder
-from batchlab.spec import CapacitySpec, TrainSpec
+from batchlab.storage.metrics import read_rows
+from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

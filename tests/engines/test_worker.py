@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from batchlab.record import Outcome
-from batchlab.run_folder import RunFolder
-from batchlab.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.record import Outcome
+from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

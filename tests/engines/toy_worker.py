@@ -15,10 +15,10 @@ import types
 from pathlib import Path
 from typing import Any
 
-from batchlab.errors import InputError
-from batchlab.protocols import Ended, Interrupted, OutOfMemory, RunContext
-from batchlab.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
-from batchlab.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Ended, Interrupted, OutOfMemory, RunContext
+from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
+from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 
 trained = 0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.record import CheckResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, TaskReference
-from batchlab.record import CheckResult
 from batchlab.runs.check import check
-from batchlab.spec import DeviceSettings, OptimizerSettings, Workload
-from batchlab.workload import Loaded, load
+from batchlab.runs.workload import Loaded, load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 UNITS = {

@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import batchlab
-from batchlab.experiment import TaskReference
-from batchlab.protocols import Batch
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
-from batchlab.task import Task
+from batchlab.core.experiment import TaskReference
+from batchlab.core.protocols import Batch
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.core.task import Task
 from batchlab.testing import check_trainable
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss

@@ -8,11 +8,11 @@ import numpy as np
 import psutil
 import pytest
 
-from batchlab.experiment import build_experiment
+from batchlab.core.experiment import build_experiment
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.recipes import recipe
-from batchlab.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.study.task_source import resolve_what
 from batchlab.torch_.framework import TorchFramework
-from batchlab.what import resolve_what
 
 pytestmark = pytest.mark.slow
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batchlab.errors import InputError
-from batchlab.experiment import AcrossBatch, DataConfig, build_experiment
-from batchlab.options import Options, experiment_values
+from batchlab.cli.options import Options, experiment_values
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import AcrossBatch, DataConfig, build_experiment
+from batchlab.core.spec import Workload
 from batchlab.recipes import RECIPES, recipe
+from batchlab.runs.workload import load
 from batchlab.search.budget import steps_to_judge, token_budget_of
-from batchlab.spec import Workload
-from batchlab.what import resolve_what
-from batchlab.workload import load
+from batchlab.study.task_source import resolve_what
 
 SEEDS = ["tinystories", "wikitext2", "elman"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.diagnostics import diagnostics_finding
+from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Failure, Findings
-from batchlab.analysis.loss_surface import surface_finding
-from batchlab.analysis.runs import runs_from
-from batchlab.record import CheckItem, Environment, MetricRow
+from batchlab.analysis.sweep.loss_surface import surface_finding
+from batchlab.analysis.sweep.runs import runs_from
+from batchlab.core.record import CheckItem, Environment, MetricRow
 
 STATES: dict[str, dict[str, Any]] = {
     "whole": {},

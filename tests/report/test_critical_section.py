@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.critical import CriticalFinding, beyond
-from batchlab.analysis.critical_words import answer_lines, disagreement, headline
-from batchlab.analysis.findings import Findings, Interval
-from batchlab.analysis.iso_loss import BudgetRun
-from batchlab.analysis.steps_from_runs import ToTarget, common_target, hours_to_target
-from batchlab.analysis.steps_to_target import CriticalBatch
+from batchlab.analysis.critical.finding import CriticalFinding, beyond
+from batchlab.analysis.critical.iso_loss import BudgetRun
+from batchlab.analysis.critical.steps_from_runs import ToTarget, common_target, hours_to_target
+from batchlab.analysis.critical.steps_to_target import CriticalBatch
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Interval
+from batchlab.core.record import GradientSample, MetricRow
 from batchlab.plan import make_plan
-from batchlab.record import GradientSample, MetricRow
 from batchlab.report.critical import critical_lines, critical_section
-from batchlab.report.figures import build_figures
+from batchlab.report.figures.build import build_figures
+from batchlab.words.critical import answer_lines, disagreement, headline
 
 NOISE = 8.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from batchlab.analysis.capacity import MemoryPoint
+from batchlab.analysis.capacity.capacity import MemoryPoint
 from batchlab.analysis.findings import Findings
 from batchlab.report.device_tables import probes_table
 from batchlab.report.tables import endings_table

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.findings import Findings
-from batchlab.report.diagnostic_figures import diagnostic_figures
-from batchlab.report.figures import build_figures
+from batchlab.report.figures.build import build_figures
+from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.html import render_html, unbroken
 from batchlab.report.markdown import render_markdown
 from batchlab.report.write import write_report

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from batchlab.analysis.capacity import Rung
+from batchlab.analysis.capacity.capacity import Rung
 from batchlab.analysis.findings import Findings
-from batchlab.batch import format_bytes
-from batchlab.record import PhasePeak, TracePoint
-from batchlab.report.figures import build_figures
+from batchlab.core.batch import format_bytes
+from batchlab.core.record import PhasePeak, TracePoint
+from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
 from batchlab.report.memory import memory_section

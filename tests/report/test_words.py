@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.analysis.findings import Interval
-from batchlab.batch import BatchLayout, Unit
-from batchlab.experiment import TaskReference
+from batchlab.analysis.values import Interval
+from batchlab.core.batch import BatchLayout, Unit
+from batchlab.core.experiment import TaskReference
 from batchlab.report.words import (
     Words,
     duration,

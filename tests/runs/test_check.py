@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import batchlab
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
+from batchlab.core.experiment import OptimizerConfig
+from batchlab.core.protocols import OutOfMemory
+from batchlab.core.record import CheckItem, CheckResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.core.task import Task
 from batchlab.data.source import open_dataset
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig
-from batchlab.protocols import OutOfMemory
-from batchlab.record import CheckItem, CheckResult
 from batchlab.runs.bench import set_up
 from batchlab.runs.check import check, check_lines
-from batchlab.spec import DeviceSettings, OptimizerSettings
-from batchlab.task import Task
 from batchlab.torch_.framework import TorchFramework
 
 PADDING = -100

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from batchlab.protocols import Trainable
+from batchlab.core.protocols import Trainable
 from batchlab.runs.evaluation import evaluate
 
 

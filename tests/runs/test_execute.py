@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from batchlab.errors import InputError
-from batchlab.experiment import TaskReference
-from batchlab.record import Outcome
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import TaskReference
+from batchlab.core.record import Outcome
+from batchlab.core.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
 from batchlab.runs.execute import execute
-from batchlab.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
 
 TASK = """
 import numpy as np, torch, batchlab

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.analysis.noise_scale import GradientNorms, unbiased_parts
-from batchlab.batch import BatchLayout
+from batchlab.analysis.critical.noise_scale import GradientNorms, unbiased_parts
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.protocols import Interrupted
+from batchlab.core.record import GradientSample, MetricRow
+from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, TaskReference
-from batchlab.protocols import Interrupted
-from batchlab.record import GradientSample, MetricRow
 from batchlab.runs.gradient_samples import SPARSEST, GradientSampler, steps_between
 from batchlab.runs.train import one_step, train
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 
 PROBLEM = NoisyQuadratic(samples=512, dimensions=8)
 PLAIN = OptimizerSettings(config=OptimizerConfig(name="sgd", momentum=0.0, weight_decay=0.0, grad_clip=None))

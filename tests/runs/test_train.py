@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import ScheduleConfig, TaskReference
+from batchlab.core.protocols import Batch, Interrupted, MemoryReading, StepStats
+from batchlab.core.record import MetricRow, Outcome, TrainResult
+from batchlab.core.spec import TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import ScheduleConfig, TaskReference
-from batchlab.protocols import Batch, Interrupted, MemoryReading, StepStats
-from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.train import train
-from batchlab.spec import TrainSpec, Workload
 
 
 class Numbers:

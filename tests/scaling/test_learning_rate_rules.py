@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch
 from batchlab.scaling import (
     LearningRateRule,
     Refused,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
 from batchlab.scaling import (
     LAWS,
     Optimum,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchlab.errors import InputError
-from batchlab.record import Outcome
+from batchlab.core.errors import InputError
+from batchlab.core.record import Outcome
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
 from batchlab.search.prior import (
     BATCH_EXPONENT,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 from batchlab.search.budget import (
     BudgetPlan,
     SweepDesign,

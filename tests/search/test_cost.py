@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from batchlab.experiment import build_experiment
-from batchlab.record import InspectResult
+from batchlab.core.experiment import build_experiment
+from batchlab.core.record import InspectResult
 from batchlab.search.cost import cost_of
-from batchlab.what import resolve_what
+from batchlab.study.task_source import resolve_what
 
 
 def subject(family="adam", parameters=22_696_448):

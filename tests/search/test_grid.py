@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.errors import InputError
-from batchlab.protocols import Search
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Search
 from batchlab.search.grid import (
     GridSearch,
     default_learning_rates,

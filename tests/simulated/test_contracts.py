@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.protocols import Batch, Finished, StepStats
+from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Workload
 from batchlab.engines.inline import InlineEngine
-from batchlab.experiment import OptimizerConfig, TaskReference
-from batchlab.protocols import Batch, Finished, StepStats
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.problem import NoiseDataset, NoisyQuadratic, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Workload
 from batchlab.testing import check_dataset, check_engine, check_search, check_trainable
 
 PROBLEM = NoisyQuadratic(samples=64, dimensions=6)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchlab.core.experiment import OptimizerConfig, ScheduleConfig
+from batchlab.core.schedule import Schedule
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import OptimizerConfig, ScheduleConfig
 from batchlab.recipes import recipe
-from batchlab.schedule import Schedule
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import DeviceSettings, OptimizerSettings
 from batchlab.testing import check_dataset
 
 SGD = OptimizerSettings(config=OptimizerConfig(name="task", grad_clip=None))

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.batch import Unit
-from batchlab.errors import InputError
-from batchlab.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.core.task import Task, task
 from batchlab.recipes import recipe
+from batchlab.runs.workload import load
 from batchlab.simulated.framework import SimulatedFramework
 from batchlab.simulated.machine import Simulation, simulation
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
-from batchlab.task import Task, task
-from batchlab.workload import load
 
 RECIPE = TaskReference(kind="recipe", target="simulated")
 DEVICE = DeviceSettings(name="simulated")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batchlab.batch import BatchLayout
-from batchlab.experiment import AcrossBatch, OptimizerConfig
-from batchlab.protocols import Inspectable, OutOfMemory
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.protocols import Inspectable, OutOfMemory
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import NoisyQuadratic, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import DeviceSettings, OptimizerSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 
 PROBLEM = NoisyQuadratic(samples=256, dimensions=8)

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlab.cli import run
+from batchlab.cli.app import run
+from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.record import Outcome
+from batchlab.core.schedule import Schedule
+from batchlab.core.spec import TrainSpec, run_id
 from batchlab.data.stream import SampleStream
 from batchlab.engines.inline import InlineEngine
-from batchlab.errors import InputError, StudyChanged
-from batchlab.progress import SilentView
-from batchlab.record import Outcome
 from batchlab.report.critical import critical_lines, critical_section
-from batchlab.report.figures import build_figures
-from batchlab.run_folder import RunFolder
+from batchlab.report.figures.build import build_figures
 from batchlab.runs.train import one_step
-from batchlab.schedule import Schedule
 from batchlab.simulated.machine import simulation
 from batchlab.simulated.problem import training_data
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import TrainSpec, run_id
-from batchlab.store import Store
-from batchlab.study import read_findings, run_critical, run_study
-from batchlab.what import merge, resolve_what
+from batchlab.storage.run_folder import RunFolder
+from batchlab.storage.store import Store
+from batchlab.study.progress import SilentView
+from batchlab.study.study import read_findings, run_critical, run_study
+from batchlab.study.task_source import merge, resolve_what
 
 SMALL = {
     "model": {"samples": 4096, "dimensions": 16},

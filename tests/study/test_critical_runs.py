@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.analysis.critical import CriticalFinding
-from batchlab.analysis.steps_from_runs import is_cooldown, seen_at_end
-from batchlab.cli import run
+from batchlab.analysis.critical.finding import CriticalFinding
+from batchlab.analysis.critical.steps_from_runs import is_cooldown, seen_at_end
+from batchlab.cli.app import run
+from batchlab.core.experiment import ScheduleConfig
+from batchlab.core.record import TrainResult
+from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.inline import InlineEngine
-from batchlab.experiment import ScheduleConfig
-from batchlab.progress import SilentView
-from batchlab.record import TrainResult
-from batchlab.spec import TrainSpec, run_id
-from batchlab.store import Store
-from batchlab.study import read_findings, run_critical, run_study
-from batchlab.what import merge, resolve_what
+from batchlab.storage.store import Store
+from batchlab.study.progress import SilentView
+from batchlab.study.study import read_findings, run_critical, run_study
+from batchlab.study.task_source import merge, resolve_what
 
 pytestmark = pytest.mark.slow
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from batchlab.batch import lay_out
-from batchlab.cli import run
+from batchlab.cli.app import run
+from batchlab.core.batch import lay_out
+from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.record import Outcome
+from batchlab.core.schedule import Schedule
+from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
-from batchlab.errors import InputError, StudyChanged
-from batchlab.progress import SilentView
-from batchlab.record import Outcome
-from batchlab.schedule import Schedule
 from batchlab.simulated.machine import simulation
-from batchlab.spec import TrainSpec
-from batchlab.store import Store
-from batchlab.study import StudyResult, run_study
-from batchlab.what import merge, resolve_what
+from batchlab.storage.store import Store
+from batchlab.study.progress import SilentView
+from batchlab.study.study import StudyResult, run_study
+from batchlab.study.task_source import merge, resolve_what
 
 
 def values(**sections: Any) -> dict[str, Any]:

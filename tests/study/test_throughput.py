@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from batchlab.analysis.capacity import Capacity, MemoryPoint
-from batchlab.batch import lay_out
-from batchlab.stages.throughput import hopeless
+from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
+from batchlab.core.batch import lay_out
+from batchlab.study.stages.throughput import hopeless
 
 
 def test_only_what_cannot_fit_is_hopeless() -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import batchlab
-from batchlab.experiment import OptimizerConfig
-from batchlab.protocols import Batch
-from batchlab.spec import DeviceSettings, OptimizerSettings
+from batchlab.core.experiment import OptimizerConfig
+from batchlab.core.protocols import Batch
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.inspection import InspectableTorchTrainable
 

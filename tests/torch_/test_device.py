@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from batchlab.errors import InputError
-from batchlab.spec import DeviceSettings
+from batchlab.core.errors import InputError
+from batchlab.core.spec import DeviceSettings
 from batchlab.torch_ import device as devices
 from batchlab.torch_.framework import TorchFramework
 

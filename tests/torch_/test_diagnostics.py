@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import TaskReference
+from batchlab.core.protocols import Diagnosable
+from batchlab.core.record import MetricRow
+from batchlab.core.spec import Diagnostics, TrainSpec, Workload, run_id
 from batchlab.data.stream import SampleStream
-from batchlab.experiment import TaskReference
-from batchlab.protocols import Diagnosable
-from batchlab.record import MetricRow
 from batchlab.runs.train import train
-from batchlab.spec import Diagnostics, TrainSpec, Workload, run_id
 from batchlab.testing import check_trainable
 from batchlab.torch_.models import Decoder, next_token_loss
 

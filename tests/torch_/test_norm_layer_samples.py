@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from batchlab.batch import BatchLayout
-from batchlab.experiment import TaskReference
-from batchlab.record import GradientSample
+from batchlab.core.batch import BatchLayout
+from batchlab.core.experiment import TaskReference
+from batchlab.core.record import GradientSample
+from batchlab.core.spec import GradientSampling, TrainSpec, Workload
 from batchlab.runs.gradient_samples import GradientSampler
-from batchlab.spec import GradientSampling, TrainSpec, Workload
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
 
 POSITIONS, WIDTH = 5, 8

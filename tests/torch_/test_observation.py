@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import batchlab
-from batchlab.analysis.noise_scale import GradientNorms, noise_scale
-from batchlab.batch import BatchLayout
-from batchlab.errors import InputError
+from batchlab.analysis.critical.noise_scale import GradientNorms, noise_scale
+from batchlab.core.batch import BatchLayout
+from batchlab.core.errors import InputError
 from batchlab.runs.gradient_samples import gradient_sample
 
 STEPS, SIZES = 24, (5, 4, 3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim import SGD, AdamW, RMSprop
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 from batchlab.scaling import beta2_at
 
 

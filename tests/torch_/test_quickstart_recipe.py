@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from batchlab.batch import Unit
-from batchlab.errors import InputError
-from batchlab.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
 from batchlab.recipes import recipe
 from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.recipes.quickstart import MODEL
-from batchlab.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
-from batchlab.workload import load
+from batchlab.runs.workload import load
 
 REFERENCE = TaskReference(kind="recipe", target="quickstart")
 

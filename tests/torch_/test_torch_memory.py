@@ -18,8 +18,8 @@ LIMITED = f"""
     import numpy as np, torch
     from torch import nn
     import batchlab
-    from batchlab.protocols import OutOfMemory
-    from batchlab.spec import DeviceSettings, OptimizerSettings
+    from batchlab.core.protocols import OutOfMemory
+    from batchlab.core.spec import DeviceSettings, OptimizerSettings
     from batchlab.torch_.framework import TorchFramework
 
     task = batchlab.task(

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from batchlab.errors import InputError
-from batchlab.protocols import Framework, Inspectable, OutOfMemory
-from batchlab.spec import DeviceSettings
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Framework, Inspectable, OutOfMemory
+from batchlab.core.spec import DeviceSettings
 from batchlab.torch_.framework import TorchFramework
 
 

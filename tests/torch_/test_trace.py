@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import batchlab
-from batchlab.errors import InputError
-from batchlab.experiment import OptimizerConfig, Saving, TaskReference
-from batchlab.record import TraceResult
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import OptimizerConfig, Saving, TaskReference
+from batchlab.core.record import TraceResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.cli import run
-from batchlab.commands import running
-from batchlab.errors import InputError
-from batchlab.metrics import MetricsTail, MetricsWriter, rewind
-from batchlab.protocols import Setting, Tracker
-from batchlab.record import MetricRow, Record
-from batchlab.store import Store
+from batchlab.cli.app import run
+from batchlab.cli.commands import running
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Setting, Tracker
+from batchlab.core.record import MetricRow, Record
+from batchlab.storage.metrics import MetricsTail, MetricsWriter, rewind
+from batchlab.storage.store import Store
 from batchlab.testing import check_tracker
 from batchlab.trackers import feed as module
 from batchlab.trackers import open_tracker

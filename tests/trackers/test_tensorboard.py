@@ -13,8 +13,8 @@ pytest.importorskip("tensorboard", reason="the tensorboard package is not instal
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from batchlab.cli import run
-from batchlab.store import Store
+from batchlab.cli.app import run
+from batchlab.storage.store import Store
 from batchlab.trackers.tensorboard import TensorBoardTracker
 
 SMALL = ("--batch-sizes", "4,8", "--learning-rates", "0.1,0.2", "--set", "sweep.max_extensions=0")

@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from batchlab.analysis.carried import earlier_optima
-from batchlab.analysis.conclusions import conclusions
-from batchlab.analysis.critical import critical_finding
-from batchlab.analysis.diagnostics import diagnostics_finding
-from batchlab.analysis.failures import failures
+from batchlab.analysis.capacity.memory import capacity_finding
+from batchlab.analysis.capacity.proof import rechecks
+from batchlab.analysis.critical.finding import critical_finding
+from batchlab.analysis.critical.steps_from_runs import is_sweep
+from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.loss_surface import surface_finding
-from batchlab.analysis.memory import capacity_finding
-from batchlab.analysis.proof import rechecks
-from batchlab.analysis.recommendation import recommend
-from batchlab.analysis.runs import runs_from
-from batchlab.analysis.steps_from_runs import is_sweep
-from batchlab.analysis.throughput import throughput_finding
-from batchlab.analysis.trust import answers, not_answered, trust_items
-from batchlab.experiment import Experiment
-from batchlab.record import CheckItem, CheckResult, Environment, InspectResult, MetricRow, Record
-from batchlab.spec import Spec, TrainSpec
+from batchlab.analysis.sweep.extrapolation import earlier_optima
+from batchlab.analysis.sweep.loss_surface import surface_finding
+from batchlab.analysis.sweep.recommendation import recommend
+from batchlab.analysis.sweep.runs import runs_from
+from batchlab.analysis.sweep.throughput import throughput_finding
+from batchlab.core.experiment import Experiment
+from batchlab.core.record import CheckItem, CheckResult, Environment, InspectResult, MetricRow, Record
+from batchlab.core.spec import Spec, TrainSpec
+from batchlab.words.conclusions import conclusions
+from batchlab.words.failures import failures
+from batchlab.words.trust import answers, not_answered, trust_items
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
 """What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.errors import InputError, StorageFailed
+from batchlab.core.errors import InputError, StorageFailed
 
 TEXT_SUFFIXES = frozenset(
     {".txt", ".text", ".md", ".rst", ".tokens", ".raw", ".tex", ".html", ".xml", ".csv", ".tsv", ".json", ".jsonl"}

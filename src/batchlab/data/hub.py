@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from batchlab.atomic import storage_errors, write_atomically
+from batchlab.core.errors import InputError
 from batchlab.data.bpe import END_OF_TEXT
-from batchlab.errors import InputError
+from batchlab.storage.atomic import storage_errors, write_atomically
 
 HUB = "hf:"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.protocols import Batch, Dataset
 from batchlab.data.stream import SampleStream
-from batchlab.protocols import Batch, Dataset
 
 LOOKED_AT_FIRST = 256
 """Evenly spaced samples; where all of these are of one size, all samples are taken to be."""

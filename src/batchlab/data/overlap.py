@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.protocols import Dataset
 from batchlab.data.tokens import TokenDataset
-from batchlab.protocols import Dataset
 
 # Shorter passages recur in any text by themselves.
 _PASSAGE_TOKENS = 64

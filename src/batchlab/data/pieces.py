@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 
 PIECE_BYTES = 64 * 2**10
 BLOCK_BYTES = 2**20

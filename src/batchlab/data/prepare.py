@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from batchlab.atomic import storage_errors, write_atomically
-from batchlab.batch import Frozen
+from batchlab.core.batch import Frozen
+from batchlab.core.errors import InputError
 from batchlab.data.bpe import BPE, BYTES, END_OF_TEXT, read_gpt2, read_tokenizer, train_bpe, version
 from batchlab.data.pieces import blocks, pieces
 from batchlab.data.token_file import (
@@ -33,7 +33,7 @@ from batchlab.data.token_file import (
     write_token_file,
 )
 from batchlab.data.tokens import TokenSpan
-from batchlab.errors import InputError
+from batchlab.storage.atomic import storage_errors, write_atomically
 
 DEFAULT_VOCABULARY = 10_000
 _AT_ONCE = 16  # pieces given to the encoder's threads together: a mebibyte of text, some 50 MB of its objects

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.errors import InputError
-from batchlab.protocols import Batch
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Batch
 
 FULL_DIGEST_BYTES = 256 * 2**20
 _DIGEST_SAMPLES = 4096

@@ -9,7 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.batch import Unit, format_count
+from batchlab.core.batch import Unit, format_count
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DataConfig
+from batchlab.core.protocols import Dataset
 from batchlab.data.files import (
     BYTE_VOCABULARY,
     concatenate_folder,
@@ -25,9 +28,6 @@ from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
 from batchlab.data.tokens import TokenDataset, TokenSpan, largest_id
-from batchlab.errors import InputError
-from batchlab.experiment import DataConfig
-from batchlab.protocols import Dataset
 
 _Array = npt.NDArray[Any]
 

@@ -15,8 +15,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from batchlab.core.errors import InputError
 from batchlab.data.files import concatenated
-from batchlab.errors import InputError
 
 LIMIT_BYTES = 10_000_000
 _LEAST_BYTES = 1_000_000

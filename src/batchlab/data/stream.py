@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.protocols import Batch, Dataset
 from batchlab.data.order import RandomPositions, SampleOrder
 from batchlab.data.tokens import TokenDataset
-from batchlab.protocols import Batch, Dataset
 
 # Indices are computed this many at a time: one block costs about as much as ten batches' overhead.
 _BLOCK = 4096

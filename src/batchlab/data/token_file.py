@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from batchlab.atomic import storage_errors, write_atomically
-from batchlab.batch import Frozen
+from batchlab.core.batch import Frozen
+from batchlab.core.errors import InputError
 from batchlab.data.tokens import TokenDigest, TokenSpan
-from batchlab.errors import InputError
+from batchlab.storage.atomic import storage_errors, write_atomically
 
 SAVE_BYTES = 16 * 2**20
 """Bytes of text between two savings: what a kill can cost."""

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from batchlab.errors import InputError
-from batchlab.protocols import Batch
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Batch
 
 _CHUNK = 1 << 24  # elements read at once from a memory-mapped file
 

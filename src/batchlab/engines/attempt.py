@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.atomic import storage_failure
-from batchlab.errors import InputError, StorageFailed
-from batchlab.protocols import Ended, Interrupted, OutOfMemory, Progress
-from batchlab.record import CapacityResult, Environment, Outcome, Record, Result
-from batchlab.run_folder import RunFolder
-from batchlab.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.protocols import Ended, Interrupted, OutOfMemory, Progress
+from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
+from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.storage.atomic import storage_failure
+from batchlab.storage.run_folder import RunFolder
 
 
 class LiveRun(RunFolder):

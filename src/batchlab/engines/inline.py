@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from batchlab.core.protocols import Event, Finished, Progress
+from batchlab.core.spec import Spec
 from batchlab.engines.attempt import LiveRun, carry_out
-from batchlab.protocols import Event, Finished, Progress
-from batchlab.spec import Spec
 
 _PARKED_SECONDS = 0.05
 

@@ -18,15 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.errors import StorageFailed
+from batchlab.core.protocols import Event, Finished, Progress
+from batchlab.core.record import Outcome, Record
+from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec
 from batchlab.engines.attempt import did_not_fit
 from batchlab.engines.crash import fatal_error
 from batchlab.engines.pool import Job, Place, Pool, visible_cuda_devices
-from batchlab.errors import StorageFailed
-from batchlab.protocols import Event, Finished, Progress
-from batchlab.record import Outcome, Record
-from batchlab.resources import usable_cores
-from batchlab.run_folder import RunFolder
-from batchlab.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec
+from batchlab.engines.resources import usable_cores
+from batchlab.storage.run_folder import RunFolder
 
 TRAINING_RETRIES = 2
 """Further attempts of a training run whose process died; each goes on from the last checkpoint."""

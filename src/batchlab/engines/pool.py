@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.spec import SPEC, CapacitySpec, Spec, TraceSpec, TrainSpec
 from batchlab.engines.addresses import placed_alike
 from batchlab.engines.process import WorkerProcess
-from batchlab.run_folder import RunFolder
-from batchlab.spec import SPEC, CapacitySpec, Spec, TraceSpec, TrainSpec
+from batchlab.storage.run_folder import RunFolder
 
 _MMAP_THRESHOLD, _FROM_THE_SYSTEM = "MALLOC_MMAP_THRESHOLD_", str(2**20)
 """glibc takes allocations above this from the system one by one and gives them back. Left alone it raises the threshold

@@ -25,11 +25,11 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from batchlab.atomic import storage_errors
+from batchlab.core.errors import StorageFailed
+from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.engines.attempt import LiveRun, TryFresh, carry_out
-from batchlab.errors import StorageFailed
-from batchlab.protocols import Interrupted, Progress
-from batchlab.spec import SPEC, Spec, TrainSpec
+from batchlab.storage.atomic import storage_errors
 
 PROGRESS_SECONDS = 0.2
 """Least time between two progress events of one run."""

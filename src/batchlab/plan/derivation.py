@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from batchlab.analysis.carried import Carried, Target, carry
-from batchlab.analysis.critical import beyond
-from batchlab.analysis.findings import BatchRow, Findings, ThroughputFinding
-from batchlab.analysis.proof import proof_of
-from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.wording import say_count, say_list, say_rate
-from batchlab.batch import BatchLayout, format_count, lay_out, require_devices
-from batchlab.errors import InputError
-from batchlab.experiment import AcrossBatch
-from batchlab.plan.carried import carried_provenance
+from batchlab.analysis.capacity.proof import proof_of
+from batchlab.analysis.critical.finding import beyond
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.extrapolation import Carried, Target, carry
+from batchlab.analysis.sweep.recommendation import Objective, recommend_for
+from batchlab.analysis.values import BatchRow, ThroughputFinding
+from batchlab.core.batch import BatchLayout, format_count, lay_out, require_devices
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import AcrossBatch
+from batchlab.core.spec import MIN_STEPS
+from batchlab.plan.extrapolation import carried_provenance
 from batchlab.plan.training_plan import (
     BatchConfiguration,
     Expectation,
@@ -29,7 +30,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
-from batchlab.spec import MIN_STEPS
+from batchlab.words.phrases import say_count, say_list, say_rate
 
 HERE = Target()
 """The study's own recommendation."""

@@ -7,10 +7,10 @@ from typing import Any, Literal, get_args
 
 import tomli_w
 
-from batchlab.analysis.wording import say_rate
-from batchlab.batch import Unit
-from batchlab.errors import InputError
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
 from batchlab.plan.training_plan import TrainingPlan, literal
+from batchlab.words.phrases import say_rate
 
 Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 

@@ -10,9 +10,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from batchlab.analysis.wording import items_of
-from batchlab.batch import BatchLayout, Frozen, Unit
-from batchlab.experiment import AcrossBatch, ScheduleConfig
+from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.experiment import AcrossBatch, ScheduleConfig
+from batchlab.words.phrases import items_of
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
 

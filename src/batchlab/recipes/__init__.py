@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from batchlab.errors import InputError, did_you_mean
-from batchlab.spec import Workload
-from batchlab.task import Task
+from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
 
 Variant = Literal["low_resource", "quick_test"]
 

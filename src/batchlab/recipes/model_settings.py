@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from batchlab.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean
 
 Settings = dict[str, Any]
 

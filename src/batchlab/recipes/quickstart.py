@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
 from batchlab.data.source import open_text_pair
 from batchlab.recipes import Recipe
 from batchlab.recipes.model_settings import model_settings, require_heads
-from batchlab.spec import Workload
-from batchlab.task import Task
 
 MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192, "dropout": 0.0}
 """139,584 parameters at 256 byte values: one run of 262,144 tokens takes about five seconds on one core."""

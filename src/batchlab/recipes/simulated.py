@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchlab.batch import Unit
-from batchlab.errors import InputError
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
 from batchlab.recipes import Recipe
 from batchlab.simulated.machine import Simulation, simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
-from batchlab.spec import Workload
-from batchlab.task import Task
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:

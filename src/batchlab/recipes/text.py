@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from batchlab.core.experiment import DataConfig
 from batchlab.data.source import TextPair, open_text_pair
-from batchlab.experiment import DataConfig
 
 
 def open_text(config: DataConfig, cache_dir: Path, published: str) -> TextPair:

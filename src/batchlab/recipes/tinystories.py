@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
 from batchlab.recipes import Recipe
 from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.recipes.text import open_text
-from batchlab.spec import Workload
-from batchlab.task import Task
 
 MODEL = {
     "d_model": 512,

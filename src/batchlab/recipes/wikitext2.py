@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
 from batchlab.recipes import Recipe
 from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.recipes.text import open_text
-from batchlab.spec import Workload
-from batchlab.task import Task
 
 MODEL = {"d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
 """162,304,084 parameters at a vocabulary of 50,260: GPT-2's 50,257 tokens and three special ones."""

@@ -6,7 +6,13 @@ import math
 import textwrap
 from dataclasses import dataclass
 
-from batchlab.analysis.critical_words import (
+from batchlab.analysis.critical.noise_series import NoiseSeries
+from batchlab.analysis.critical.steps_from_runs import hours_to_target
+from batchlab.analysis.findings import Findings
+from batchlab.report.method import Term
+from batchlab.report.tables import Column, Row, Table
+from batchlab.report.words import Words, count, duration, loss, plural
+from batchlab.words.critical import (
     DEFINITIONS,
     answer_lines,
     at_recommended,
@@ -19,12 +25,6 @@ from batchlab.analysis.critical_words import (
     say_source,
     schedule_lines,
 )
-from batchlab.analysis.findings import Findings
-from batchlab.analysis.noise_series import NoiseSeries
-from batchlab.analysis.steps_from_runs import hours_to_target
-from batchlab.report.method import Term
-from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words, count, duration, loss, plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.batch import format_bytes
+from batchlab.core.batch import format_bytes
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import NONE, Words, layout_text, loss
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
 from batchlab.report.critical import CriticalSection, critical_section
-from batchlab.report.curve_figures import time_axis
 from batchlab.report.device_tables import probes_table, speed_table
-from batchlab.report.diagnostic_figures import diagnostic_figures
 from batchlab.report.dynamics import training_dynamics
 from batchlab.report.dynamics_tables import comparison_table, stability_table
-from batchlab.report.figure import Figure
-from batchlab.report.figures import build_figures
+from batchlab.report.figures.build import build_figures
+from batchlab.report.figures.curves import time_axis
+from batchlab.report.figures.diagnostics import diagnostic_figures
+from batchlab.report.figures.figure import Figure
 from batchlab.report.memory import MemorySection, memory_section
 from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks

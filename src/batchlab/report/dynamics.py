@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from batchlab.analysis.dynamics.spikes import DEVIATIONS, SHARE
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.runs import first_runs
-from batchlab.analysis.spikes import DEVIATIONS, SHARE
-from batchlab.record import Outcome
+from batchlab.analysis.sweep.runs import first_runs
+from batchlab.core.record import Outcome
 from batchlab.report.words import Words, count, learning_rate, listing, plural, signed
 
 

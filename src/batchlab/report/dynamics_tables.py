@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from batchlab.analysis.findings import Comparison, Findings
-from batchlab.record import Outcome
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Comparison
+from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import NONE, Words, count, duration, loss
 

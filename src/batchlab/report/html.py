@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 import batchlab
 from batchlab.analysis.findings import Findings
 from batchlab.report.document import PasteReady, build_document
-from batchlab.report.figure import plain
-from batchlab.report.palette import THEMES, css_variables
+from batchlab.report.figures.figure import plain
+from batchlab.report.figures.palette import THEMES, css_variables
 
 _SECTIONS = (
     ("setup", "Setup"),

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import batchlab
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.runs import first_runs
+from batchlab.analysis.sweep.runs import first_runs
 from batchlab.report.document import Advice, Document, PasteReady, build_document
-from batchlab.report.figure import Figure
+from batchlab.report.figures.figure import Figure
 from batchlab.report.method import Term
 from batchlab.report.tables import Table
 from batchlab.report.words import Words, learning_rate, loss, sparkline

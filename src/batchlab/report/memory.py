@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchlab.analysis.capacity import Capacity, Rung
-from batchlab.analysis.capacity_text import CARDS_ARE, capacity_terms, split
+from batchlab.analysis.capacity.capacity import Capacity, Rung
 from batchlab.analysis.findings import Findings
-from batchlab.batch import format_bytes
+from batchlab.core.batch import format_bytes
 from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import NONE, Words
+from batchlab.words.capacity import CARDS_ARE, capacity_terms, split
 
 
 @dataclass(frozen=True, slots=True)

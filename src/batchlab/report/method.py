@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.batch import format_bytes
-from batchlab.experiment import AcrossBatch, Experiment
-from batchlab.record import Outcome
+from batchlab.core.batch import format_bytes
+from batchlab.core.experiment import AcrossBatch, Experiment
+from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, interval, learning_rate, listing, plural, task_name
 from batchlab.scaling import beta2_at, weight_decay_at

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from batchlab.analysis.findings import BatchRow, Cell, Findings, SurfaceFinding
-from batchlab.analysis.shared_rate import compare_rates
-from batchlab.batch import Unit, format_bytes
-from batchlab.record import Outcome, perplexity
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.shared_rate import compare_rates
+from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
+from batchlab.core.batch import Unit, format_bytes
+from batchlab.core.record import Outcome, perplexity
 from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from batchlab.analysis.findings import Findings, Interval
-from batchlab.batch import BatchLayout, Unit, format_count
-from batchlab.experiment import TaskReference
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Interval
+from batchlab.core.batch import BatchLayout, Unit, format_count
+from batchlab.core.experiment import TaskReference
 
 NONE = "–"
 

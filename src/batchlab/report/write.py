@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from batchlab.analysis.findings import Findings
-from batchlab.atomic import write_atomically
 from batchlab.report.document import PasteReady
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
+from batchlab.storage.atomic import write_atomically
 
 
 def write_report(folder: Path, findings: Findings, plan: PasteReady | None, notes: str | None) -> None:

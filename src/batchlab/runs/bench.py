@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.protocols import Batch, Inspectable, OutOfMemory
 from batchlab.data.stream import SampleStream
-from batchlab.protocols import Batch, Inspectable, OutOfMemory
 
 SLOW_SECONDS = 0.8
 """A forward and backward pass longer than this is measured on 4 samples: about 25 of them must end within 30 s."""

@@ -7,14 +7,14 @@ Where samples differ in size, each batch holds the largest ones.
 
 from __future__ import annotations
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.protocols import Batch, Dataset, Ended, MemoryBound, RunContext, Trainable
+from batchlab.core.record import CapacityResult, Outcome
+from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
-from batchlab.protocols import Batch, Dataset, Ended, MemoryBound, RunContext, Trainable
-from batchlab.record import CapacityResult, Outcome
 from batchlab.runs.evaluation import evaluate
 from batchlab.runs.throughput import LEARNING_RATE
 from batchlab.runs.train import one_step
-from batchlab.spec import CapacitySpec
 
 
 def probe(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Dataset, Inspectable, OutOfMemory
+from batchlab.core.record import CheckItem, CheckResult
 from batchlab.data.overlap import contained_share
 from batchlab.data.stream import SampleStream
-from batchlab.errors import InputError
-from batchlab.protocols import Dataset, Inspectable, OutOfMemory
-from batchlab.record import CheckItem, CheckResult
 from batchlab.runs.bench import Verdict, set_up
 from batchlab.runs.check_loss import loss_at_start, reduction, splitting
 from batchlab.runs.check_training import evaluation, gradients_reach, learning_rate_honoured, seeds

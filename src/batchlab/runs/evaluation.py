@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchlab.protocols import Batch, Dataset, Trainable
+from batchlab.core.protocols import Batch, Dataset, Trainable
 
 
 @dataclass(frozen=True, slots=True)

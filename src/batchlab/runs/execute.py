@@ -12,18 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from batchlab.data.largest import WorstStream, worst_batch
-from batchlab.data.stream import SampleStream, epoch_samples
-from batchlab.data.tokens import TokenSpan
-from batchlab.errors import InputError
-from batchlab.protocols import Ended, MemoryBound, RunContext
-from batchlab.record import Environment, InspectResult, Outcome, TracePoint, TraceResult
-from batchlab.runs.capacity import probe
-from batchlab.runs.check import check
-from batchlab.runs.evaluation import evaluate, evaluation_batches
-from batchlab.runs.throughput import LEARNING_RATE, measure
-from batchlab.runs.train import train
-from batchlab.spec import (
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Ended, MemoryBound, RunContext
+from batchlab.core.record import Environment, InspectResult, Outcome, TracePoint, TraceResult
+from batchlab.core.spec import (
     CapacitySpec,
     CheckSpec,
     InspectSpec,
@@ -33,7 +25,15 @@ from batchlab.spec import (
     TrainSpec,
     Workload,
 )
-from batchlab.workload import Loaded, code_files, file_states, load
+from batchlab.data.largest import WorstStream, worst_batch
+from batchlab.data.stream import SampleStream, epoch_samples
+from batchlab.data.tokens import TokenSpan
+from batchlab.runs.capacity import probe
+from batchlab.runs.check import check
+from batchlab.runs.evaluation import evaluate, evaluation_batches
+from batchlab.runs.throughput import LEARNING_RATE, measure
+from batchlab.runs.train import train
+from batchlab.runs.workload import Loaded, code_files, file_states, load
 
 WARMUP_BATCH = 2
 """Samples in the warm-up step: BatchNorm cannot train on one."""

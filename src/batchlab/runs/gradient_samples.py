@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from batchlab.batch import BatchLayout
-from batchlab.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
-from batchlab.record import GradientSample, MetricRow
-from batchlab.spec import TrainSpec
+from batchlab.core.batch import BatchLayout
+from batchlab.core.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
+from batchlab.core.record import GradientSample, MetricRow
+from batchlab.core.spec import TrainSpec
 
 CALIBRATED = 4
 """With norm layers alone, one sampled step in so many looks at all parameters."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from batchlab.protocols import Dataset, Diagnosable, RunContext, Trainable
-from batchlab.record import MetricRow
-from batchlab.spec import TrainSpec
+from batchlab.core.protocols import Dataset, Diagnosable, RunContext, Trainable
+from batchlab.core.record import MetricRow
+from batchlab.core.spec import TrainSpec
 
 SAMPLES = 4
 """Activations and attention are read on so many held-out samples, the same for every run and every look."""

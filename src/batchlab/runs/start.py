@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from batchlab.errors import InputError
-from batchlab.protocols import RunContext, Trainable
-from batchlab.spec import TrainSpec, Workload
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import RunContext, Trainable
+from batchlab.core.spec import TrainSpec, Workload
 
 
 def keep_end(trainable: Trainable, spec: TrainSpec, context: RunContext, samples: int) -> None:

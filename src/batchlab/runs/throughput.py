@@ -9,11 +9,11 @@ import statistics
 
 import psutil
 
+from batchlab.core.protocols import Ended, Interrupted, RunContext, Trainable
+from batchlab.core.record import Outcome, ThroughputResult
+from batchlab.core.spec import ThroughputSpec
 from batchlab.data.stream import SampleStream
-from batchlab.protocols import Ended, Interrupted, RunContext, Trainable
-from batchlab.record import Outcome, ThroughputResult
 from batchlab.runs.train import one_step
-from batchlab.spec import ThroughputSpec
 
 WARMUP_STEPS = 3
 """The first step allocates the optimizer's state, the second and third settle allocators and kernel choices."""

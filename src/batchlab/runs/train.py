@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, astuple, dataclass, field
 
-from batchlab.batch import BatchLayout
+from batchlab.core.batch import BatchLayout
+from batchlab.core.protocols import Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
+from batchlab.core.record import MetricRow, Outcome, TrainResult
+from batchlab.core.schedule import Schedule
+from batchlab.core.spec import TrainSpec
 from batchlab.data.stream import SampleStream
-from batchlab.protocols import Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
-from batchlab.record import MetricRow, Outcome, TrainResult
 from batchlab.runs.divergence import Divergence, DivergenceWatch, window_steps
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.runs.start import go_on_from, keep_end
-from batchlab.schedule import Schedule
-from batchlab.spec import TrainSpec
 
 FINAL_FRACTION = 0.1
 """The final training loss is the mean over this last share of the run: one step alone is mostly noise."""

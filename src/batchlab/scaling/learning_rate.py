@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 
-from batchlab.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch
 from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
 
 REACH = 8.0

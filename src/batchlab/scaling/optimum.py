@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchlab.batch import Unit
+from batchlab.core.batch import Unit
 from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
 from batchlab.scaling.power_law import DOUBT_OCTAVES, Exponent, fit_power_law
 from batchlab.scaling.published import STEP_LAW, TESTED_BUDGETS, PublishedLaw

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from batchlab.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch
+from batchlab.core.spec import MIN_WARMUP_STEPS
 from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
-from batchlab.spec import MIN_WARMUP_STEPS
 
 TIMESCALE_EXPONENT = 0.53
 """Best AdamW timescale, as a share of the run, ∝ (tokens per parameter)^−0.53 (exponent from secondary sources)."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 from batchlab.search.lattice import Cells, Lattice, share_that_ends, similarity
 from batchlab.search.prior import (
     EarlierStudy,

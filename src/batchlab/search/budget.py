@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from batchlab.batch import format_count
-from batchlab.errors import InputError
-from batchlab.experiment import DEFAULT_TIME_BUDGET
+from batchlab.core.batch import format_count
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import DEFAULT_TIME_BUDGET
+from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.search.grid import runs_at_most, runs_expected
 from batchlab.search.repeats import Repeats
-from batchlab.spec import MIN_STEPS, MIN_WARMUP_STEPS
 
 RESERVE = 0.15
 """Share of the time kept for what is not training steps: evaluations, checkpoints, starting workers, the last run of a

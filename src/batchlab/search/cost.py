@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchlab.batch import format_bytes, format_count
-from batchlab.experiment import Experiment, OptimizerConfig
-from batchlab.record import InspectResult
+from batchlab.core.batch import format_bytes, format_count
+from batchlab.core.experiment import Experiment, OptimizerConfig
+from batchlab.core.record import InspectResult
 from batchlab.search.budget import runs_planned, runs_within, token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 from batchlab.search.repeats import Repeats, best_by_size
 from batchlab.search.trial import Trial, TrialOutcome
 

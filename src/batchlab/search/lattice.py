@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchlab.record import Outcome
+from batchlab.core.record import Outcome
 from batchlab.search.surrogate import matern
 from batchlab.search.trial import Trial, TrialOutcome
 

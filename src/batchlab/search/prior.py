@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchlab.record import Outcome
+from batchlab.core.record import Outcome
 from batchlab.search import lattice
 from batchlab.search.surrogate import Bowls, Evidence, Posterior, draw, percent_of
 from batchlab.search.trial import Trial, TrialOutcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from batchlab.record import Outcome
+from batchlab.core.record import Outcome
 
 
 @dataclass(frozen=True, slots=True, order=True)

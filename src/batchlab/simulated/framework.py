@@ -9,13 +9,13 @@ import random
 import numpy as np
 
 import batchlab
-from batchlab.errors import InputError
-from batchlab.protocols import Batch, Inspectable, MemoryBound
-from batchlab.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Batch, Inspectable, MemoryBound
+from batchlab.core.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
+from batchlab.core.task import Task
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.trainable import SimulatedTrainable
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
-from batchlab.task import Task
 
 
 class SimulatedFramework:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from batchlab.batch import BatchLayout
-from batchlab.errors import InputError, did_you_mean
+from batchlab.core.batch import BatchLayout
+from batchlab.core.errors import InputError, did_you_mean
 from batchlab.simulated.problem import NoisyQuadratic
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from batchlab.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch
+from batchlab.core.spec import OptimizerSettings
 from batchlab.scaling import beta2_at, weight_decay_at
 from batchlab.simulated.problem import Vector
-from batchlab.spec import OptimizerSettings
 
 
 class Optimizer:

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.protocols import Batch
+from batchlab.core.protocols import Batch
 
 Vector = npt.NDArray[np.float64]
 

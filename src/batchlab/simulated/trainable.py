@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.batch import format_bytes
-from batchlab.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.core.batch import format_bytes
+from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import Vector
-from batchlab.spec import DeviceSettings, OptimizerSettings
 
 _FORMAT = "batchlab simulated 1"
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.protocols import Batch, Dataset
+from batchlab.core.protocols import Batch, Dataset
 from batchlab.testing.requirement import require, require_raises
 
 

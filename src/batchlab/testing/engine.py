@@ -6,9 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from batchlab.protocols import Engine, Finished
-from batchlab.record import Record
-from batchlab.spec import Spec, run_id
+from batchlab.core.protocols import Engine, Finished
+from batchlab.core.record import Record
+from batchlab.core.spec import Spec, run_id
 from batchlab.testing.requirement import require
 
 

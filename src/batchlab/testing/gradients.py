@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.protocols import Batch, Inspectable, MeasuresGradients
+from batchlab.core.protocols import Batch, Inspectable, MeasuresGradients
 from batchlab.testing.requirement import require
 
 

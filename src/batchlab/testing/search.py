@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchlab.protocols import Search
+from batchlab.core.protocols import Search
 from batchlab.testing.requirement import require
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from batchlab.protocols import Tracker
-from batchlab.record import MetricRow, Outcome, Record, TrainResult
+from batchlab.core.protocols import Tracker
+from batchlab.core.record import MetricRow, Outcome, Record, TrainResult
 from batchlab.testing.requirement import require
 
 ReadBack = Callable[[str], Sequence[tuple[int, float]]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.protocols import Batch, Diagnosable, Inspectable, Trainable
+from batchlab.core.protocols import Batch, Diagnosable, Inspectable, Trainable
 from batchlab.testing.requirement import require, require_raises
 
 _Arrays = Mapping[str, npt.NDArray[Any]]

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from batchlab.errors import InputError
+from batchlab.core.errors import InputError
 
 LEAST_ROWS = 256
 """Fewer rows at a time would save little and leave matrix products too small to be fast."""

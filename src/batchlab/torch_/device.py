@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import batchlab
-from batchlab.errors import InputError
-from batchlab.record import Environment
-from batchlab.spec import DeviceSettings
+from batchlab.core.errors import InputError
+from batchlab.core.record import Environment
+from batchlab.core.spec import DeviceSettings
 from batchlab.torch_ import memory
 from batchlab.torch_.random_state import seed_everything
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from batchlab.protocols import Batch, MemoryBound
-from batchlab.record import Environment, TraceResult
-from batchlab.spec import DeviceSettings, OptimizerSettings, TraceSpec
-from batchlab.task import Task
+from batchlab.core.protocols import Batch, MemoryBound
+from batchlab.core.record import Environment, TraceResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
+from batchlab.core.task import Task
 from batchlab.torch_ import device as devices
 from batchlab.torch_ import memory
 from batchlab.torch_.inspection import InspectableTorchTrainable

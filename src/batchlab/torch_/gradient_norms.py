@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from batchlab.protocols import AddedNorms
+from batchlab.core.protocols import AddedNorms
 
 CHUNK = 2**20
 """Elements looked at together: temporaries stay at a few MiB however large a parameter is."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from batchlab.protocols import Batch
+from batchlab.core.protocols import Batch
 from batchlab.torch_ import random_state
 from batchlab.torch_.trainable import TorchTrainable
 

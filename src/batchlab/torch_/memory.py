@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from batchlab.protocols import MemoryBound, MemoryReading
+from batchlab.core.protocols import MemoryBound, MemoryReading
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")

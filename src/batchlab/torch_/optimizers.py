@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from batchlab.errors import InputError
-from batchlab.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.spec import OptimizerSettings
 from batchlab.scaling import beta2_at, weight_decay_at
-from batchlab.spec import OptimizerSettings
 
 REFERENCE_LEARNING_RATE = 1.0
 """What a person's `optimizer(params, lr)` is built with: each group's learning rate then *is* its ratio to `lr`."""

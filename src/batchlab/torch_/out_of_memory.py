@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import traceback
 
-from batchlab.protocols import OutOfMemory
+from batchlab.core.protocols import OutOfMemory
 
 MEMORY_ERROR_TYPES = frozenset({"OutOfMemoryError", "MemoryError"})
 """torch.OutOfMemoryError (torch.cuda.OutOfMemoryError is the same class), Python's and numpy's."""

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from batchlab.record import Phase, PhasePeak
+from batchlab.core.record import Phase, PhasePeak
 
 Category = Literal["parameter", "gradient", "optimizer", "activation", "temporary"]
 

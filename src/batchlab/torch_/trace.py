@@ -32,13 +32,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-from batchlab.cuda_allocator import peak_reserved_bytes
-from batchlab.errors import InputError
-from batchlab.protocols import Batch
-from batchlab.record import TracePoint, TraceResult
-from batchlab.spec import TraceSpec
-from batchlab.task import Task
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import Batch
+from batchlab.core.record import TracePoint, TraceResult
+from batchlab.core.spec import TraceSpec
+from batchlab.core.task import Task
 from batchlab.torch_ import random_state
+from batchlab.torch_.cuda_allocator import peak_reserved_bytes
 from batchlab.torch_.initialisation import ValuelessInitialisation, conversion_in_place
 from batchlab.torch_.storage_log import StorageLog
 from batchlab.torch_.trainable import TorchTrainable

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from batchlab.errors import InputError
-from batchlab.protocols import AddedNorms, Batch, MemoryReading, StepStats
-from batchlab.spec import DeviceSettings, OptimizerSettings
-from batchlab.task import Task
-from batchlab.torch_ import memory, optimizers, random_state, savings
+from batchlab.core.errors import InputError
+from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.core.task import Task
+from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
 from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
@@ -64,7 +64,7 @@ class TorchTrainable:
         if not isinstance(model, nn.Module):
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
-        self._deferral = savings.apply_to_model(model, self._savings, compiled=self._compile)
+        self._deferral = memory_optimizations.apply_to_model(model, self._savings, compiled=self._compile)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from batchlab.errors import InputError, did_you_mean
-from batchlab.protocols import Tracker
+from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.protocols import Tracker
 
 TRACKERS = {
     "tensorboard": "batchlab.trackers.tensorboard:TensorBoardTracker",

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchlab.metrics import MetricsTail
-from batchlab.progress import View
-from batchlab.protocols import Event, Finished, Tracker
-from batchlab.record import MetricRow
-from batchlab.run_folder import read_spec
-from batchlab.spec import TrainSpec
-from batchlab.store import Store
+from batchlab.core.protocols import Event, Finished, Tracker, View
+from batchlab.core.record import MetricRow
+from batchlab.core.spec import TrainSpec
+from batchlab.storage.metrics import MetricsTail
+from batchlab.storage.run_folder import read_spec
+from batchlab.storage.store import Store
 from batchlab.trackers.values import settings_of
 
 FEED_SECONDS = 1.0

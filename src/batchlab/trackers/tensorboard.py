@@ -19,8 +19,8 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.metadata import create_summary_metadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from batchlab.protocols import Setting
-from batchlab.record import MetricRow, Record
+from batchlab.core.protocols import Setting
+from batchlab.core.record import MetricRow, Record
 from batchlab.trackers.values import results_of, scalars_of
 
 

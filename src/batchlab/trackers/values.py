@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from batchlab.protocols import Setting
-from batchlab.record import MetricRow, Record
-from batchlab.spec import TrainSpec
+from batchlab.core.protocols import Setting
+from batchlab.core.record import MetricRow, Record
+from batchlab.core.spec import TrainSpec
 
 
 def settings_of(spec: TrainSpec) -> dict[str, Setting]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import wandb
 
-from batchlab.protocols import Setting
-from batchlab.record import MetricRow, Outcome, Record
+from batchlab.core.protocols import Setting
+from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.trackers.values import results_of, scalars_of
 
 

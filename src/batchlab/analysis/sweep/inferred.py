@@ -1,0 +1,59 @@
+"""What the runs say of the cells that were not run, for the eye: nothing is decided by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from batchlab.analysis.values import BatchRow, Inferred, Run
+from batchlab.core.record import Outcome
+from batchlab.search.inferred import infer
+from batchlab.search.trial import Trial, TrialOutcome
+
+FEWEST = 5
+"""Cells with a finite loss from which on a surface is inferred."""
+
+DOUBTED = 5.0
+"""Standard deviation in percent of the loss above which an inferred loss says too little to be shown."""
+
+
+def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
+    """Every pair of a size and a learning rate that occur in the study without having been run together.
+
+    Left out: at and above a divergence of that size, sizes that ran out of memory only, and what is doubted too much.
+    """
+    if sum(bool(cell.losses) for row in rows for cell in row.cells) < FEWEST:
+        return ()
+    runs = [run for row in rows for cell in row.cells for run in cell.runs]
+    rates = sorted({run.learning_rate for run in runs})
+    wanted = [
+        (row.global_batch_size, rate)
+        for row in rows
+        if row.best is not None
+        for rate in rates
+        if rate not in {cell.learning_rate for cell in row.cells} and rate < _diverged_from(row)
+    ]
+    if not wanted:
+        return ()
+    losses, deviations = infer(_outcomes(runs), [size for size, _ in wanted], [rate for _, rate in wanted])
+    return tuple(
+        Inferred(size, rate, loss, deviation)
+        for (size, rate), loss, deviation in zip(wanted, losses, deviations, strict=True)
+        if deviation <= DOUBTED
+    )
+
+
+def _diverged_from(row: BatchRow) -> float:
+    rates = [cell.learning_rate for cell in row.cells if any(run.outcome is Outcome.DIVERGED for run in cell.runs)]
+    return min(rates, default=math.inf)
+
+
+def _outcomes(runs: Sequence[Run]) -> dict[Trial, TrialOutcome]:
+    return {
+        Trial(run.global_batch_size, run.learning_rate, run.seed): TrialOutcome(
+            run.val_loss if run.outcome is Outcome.COMPLETED else None,
+            judged=not run.starved,
+            why=None if run.outcome is Outcome.COMPLETED else run.outcome,
+        )
+        for run in runs
+    }

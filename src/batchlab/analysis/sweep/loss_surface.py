@@ -1,0 +1,268 @@
+"""Loss over batch size × learning rate: each size judged at its own best learning rate, with its doubt.
+
+What is compared. All cells share the first seed, so cells are chosen by their loss on the seeds they share, never by
+setting a mean over three seeds against a lucky single run; further seeds decide between sizes. The seed that chose a
+cell was lucky there (the winner's curse), so a cell that was run with fresh seeds is quoted by those alone, and
+compared without the seed that chose it. Without fresh seeds the quoted mean over n seeds is optimistic by an nth of the
+luck. Starved sizes are shown and never judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from batchlab.analysis.sweep.inferred import inferred_cells
+from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
+from batchlab.analysis.sweep.noise import (
+    Noise,
+    comparable_means,
+    losses_by_seed,
+    mean_interval,
+    paired_correlation,
+    pooled_noise,
+    worse,
+)
+from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
+from batchlab.core.record import Outcome
+from batchlab.words.phrases import say_rate
+
+Pairing = Literal["verified", "declared", "none"]
+
+
+def surface_finding(
+    runs: Iterable[Run],
+    sizes: Sequence[int],
+    *,
+    throughput: ThroughputFinding | None = None,
+    token_budget: int | None = None,
+    fresh_seeds: Collection[int] = (),
+) -> SurfaceFinding | None:
+    """Rows for those of `sizes` that have runs, the best of them, and the set that noise cannot separate from it.
+
+    None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
+    Runs with `fresh_seeds` choose nothing: they are what is quoted.
+    """
+    runs = [run for run in runs if run.global_batch_size in set(sizes)]
+    if not runs:
+        return None
+    cells = cells_of(runs)
+    pairing = weakest_pairing(runs)
+    bests = {size: best for size in sizes if (best := best_cell(cells[size])) is not None}
+    starved = {size for size in sizes if any(run.starved for cell in cells[size] for run in cell.runs)}
+    noise = pooled_noise(cell for size in sizes if size not in starved for cell in cells[size])
+    judged = {size: cell for size, cell in bests.items() if size not in starved}
+    winner = _best_size({size: _without(cell, fresh_seeds) for size, cell in judged.items()})
+    best = judged[winner] if winner is not None else None
+    paired = pairing == "verified"
+    good_cells = tuple(
+        cell
+        for size in sorted(judged)
+        for cell in cells[size]
+        if best is not None
+        and cell.losses
+        and (cell is best or not worse(_fair(cell, fresh_seeds), _fair(best, fresh_seeds), noise, paired=paired))
+    )
+    as_good = {size for size, cell in judged.items() if any(cell is good for good in good_cells)}
+    rows = tuple(
+        _row(
+            size,
+            cells[size],
+            bests.get(size),
+            size in starved,
+            size in as_good,
+            noise,
+            throughput,
+            token_budget,
+            fresh_seeds,
+        )
+        for size in sorted(sizes)
+        if cells[size]
+    )
+    return SurfaceFinding(
+        rows=rows,
+        best=next((row for row in rows if row.global_batch_size == winner), None),
+        noise_sd=noise.sd if noise else None,
+        noise_df=noise.df if noise else 0,
+        noise_seeds=noise.runs if noise else 0,
+        correlation=_correlation(judged, winner),
+        pairing=pairing,
+        resolved=noise is not None and noise.cells >= 2,
+        cannot_tell="" if winner is not None else _cannot_tell(rows),
+        as_good_cells=good_cells,
+        paired_seeds=_paired_seeds(judged, best, fresh_seeds) if paired else 0,
+        fresh=len(_only(best, fresh_seeds).losses) if best is not None else 0,
+        inferred=inferred_cells(rows),
+        evaluation_sd=_evaluation_sd(best),
+    )
+
+
+def cells_of(runs: Iterable[Run]) -> dict[int, tuple[Cell, ...]]:
+    """Global batch size → its cells by rising learning rate; an empty tuple for any other size."""
+    grouped: dict[tuple[int, float], list[Run]] = defaultdict(list)
+    for run in runs:
+        grouped[run.global_batch_size, run.learning_rate].append(run)
+    cells: dict[int, tuple[Cell, ...]] = defaultdict(tuple)
+    for (size, rate), members in sorted(grouped.items(), key=lambda item: item[0]):
+        cells[size] += (Cell(size, rate, tuple(sorted(members, key=lambda run: run.seed))),)
+    return cells
+
+
+def best_cell(cells: Sequence[Cell]) -> Cell | None:
+    """The cell with the lowest mean loss over the seeds that all cells share; at a tie the lower learning rate.
+
+    Where no seed is shared by all, each cell's own mean is compared. None when no cell has a finite loss.
+    """
+    finite = [cell for cell in cells if cell.losses]
+    if not finite:
+        return None
+    means = comparable_means(finite)
+    return min(finite, key=lambda cell: (means[cell.learning_rate], cell.learning_rate))
+
+
+def weakest_pairing(runs: Iterable[Run]) -> Pairing:
+    """What all completed runs can claim about having seen the same data in the same order."""
+    kinds = {run.pairing for run in runs if run.outcome is Outcome.COMPLETED}
+    if not kinds or "none" in kinds:
+        return "none"
+    return "declared" if "declared" in kinds else "verified"
+
+
+def edge_of(cells: Sequence[Cell], best: Cell | None) -> Literal["", "low", "high"]:
+    """The side on which no finite loss lies beyond the best cell; empty when it is enclosed, or was the only one."""
+    if best is None or len(cells) < 2:
+        return ""
+    place = [cell.learning_rate for cell in cells].index(best.learning_rate)
+    if place + 1 == len(cells) or not cells[place + 1].losses:
+        return "high"
+    if place == 0 or not cells[place - 1].losses:
+        return "low"
+    return ""
+
+
+def beyond_edge(cells: Sequence[Cell], best: Cell, edge: Literal["", "low", "high"]) -> Cell | None:
+    """The nearest cell past the best one on its edge side: it was tried and has no finite loss. None: not tried."""
+    rates = [cell.learning_rate for cell in cells]
+    place = rates.index(best.learning_rate) + {"high": 1, "low": -1, "": len(cells)}[edge]
+    return cells[place] if 0 <= place < len(cells) else None
+
+
+def _without(cell: Cell, seeds: Collection[int]) -> Cell:
+    return replace(cell, runs=tuple(run for run in cell.runs if run.seed not in seeds))
+
+
+def _only(cell: Cell, seeds: Collection[int]) -> Cell:
+    return replace(cell, runs=tuple(run for run in cell.runs if run.seed in seeds))
+
+
+def _fair(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
+    """The cell without the seed that chose it, where fresh seeds can stand in for that one."""
+    if not _only(cell, fresh_seeds).losses:
+        return cell
+    return _without(cell, (min(run.seed for run in cell.runs),))
+
+
+def _quoted(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
+    fresh = _only(cell, fresh_seeds)
+    return fresh if fresh.losses else cell
+
+
+def _paired_seeds(judged: dict[int, Cell], best: Cell | None, fresh_seeds: Collection[int]) -> int:
+    """Most seeds over which another size was compared with the best in pairs; 0 where all were compared unpaired."""
+    if best is None:
+        return 0
+    mine = losses_by_seed(_fair(best, fresh_seeds)).keys()
+    shared = [
+        len(mine & losses_by_seed(_fair(cell, fresh_seeds)).keys()) for cell in judged.values() if cell is not best
+    ]
+    most = max(shared, default=0)
+    return most if most >= 2 else 0
+
+
+def _evaluation_sd(best: Cell | None) -> float | None:
+    """Standard error that the held-out samples give the best cell's loss; the same samples were used for every cell."""
+    errors = [run.val_error for run in best.runs if run.val_error is not None] if best is not None else []
+    return sum(errors) / len(errors) if errors else None
+
+
+def _best_size(judged: dict[int, Cell]) -> int | None:
+    """Lowest mean among the sizes with the most seeds: those seeds went where the shared first seed was best."""
+    if not judged:
+        return None
+    most = max(len(cell.losses) for cell in judged.values())
+    means = {size: sum(cell.losses) / len(cell.losses) for size, cell in judged.items() if len(cell.losses) == most}
+    return min(means, key=lambda size: (means[size], size))
+
+
+def _correlation(judged: dict[int, Cell], winner: int | None) -> float | None:
+    if winner is None:
+        return None
+    found = {size: paired_correlation(cell, judged[winner]) for size, cell in judged.items() if size != winner}
+    nearest = sorted((abs(math.log(size / winner)), value) for size, value in found.items() if value is not None)
+    return nearest[0][1] if nearest else None
+
+
+def _row(
+    size: int,
+    cells: tuple[Cell, ...],
+    best: Cell | None,
+    starved: bool,
+    as_good: bool,
+    noise: Noise | None,
+    throughput: ThroughputFinding | None,
+    token_budget: int | None,
+    fresh_seeds: Collection[int],
+) -> BatchRow:
+    point = throughput.at(size) if throughput else None
+    speed = point.tokens_per_second.value if point else None
+    edge = edge_of(cells, best)
+    return BatchRow(
+        global_batch_size=size,
+        layout=(best or cells[0]).runs[0].layout,
+        cells=cells,
+        best=best,
+        loss=mean_interval(_quoted(best, fresh_seeds).losses, noise) if best else None,
+        fit=fit_learning_rate(cells, best, noise),
+        edge=edge,
+        starved=starved,
+        as_good=as_good,
+        tokens_per_second=speed,
+        hours=token_budget / speed / 3600 if token_budget and speed else None,
+        remark=_remark(cells, best, edge, starved),
+    )
+
+
+def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low", "high"], starved: bool) -> str:
+    parts = []
+    runs = [run for cell in cells for run in cell.runs]
+    if starved:
+        parts.append(f"starved: {max(run.steps for run in runs):,} steps are too few to judge by")
+    if best is None:
+        outcomes = sorted({run.outcome.word for run in runs if run.outcome is not Outcome.COMPLETED})
+        parts.append(" and ".join(outcomes) if outcomes else "no finite loss")
+    elif len(cells) == 1:
+        parts.append("one learning rate: not tuned")
+    elif edge:
+        nearest = beyond_edge(cells, best, edge)
+        if nearest is not None:
+            words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
+            parts.append(f"edge: the next learning rate, {say_rate(nearest.learning_rate)}, {words}")
+        else:
+            end = "highest" if edge == "high" else "lowest"
+            parts.append(f"edge: best at the {end} learning rate tried")
+    return "; ".join(parts)
+
+
+def _cannot_tell(rows: Sequence[BatchRow]) -> str:
+    finite = [row for row in rows if row.best is not None]
+    if finite:
+        return (
+            f"All {len(finite)} batch sizes with a finite loss are starved (under 50 steps, or a warm-up under 5): "
+            "give a larger token budget or smaller batches."
+        )
+    runs = [run for row in rows for cell in row.cells for run in cell.runs]
+    words = " or ".join(sorted({run.outcome.word for run in runs}))
+    return f"None of the {len(runs)} training runs has a finite loss ({words})."

@@ -1,0 +1,217 @@
+"""The small values that the analysis is made of: intervals, runs, cells, rows. Nothing here computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from batchlab.core.batch import BatchLayout
+from batchlab.core.record import MetricRow, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with a two-sided 95 % interval; `n` independent repetitions stand behind it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPoint:
+    layout: BatchLayout
+    tokens_per_second: Interval  # median, lowest and highest block
+    step_seconds: float
+    warmup_seconds: float
+    peak_bytes: int | None
+    other_load: float | None = None  # share of the processor that other programs used meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputFinding:
+    points: tuple[ThroughputPoint, ...]
+    fastest: int | None  # global batch size
+    knee: int | None  # smallest global batch size within 10 % of the fastest
+    falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: spill or a missing fast path
+    disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor
+
+    def at(self, global_batch_size: int) -> ThroughputPoint | None:
+        return next((p for p in self.points if p.layout.global_batch_size == global_batch_size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run as the analysis sees it."""
+
+    run_id: str
+    layout: BatchLayout
+    learning_rate: float
+    seed: int
+    outcome: Outcome
+    reason: str
+    steps: int
+    tokens: int
+    starved: bool
+    val_loss: float | None
+    train_loss: float | None
+    clipped_fraction: float | None
+    epochs: float
+    seconds: float
+    tokens_per_second: float | None
+    peak_bytes: int | None
+    pairing: str
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    resumed: int = 0
+    val_error: float | None = None  # standard error of val_loss over the held-out samples
+    best_val_loss: float | None = None
+    grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
+    rows: tuple[MetricRow, ...] = ()
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.layout.global_batch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """All seeds at one (global batch size, learning rate)."""
+
+    global_batch_size: int
+    learning_rate: float
+    runs: tuple[Run, ...]
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return tuple(r.val_loss for r in self.runs if r.outcome is Outcome.COMPLETED and r.val_loss is not None)
+
+    @property
+    def mean_loss(self) -> float | None:
+        return sum(self.losses) / len(self.losses) if self.losses else None
+
+
+@dataclass(frozen=True, slots=True)
+class LrFit:
+    """Local fit in log2 LR through the cells around the best one of a batch size."""
+
+    valid: bool
+    why_not: str
+    best_learning_rate: float | None = None
+    best_loss: float | None = None
+    curvature: float | None = None  # nats per octave²
+    learning_rates: tuple[float, ...] = ()  # the cells used
+    octaves: float | None = None  # standard error of the best learning rate
+    cautious_learning_rate: float | None = None  # with the least expected cost: below the best, the less it is known
+    next_learning_rate: float | None = None  # where the fit is not valid: the run that would help most
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One global batch size, judged at its own best learning rate."""
+
+    global_batch_size: int
+    layout: BatchLayout
+    cells: tuple[Cell, ...]
+    best: Cell | None
+    loss: Interval | None
+    fit: LrFit
+    edge: Literal["", "low", "high"]
+    starved: bool
+    as_good: bool
+    tokens_per_second: float | None
+    hours: float | None  # budget ÷ measured tokens/s
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The surrogate's loss of a cell that was not run, with its standard deviation in percent of the loss."""
+
+    global_batch_size: int
+    learning_rate: float
+    loss: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceFinding:
+    """Loss over batch × learning rate."""
+
+    rows: tuple[BatchRow, ...]
+    best: BatchRow | None
+    noise_sd: float | None  # pooled over seeds, nats
+    noise_df: int
+    noise_seeds: int
+    correlation: float | None  # between paired runs of different batch sizes, over seeds
+    pairing: Literal["verified", "declared", "none"]
+    resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
+    cannot_tell: str = ""  # why there is no best, in a sentence
+    as_good_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
+    paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
+    fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
+    inferred: tuple[Inferred, ...] = ()  # cells that were not run
+    evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
+
+    @property
+    def as_good(self) -> tuple[BatchRow, ...]:
+        return tuple(row for row in self.rows if row.as_good)
+
+
+@dataclass(frozen=True, slots=True)
+class LossSpike:
+    """One spike of a run's training loss (analysis/spikes.py); `height` nats above its running median."""
+
+    run_id: str
+    step: int
+    tokens: int
+    loss: float
+    height: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """Something broke at or before this step; `names` are the readings that were not finite."""
+
+    run_id: str
+    step: int
+    tokens: int
+    what: Literal["not finite", "diverged"]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Training losses of the batch sizes where `axis` (tokens, steps, hours) stands at the same value."""
+
+    axis: str
+    at: float
+    losses: tuple[tuple[int, float | None], ...]  # global batch size, mean over the last tenth of the way
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticsFinding:
+    """What was looked at while runs trained; the readings themselves stay in the runs' rows."""
+
+    looks: tuple[int, ...]  # token counts, the same for every batch size
+    parts: Mapping[str, tuple[str, ...]]  # quantity → parts of the model, in its order
+    spikes: tuple[LossSpike, ...]
+    events: tuple[StepEvent, ...]
+    judged_runs: int  # runs with enough rows to have spikes found in them
+    comparisons: tuple[Comparison, ...]
+
+
+Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]
+"""Lowest loss; least time for the budget; least time, and least computation, to a loss; most samples a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    goal: Goal
+    layout: BatchLayout
+    learning_rate: float
+    warmup_tokens: float
+    why: str

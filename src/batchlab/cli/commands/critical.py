@@ -1,0 +1,60 @@
+"""critical: how far the batch can grow before tokens are wasted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from batchlab.cli.commands.running import stop_on_sigterm
+
+
+def critical(
+    folder: Path,
+    /,
+    *,
+    devices: int = 1,
+    plan_runs: Annotated[bool, Parameter(negative=())] = False,
+    run: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """The critical batch size of a finished study: noise scale, steps to a loss and branches, side by side.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    devices
+        Data-parallel devices for the hours to the same loss, here and in the report.
+    plan_runs
+        Say which runs would settle what is not known, and what they cost; train nothing.
+    run
+        Train them, in the same folder; interrupted, the same command goes on.
+    """
+    from batchlab.core.batch import require_devices
+    from batchlab.report.critical import critical_lines
+    from batchlab.storage.store import Store
+    from batchlab.study.open_study import engine_factory
+    from batchlab.study.progress import open_view
+    from batchlab.study.study import read_findings, run_critical, write_documents
+    from batchlab.words.critical import headline
+
+    require_devices(devices)
+    store = Store.open(folder)
+    if plan_runs or run:
+        view = open_view(False)
+        stop_on_sigterm()
+        try:
+            make_engine = engine_factory(store.experiment)
+            for line in run_critical(folder, make_engine, view, execute=run):
+                print(line)
+        finally:
+            view.close()
+    partial = not store.decisions().get("complete", False)
+    if run or devices > 1:
+        findings = write_documents(store, partial=partial, devices=devices)
+    else:
+        findings = read_findings(store, partial=partial)
+    if not plan_runs:
+        print("\n".join(critical_lines(findings)))
+    return 0 if headline(findings) or plan_runs else 1

@@ -1,0 +1,106 @@
+"""recipes, settings, doctor: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from batchlab.recipes import Variant
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def recipes(
+    name: str | None = None,
+    /,
+    *,
+    toml: Flag = False,
+    python: Flag = False,
+    low_resource: Flag = False,
+    quick_test: Flag = False,
+) -> int:
+    """The studies that ship, or one of them in full.
+
+    Parameters
+    ----------
+    name
+        A recipe's name.
+    toml
+        Print its settings as a study.toml to edit.
+    python
+        Print its function as a Python file to edit; name that file in the study.toml: task = "mine.py".
+    low_resource
+        Its version for a CPU or MPS.
+    quick_test
+        Its version for at most five minutes on two cores.
+    """
+    import inspect
+
+    from batchlab.cli.options import variant_of
+    from batchlab.recipes import RECIPES, recipe
+
+    if name is None:
+        for known in RECIPES:
+            print(f"{known:12} {recipe(known).summary}")
+        return 0
+    found, variant = recipe(name), variant_of(low_resource=low_resource, quick_test=quick_test)
+    module = inspect.getmodule(found.task)
+    assert module is not None
+    if toml:
+        print(_as_toml(name, variant), end="")
+    elif python:
+        print(inspect.getsource(module), end="")
+    else:
+        print(f"{found.summary}\n\n{inspect.getdoc(module)}\n")
+        print(_in_full(name, variant))
+        print("To change it: batchlab recipes", name, "--toml (settings), --python (what is trained)")
+    return 0
+
+
+def _as_toml(name: str, variant: Variant | None) -> str:
+    """What differs from the defaults; tomli_w knows no null, and what a variant takes away is simply not written."""
+    import tomli_w
+
+    from batchlab.study.task_source import resolve_what
+
+    values = resolve_what(name, variant)
+    del values["name"]
+    return tomli_w.dumps(_without_none({**values, "task": name}))
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _in_full(name: str, variant: Variant | None) -> str:
+    """Every setting, the defaults too."""
+    import tomli_w
+
+    from batchlab.core.experiment import build_experiment
+    from batchlab.study.task_source import resolve_what
+
+    experiment = build_experiment(resolve_what(name, variant))
+    return tomli_w.dumps(experiment.model_dump(mode="json", exclude_none=True))
+
+
+def settings() -> int:
+    """Every setting --set knows, with its default."""
+    from batchlab.core.experiment import describe_settings
+
+    for line in describe_settings():
+        print(line)
+    return 0
+
+
+def doctor() -> int:
+    """What batchlab sees on this machine: devices, cores, memory, optional packages."""
+    from batchlab.cli.doctor import doctor_lines
+
+    for line in doctor_lines():
+        print(line)
+    return 0

@@ -1,0 +1,107 @@
+"""What every command over a WHAT does: open its study, run it up to a stage, print."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from cyclopts import Parameter
+
+from batchlab.cli.options import Options, experiment_values
+
+if TYPE_CHECKING:
+    from batchlab.core.experiment import Experiment
+    from batchlab.core.protocols import View
+    from batchlab.study.stages.capacity import Aim
+    from batchlab.study.study import Stage, StudyResult
+
+What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
+
+DEFAULTS = Options()
+
+
+def run_to(
+    what: str, options: Options, until: Stage, aim: Aim | None = None, values: dict[str, Any] | None = None
+) -> int:
+    from batchlab.core.experiment import build_experiment
+    from batchlab.study.open_study import engine_factory
+    from batchlab.study.progress import open_view
+    from batchlab.study.stages.capacity import THE_LARGEST
+    from batchlab.study.study import run_study
+
+    values = values or experiment_values(what, options)
+    folder = options.out or Path("studies") / str(values["name"])
+    asked = build_experiment(values)
+    _encode_text(asked, folder)
+    view = tracked(open_view(options.json), folder, options.track)
+    view.say(f"study {folder}")
+    stop_on_sigterm()
+    try:
+        result = run_study(
+            values,
+            folder,
+            engine_factory(asked),
+            view,
+            until=until,
+            aim=aim or THE_LARGEST,
+            accept_edits=options.accept_edits,
+            retry_failed=options.retry_failed,
+        )
+    finally:
+        view.close()
+    if options.json:
+        print(json.dumps(_as_json(result, until), indent=2))
+    elif until == "sweep":
+        print()
+        print("\n".join(result.summary))
+    return 0 if result.answered_at(until) else 1
+
+
+def _encode_text(asked: Experiment, folder: Path) -> None:
+    """A recipe's text becomes token ids here, with a progress bar, rather than in a worker that nobody sees at work."""
+    if asked.task.kind != "recipe" or asked.data.tokenizer == "bytes":
+        return
+    from batchlab.cli.commands.data import bars
+    from batchlab.data.source import encode_beside
+
+    with bars() as progress:
+        encode_beside(asked.data, folder / "cache", progress)
+
+
+def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
+    """The view, with what it is shown also told to the trackers named. InputError before anything is begun."""
+    if not names:
+        return view
+    from batchlab.trackers import open_tracker
+    from batchlab.trackers.feed import Feed, TrackedView
+
+    trackers = {name: open_tracker(name, folder.absolute(), folder.absolute().name) for name in names}
+    return TrackedView(view, Feed(folder, trackers, view.say))
+
+
+def _as_json(result: StudyResult, until: Stage) -> dict[str, Any]:
+    from batchlab.study.study import plan_or_none
+
+    if until == "capacity":
+        memory = result.findings.memory
+        found = memory.as_dict() if memory else {"max_micro_batch_size": None, "status": "none"}
+        return {"folder": str(result.folder), "failure": result.failure, **found}
+    plan = plan_or_none(result.findings)
+    return {
+        "folder": str(result.folder),
+        "answered": result.answered,
+        "failure": result.failure,
+        "summary": list(result.summary),
+        "plan": plan.model_dump(mode="json") if plan else None,
+    }
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends a study as Ctrl-C does: workers save, the report is written."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

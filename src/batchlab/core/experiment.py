@@ -1,0 +1,346 @@
+"""The frozen question a study answers: what is trained, which sizes and learning rates, for how long, on what.
+
+Every field has a dotted name (`optimizer.beta2`) that `--set`, study.toml and error messages share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from batchlab.core.batch import Frozen, Unit, parse_bytes, require_headroom
+from batchlab.core.errors import InputError, sentence_from_validation
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+LearningRate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
+Headroom = Annotated[str, BeforeValidator(require_headroom)]
+
+
+def _off_is_none(value: object) -> object:
+    """TOML has no null."""
+    return None if value == "off" else value
+
+
+class TaskReference(Frozen):
+    """Where the thing to train comes from; a worker process loads it by this alone."""
+
+    kind: Literal["recipe", "file", "module"]
+    target: str = Field(description="recipe name, absolute path of a Python file, or module name")
+    attribute: str = Field(default="task", description="name of the task inside a file or module")
+
+    def __str__(self) -> str:
+        return self.target if self.kind == "recipe" else f"{self.target}:{self.attribute}"
+
+
+class DataConfig(Frozen):
+    """What is trained on. Tasks from a person's own file bring their own data and leave all of this unset."""
+
+    path: str | None = Field(
+        default=None, description="text file, folder of text, hf:NAME[:SPLIT], or token ids (.npy, .bin)"
+    )
+    valid_path: str | None = Field(default=None, description="held-out data; default: the last part of `path`")
+    valid_fraction: OpenFraction = Field(default=0.1, description="share held out where there is no valid_path")
+    bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = Field(
+        default="uint16", description="of a .bin file that no `batchlab data prepare` has described"
+    )
+    tokenizer: Annotated[str, Field(min_length=1)] = Field(
+        default="bytes",
+        description="how text becomes ids: bytes; bpe, trained on it; a folder with vocab.json and merges.txt; "
+        "a tokenizer.json",
+    )
+    vocabulary: PositiveInt | None = Field(
+        default=None,
+        description="ids the model has rows for, and that bpe is trained to; default: as many as there are",
+    )
+    special_tokens: tuple[str, ...] = Field(
+        default=("<|endoftext|>",), description="bpe: passages of the text that are one id each"
+    )
+    windows: Literal["shuffled", "random"] = Field(
+        default="shuffled",
+        description="tokens of a training sample: shuffled windows that do not overlap, or from random positions",
+    )
+
+
+class BatchConfig(Frozen):
+    """The batch axis of the sweep."""
+
+    global_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (4, 8, 16, 32, 64)
+    micro_batching: Literal["auto", "off"] = Field(
+        default="auto", description="auto: split sizes that do not fit into micro-batches; off: they are out of memory"
+    )
+    micro_batch_size: PositiveInt | None = Field(default=None, description="never more than this in one pass")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if list(self.global_batch_sizes) != sorted(set(self.global_batch_sizes)):
+            object.__setattr__(self, "global_batch_sizes", tuple(sorted(set(self.global_batch_sizes))))
+        return self
+
+
+class AcrossBatch(StrEnum):
+    """How the optimizer's time constants follow the batch size (scaling.py has the formulas)."""
+
+    HALF_LIFE = "half_life"
+    HALF_LIFE_AND_DECAY = "half_life_and_decay"
+    FIXED = "fixed"
+
+
+class OptimizerConfig(Frozen):
+    """The optimizer as it is at `reference_batch_size`; `across_batch` says what changes at other sizes."""
+
+    name: Literal["adamw", "adam", "sgd", "task"] = Field(
+        default="adamw",
+        description="adam adds the decay to the gradient; sgd has momentum; task: the person's own optimizer",
+    )
+    beta1: Beta = 0.9
+    beta2: Beta = 0.95
+    epsilon: PositiveFloat = 1e-8
+    momentum: Beta = 0.9
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    grad_clip: Annotated[PositiveFloat | None, BeforeValidator(_off_is_none)] = Field(
+        default=1.0, description='global gradient norm; "off": measured, not clipped'
+    )
+    across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
+    reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
+
+    @property
+    def is_adam(self) -> bool:
+        """Whether it is built here and has Adam's moments."""
+        return self.name in ("adamw", "adam")
+
+
+class ScheduleConfig(Frozen):
+    """The learning rate over the run, in tokens, so that it is the same curve for every batch size."""
+
+    kind: Literal["cosine", "constant", "wsd"] = "cosine"
+    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run spent decaying to the end")
+    final_fraction: Fraction = Field(default=0.1, description="last learning rate ÷ peak")
+
+
+class BudgetConfig(Frozen):
+    """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
+
+    token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
+    epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
+    time_budget_seconds: PositiveFloat | None = None
+    max_runs: PositiveInt | None = Field(default=None, description="training runs the whole sweep may use")
+    max_tokens: PositiveInt | None = Field(default=None, description="tokens (or samples) of all its runs together")
+
+
+DEFAULT_TIME_BUDGET = 15 * 60.0
+
+
+class SweepConfig(Frozen):
+    """The learning-rate axis and how noise is measured."""
+
+    search: Literal["grid", "adaptive"] = Field(
+        default="adaptive",
+        description="grid: every size at every LR; adaptive: each run where the ones before promise most",
+    )
+    prior: str | None = Field(
+        default=None,
+        description="adaptive starts from it: folder of an earlier or cheaper study of this model, or a published law",
+    )
+    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
+        default=None, description="default: by optimizer family"
+    )
+    max_extensions: NonNegativeInt = Field(default=3, description="times the grid grows where a best is at its edge")
+    seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
+    confirm: NonNegativeInt | None = Field(
+        default=None,
+        description="fresh seeds at the best cell and its rival, for the quoted loss; default: 2 where seeds > 1",
+    )
+    first_seed: NonNegativeInt = 0
+
+    @property
+    def fresh_seeds(self) -> range:
+        """Seeds that choose nothing: what is quoted comes from them."""
+        count = self.confirm if self.confirm is not None else 2 if self.seeds > 1 else 0
+        start = self.first_seed + self.seeds
+        return range(start, start + count)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.learning_rates is not None:
+            object.__setattr__(self, "learning_rates", tuple(sorted(set(self.learning_rates))))
+        return self
+
+
+class EvaluationConfig(Frozen):
+    """The fixed held-out set, evaluated at token counts that every batch size meets."""
+
+    points: PositiveInt = Field(default=8, description="evaluations per run, the last one at its end")
+    samples: PositiveInt = Field(default=256, description="held-out samples, the same for every run")
+    target_loss: PositiveFloat | None = Field(
+        default=None, description="a validation loss to reach; the report says who"
+    )
+
+
+class NoiseConfig(Frozen):
+    """Norms of micro-batch gradients, logged at sampled steps: the noise scale comes from them."""
+
+    points: NonNegativeInt = Field(
+        default=64,
+        description="sampled steps of a run, never more often than every 25th (batches under 8: 50th); 0: none",
+    )
+    parameters: Literal["all", "norm_layers"] = Field(
+        default="all",
+        description="norm_layers: cheaper, sample by sample; another noise scale, which every fourth sample calibrates",
+    )
+
+
+class CriticalConfig(Frozen):
+    """The runs of `batchlab critical --run`: what steps to a loss and branches are measured with."""
+
+    budgets: tuple[OpenFraction, ...] = Field(
+        default=(0.25, 0.5), description="further token budgets, as shares of the study's; with it at least 3 in all"
+    )
+    checkpoints: tuple[Annotated[float, Field(gt=0.0, le=1.0)], ...] = Field(
+        default=(0.25, 1.0), description="where branches leave a run at constant learning rate, as shares of the budget"
+    )
+    multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] = Field(
+        default=(1, 2, 4, 8),
+        description="branches at so many times the recommended batch; 1 is what they are compared to",
+    )
+    pairs: Annotated[int, Field(ge=3)] = Field(default=4, description="branches per multiplier, each on other tokens")
+    window: OpenFraction = Field(default=0.125, description="length of a branch, as a share of the budget")
+    tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
+
+
+Saving = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
+"""checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
+linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
+
+
+class DeviceConfig(Frozen):
+    """Where and how numbers are computed."""
+
+    name: Annotated[str, Field(pattern=r"^(auto|cpu|mps|simulated|cuda(:\d+)?)$")] = "auto"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    compile: bool = False
+    memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
+    headroom: Headroom | None = Field(
+        default=None, description="of the limit, left free by the largest micro-batch: 5% or 512MiB; default 5%"
+    )
+    savings: tuple[Saving, ...] = Field(
+        default=(), description="to need less memory: checkpointing, chunked_loss, fused_optimizer"
+    )
+    workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
+    silence_seconds: PositiveFloat = Field(
+        default=600.0, description="a run that gives no sign of life for so long is ended and failed"
+    )
+    threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")
+
+
+class Experiment(Frozen):
+    """The question. Written once to experiment.json; a study never changes it."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    task: TaskReference
+    unit: Unit = Unit.TOKENS
+    sequence_length: PositiveInt = 1
+    model: dict[str, int | float | str | bool] = Field(default_factory=dict, description="the recipe's model settings")
+    data: DataConfig = DataConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    budget: BudgetConfig = BudgetConfig()
+    sweep: SweepConfig = SweepConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    diagnostics: Literal["off", "light", "full"] = Field(
+        default="light", description="off, light or full: norms, attention entropy and update sizes during training"
+    )
+    noise: NoiseConfig = NoiseConfig()
+    critical: CriticalConfig = CriticalConfig()
+    device: DeviceConfig = DeviceConfig()
+
+    @property
+    def reference_batch_size(self) -> int:
+        """The size at which the optimizer's settings are meant as written: given, or the (lower) middle of the axis."""
+        sizes = self.batch.global_batch_sizes
+        return self.optimizer.reference_batch_size or sizes[(len(sizes) - 1) // 2]
+
+
+def field_names(model: type[Frozen] = Experiment, prefix: str = "") -> list[str]:
+    """Every dotted setting name, for messages and completion."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Frozen):
+            names += field_names(inner, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names
+
+
+def build_experiment(values: Mapping[str, Any]) -> Experiment:
+    """An Experiment from nested values; InputError with readable sentences when something does not validate."""
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise InputError(sentence_from_validation(error, field_names())) from None
+
+
+def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
+    """Write `value` at `a.b.c` into nested dictionaries; InputError when a part of the name is not a section."""
+    *parents, leaf = dotted.split(".")
+    node: Any = values
+    for part in parents:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise InputError(f"--set {dotted}=…: {part!r} is a single value, not a section.")
+    node[leaf] = value
+
+
+def differing_fields(one: Experiment, other: Experiment) -> list[str]:
+    """Sentences `name: stored → asked` for every dotted field in which two experiments differ as questions."""
+    return _differences(one.model_dump(mode="json"), other.model_dump(mode="json"), "")
+
+
+def _differences(one: Any, other: Any, name: str) -> list[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [
+            sentence
+            for key in sorted({*one, *other})
+            for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
+        ]
+    return [] if one == other or name in _PATIENCE else [f"{name}: {one!r} there, {other!r} asked now"]
+
+
+_PATIENCE = {"device.silence_seconds"}
+"""Changes no result, and a study whose run was ended too early is to be continued with more of it."""
+
+
+def describe_settings() -> list[str]:
+    """One line per setting: dotted name, default, meaning where the name does not say it all."""
+    lines = []
+    for name in field_names():
+        model: type[Frozen] = Experiment
+        *parents, leaf = name.split(".")
+        for part in parents:
+            inner = model.model_fields[part].annotation
+            assert isinstance(inner, type)
+            model = inner
+        field = model.model_fields[leaf]
+        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=str)
+        lines.append(f"{name:34} {default:24} {field.description or ''}".rstrip())
+    return lines

@@ -1,0 +1,332 @@
+"""The seams. Each is a Protocol small enough to implement in an afternoon, and each has a contract test in
+`batchlab.testing` that an implementation, a person's own too, can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlab.core.record import Environment, MetricRow, Outcome, Record, Result, TraceResult
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
+from batchlab.core.task import Task
+
+Batch = tuple[npt.NDArray[Any], ...]
+"""Arrays whose first axis is the sample; usually (inputs, targets)."""
+
+
+class StepStats(NamedTuple):
+    """What one optimizer step tells. Values may live on the device: `float()` of one may wait for it."""
+
+    loss: SupportsFloat  # mean over the global batch's targets, before the update
+    grad_norm: SupportsFloat  # global L2 norm before clipping
+    clipped: SupportsFloat  # 1.0 where the norm was above the limit, else 0.0
+
+
+class MemoryReading(NamedTuple):
+    """Bytes on the device now and at most since `init`; None where the device cannot tell."""
+
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class AddedNorms(NamedTuple):
+    """What each of a step's micro-batches added to the gradient: v₁ … v_K, and what they add up to. Values may live on
+    the device. `norm_layers` restricts the first two to the parameters of norm layers.
+
+    With u the sum of all but the last, s the last one's share of the step's targets: `difference` is
+    Σᵢ |uᵢ/(1 − s) − v_Kᵢ/s|, `agreement` Σᵢ sign(uᵢ)·v_Kᵢ/s, `absolute` Σᵢ |uᵢ + v_Kᵢ|.
+
+    `norm_layer_samples` are Σ_j |w_j|²/s_j and |Σ_j w_j|² over norm layers, w_j being what a single sample added and
+    s_j its share of the step's targets; None where samples are not told apart.
+    """
+
+    squared: Sequence[SupportsFloat]  # |v_k|²
+    squared_sum: SupportsFloat  # |Σ v_k|²
+    norm_layers: tuple[Sequence[SupportsFloat], SupportsFloat] | None
+    signs: tuple[SupportsFloat, SupportsFloat, SupportsFloat] | None  # difference, agreement, absolute
+    norm_layer_samples: tuple[SupportsFloat, SupportsFloat] | None = None
+
+
+class MemoryBound(NamedTuple):
+    """What a process held before the measured work, and what its device had left for it; None where nobody can tell."""
+
+    baseline_bytes: int | None
+    available_bytes: int | None
+
+
+class OutOfMemory(Exception):
+    """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome.
+
+    certain: False where a library failed in a way that too little memory explains, and other things could as well.
+    """
+
+    def __init__(self, text: str = "", *, certain: bool = True) -> None:
+        super().__init__(text)
+        self.certain = certain
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """The one seam to a framework: a model, its optimizer and a device.
+
+    One optimizer step is: `accumulate` each micro-batch with weight 1 / (sum of the global batch's counts), then
+    `apply`. Nothing in between may wait for the device.
+    """
+
+    separable: bool  # False where samples of one batch influence each other: the batch may not be split
+
+    def init(self, seed: int) -> None:
+        """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
+
+    def count(self, batch: Batch) -> float:
+        """Targets in the batch that the loss averages over, known before the forward pass."""
+
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """Add the gradient of weight · Σ losses over the batch."""
+
+    def apply(self, learning_rate: float) -> StepStats:
+        """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""
+
+    def evaluate(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
+
+    def state(self) -> bytes:
+        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+
+    def load(self, state: bytes) -> None:
+        """Continue from `state()`. Never executes what the bytes say (no pickled code)."""
+
+    def memory(self) -> MemoryReading:
+        """Bytes now and at the peak."""
+
+    def synchronize(self) -> float:
+        """Wait until the device is idle and return the time on its clock, in seconds."""
+
+
+@runtime_checkable
+class MeasuresGradients(Trainable, Protocol):
+    """A Trainable that can tell how large the gradient of each micro-batch is; without it a run has no noise scale."""
+
+    def accumulate_measured(
+        self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
+    ) -> AddedNorms | str:
+        """`accumulate` each batch in turn, to the same bits, on gradients that were clear; the norms of what each
+        added, or the sentence why they cannot be told. Two batches or more, or one and norm layers that tell its
+        samples apart.
+        """
+
+
+@runtime_checkable
+class Inspectable(Trainable, Protocol):
+    """A Trainable that lets `batchlab check` look inside. All values are host copies."""
+
+    def parameter_count(self) -> int:
+        """Trainable parameters."""
+
+    def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
+        """'adam', 'sgd' or 'other', by which settings its parameter groups have."""
+
+    def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → value of every trainable parameter."""
+
+    def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Name → gradient accumulated since the last `apply`; absent where there is none."""
+
+    def raw_loss(self, batch: Batch) -> float:
+        """What the person's loss function returned on this batch in evaluation mode, before any weighting."""
+
+    def loss_count(self, batch: Batch) -> float | None:
+        """The count a loss that returns (sum, count) gave on this batch; None for a plain mean."""
+
+    def without_randomness(self) -> None:
+        """Switch dropout off until the next `init`, so that two passes can be compared."""
+
+    def mixing_layer(self, batch: Batch, half: int) -> str | None:
+        """First layer whose output for sample 0 … half−1 depends on the other samples; None when no layer does."""
+
+
+@runtime_checkable
+class Diagnosable(Trainable, Protocol):
+    """A Trainable that can tell more about a step than its loss. Looking changes no bit of the training."""
+
+    def watch(self, detail: Literal["light", "full"]) -> None:
+        """Look at the next optimizer step: its `accumulate` calls and its `apply`. May wait for the device."""
+
+    def readings(self, batch: Batch) -> Mapping[str, float]:
+        """What the watched step showed, and an evaluation-mode pass over `batch` after it, by `quantity/part`."""
+
+
+class Dataset(Protocol):
+    """Samples by index. Everything about order lives in `data.stream`, nothing here."""
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal hash of the content, the same in every process; an attribute or a property."""
+
+    def __len__(self) -> int: ...
+
+    def gather(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """The samples at these indices, stacked."""
+
+
+class Search(Protocol):
+    """What to run next. Does no I/O, knows no device, is told outcomes in the order it asked.
+
+    `ask` proposes one round (empty: done); its size never depends on which run finished first.
+    """
+
+    def ask(self) -> Sequence[Any]: ...
+
+    def tell(self, proposals: Sequence[Any], outcomes: Sequence[Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A worker's sign of life."""
+
+    run_id: str
+    step: int
+    steps: int
+    tokens: int
+    loss: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run ended, now or in an earlier session; its record is on disk."""
+
+    spec: Spec
+    record: Record
+
+
+Event = Progress | Finished
+
+
+Setting = str | int | float | bool
+
+
+class Tracker(Protocol):
+    """Somewhere else where a study's runs are shown: TensorBoard, Weights & Biases, a system of your own.
+
+    Several runs may be under way at once; the rows of one come in the order of their steps. Whatever a tracker raises
+    drops the tracker and is said once; it never stops a run.
+    """
+
+    def begin(self, run: str, settings: Mapping[str, Setting]) -> None:
+        """All rows of this run follow, from its first; what was written of it before is replaced."""
+
+    def row(self, run: str, row: MetricRow) -> None:
+        """The next row of metrics.jsonl of a run that was begun."""
+
+    def end(self, run: str, record: Record) -> None:
+        """The run has ended, in whatever way; no row of it follows."""
+
+    def close(self) -> None:
+        """Write out what is left, of unended runs too. May be called twice."""
+
+
+class Engine(Protocol):
+    """Where specs execute. Knows nothing of losses or plots."""
+
+    def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
+        """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
+
+    def wait(self, timeout: float) -> list[Event]:
+        """What happened since the last call; blocks up to `timeout` seconds for the first event."""
+
+    def close(self) -> None:
+        """Stop what runs (it keeps a checkpoint) and free everything. May be called twice."""
+
+
+class Framework(Protocol):
+    """One package (`torch_`, `simulated`) seen from outside: makes Trainables and knows its devices."""
+
+    def resolve_device(self, name: str) -> str:
+        """'auto' → the best device here; InputError naming what exists when `name` does not."""
+
+    def start(self, device: DeviceSettings, seed: int) -> None:
+        """Before each run in a worker: threads, precision flags, deterministic random state, compiler caches."""
+
+    def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
+        """A Trainable for this task; nothing is allocated before its `init`."""
+
+    def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
+        """What whole steps need at each of the spec's sizes, without the device and without allocating tensors.
+
+        `sample` and `held_out` are batches of (at least) one sample; their values do not matter, their shapes do.
+        """
+
+    def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
+        """All of the device's memory; a simulated task brings its device along. None where nobody can tell."""
+
+    def bound_memory(self, device: DeviceSettings) -> MemoryBound:
+        """Call once per process, after a warm-up step whose Trainable was dropped: applies `device.memory_limit` above
+        what the process holds now and restarts peak counting."""
+
+    def environment(self, device: DeviceSettings) -> Environment:
+        """Versions, device and thread count, for the record."""
+
+
+class RunContext(Protocol):
+    """What a run may do to the world outside: write rows, save itself, show progress, learn that it should stop."""
+
+    cache_dir: Path
+    repaired_lines: int
+
+    def row(self, row: MetricRow) -> None:
+        """Append to metrics.jsonl."""
+
+    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
+        """Show a sign of life; cheap to call often."""
+
+    def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
+        """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
+
+    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
+        """The last whole checkpoint, metrics rewound to its step; None (and no metrics left) to start afresh."""
+
+    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+        """Keep a finished run's state for runs that start from it; it stays when the run's checkpoint goes."""
+
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+        """What another run of the same study kept; None where it kept nothing."""
+
+    def stop_requested(self) -> bool:
+        """True once after SIGTERM or Ctrl-C: save and raise `Interrupted`."""
+
+
+class Interrupted(Exception):
+    """A run was asked to stop and has saved its checkpoint; it has no record and goes on when asked again."""
+
+
+class Ended(NamedTuple):
+    """How a run came out, before it is wrapped into a Record."""
+
+    outcome: Outcome
+    reason: str
+    result: Result | None
+
+
+class View(Protocol):
+    """Where a study says what it is doing."""
+
+    def stage(self, title: str, runs: int | None = None) -> None:
+        """A new stage begins; `runs` specs will be executed in it, where that is known."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+    def show(self, event: Event) -> None:
+        """Progress of, or the end of, a run."""
+
+    def close(self) -> None:
+        """Leave the screen as it is."""

@@ -1,0 +1,191 @@
+"""One immutable, JSON-able unit of work for a worker process: a tagged union, discriminated by `kind`.
+
+A spec holds everything that affects its numbers, so its hash (`run_id`) names a run: the same question asked twice is
+the same run, in any study, on any engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+
+from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.experiment import DataConfig, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.experiment import Saving as Saving
+
+
+class Workload(Frozen):
+    """What is trained: the task, its data and the digests of both. Equal workloads train the same thing."""
+
+    task: TaskReference
+    unit: Unit = Unit.TOKENS
+    sequence_length: PositiveInt = 1
+    model: dict[str, int | float | str | bool] = Field(default_factory=dict)
+    data: DataConfig = DataConfig()
+    data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
+    code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
+
+
+class DeviceSettings(Frozen):
+    """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they are part of the spec."""
+
+    name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    compile: bool = False
+    threads: PositiveInt = 1
+    memory_limit: PositiveInt | None = Field(default=None, description="bytes above the warmed-up baseline")
+    savings: tuple[Saving, ...] = Field(default=(), description="what is done to need less memory, besides precision")
+
+
+class OptimizerSettings(Frozen):
+    """The optimizer for one batch size: the experiment's settings and how far this size is from the reference."""
+
+    config: OptimizerConfig = OptimizerConfig()
+    batch_ratio: PositiveFloat = Field(default=1.0, description="global batch size ÷ reference batch size")
+
+
+class GradientSampling(Frozen):
+    """At which steps of a run the norms of its micro-batches' gradients are logged."""
+
+    every: PositiveInt = Field(description="steps from one sampled step to the next")
+    parameters: Literal["all", "norm_layers"] = "all"
+    split_lone: bool = Field(default=False, description="cut a lone micro-batch in two at the sampled steps")
+
+
+class InspectSpec(Frozen):
+    """Load the task and describe it: unit, lengths, digests, parameter count. Trains nothing."""
+
+    kind: Literal["inspect"] = "inspect"
+    workload: Workload
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class CheckSpec(Frozen):
+    """Prove on the person's own code that a sweep over it means something (runs/check.py)."""
+
+    kind: Literal["check"] = "check"
+    workload: Workload
+    largest_batch: PositiveInt | None = Field(default=None, description="largest global batch size of the sweep")
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class CapacitySpec(Frozen):
+    """Run `steps` whole optimizer steps and one evaluation at a micro-batch size, in a fresh process."""
+
+    kind: Literal["capacity"] = "capacity"
+    workload: Workload
+    micro_batch_size: PositiveInt
+    grad_accum_steps: PositiveInt = Field(default=2, description="2 keeps gradients alive through a second pass")
+    steps: PositiveInt = 3
+    evaluation_batch_size: PositiveInt = 1
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class TraceSpec(Frozen):
+    """Follow the memory of whole steps at several micro-batch sizes without the device and without real tensors."""
+
+    kind: Literal["trace"] = "trace"
+    workload: Workload
+    micro_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    grad_accum_steps: PositiveInt = 2
+    evaluation_batch_size: PositiveInt | None = Field(default=None, description="None: evaluate at each traced size")
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class ThroughputSpec(Frozen):
+    """Time whole optimizer steps of one layout, alone on the device, after warm-up."""
+
+    kind: Literal["throughput"] = "throughput"
+    workload: Workload
+    layout: BatchLayout
+    repeats: PositiveInt = Field(default=5, description="timed blocks; the median and spread are over these")
+    block_seconds: PositiveFloat = Field(default=0.3, description="least length of one block")
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class Diagnostics(Frozen):
+    """What is looked at while a run trains, and how often. Looking changes no bit of the training."""
+
+    level: Literal["light", "full"] = "light"
+    interval: PositiveInt = Field(description="tokens between looks; a multiple of tokens_per_step")
+
+
+class TrainSpec(Frozen):
+    """Train for exactly `token_budget` tokens at one global batch size, learning rate and seed: from scratch, or from
+    where another run of the study ended."""
+
+    kind: Literal["train"] = "train"
+    workload: Workload
+    layout: BatchLayout
+    learning_rate: PositiveFloat
+    seed: NonNegativeInt = 0
+    token_budget: PositiveInt = Field(description="a multiple of tokens_per_step")
+    schedule: ScheduleConfig = ScheduleConfig()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    evaluation_interval: PositiveInt = Field(description="tokens between evaluations; a multiple of tokens_per_step")
+    evaluation_samples: PositiveInt = 256
+    evaluation_batch_size: PositiveInt = 32
+    log_points: PositiveInt = Field(default=200, description="about this many rows of training metrics")
+    checkpoint_seconds: NonNegativeFloat = Field(default=30.0, description="0 writes a checkpoint after every step")
+    diagnostics: Diagnostics | None = None
+    gradients: GradientSampling | None = None
+    start: str | None = Field(
+        default=None,
+        pattern=r"^train-[A-Za-z0-9.+-]+$",
+        description="run id to begin from: its parameters, optimizer and random state as they were at its end",
+    )
+    keep_end: bool = Field(default=False, description="keep the state at the end, for runs that start from it")
+    device: DeviceSettings = DeviceSettings()
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.token_budget // self.layout.tokens_per_step
+
+    @property
+    def warmup_tokens(self) -> float:
+        """Tokens over which the learning rate rises from zero to its peak."""
+        return self.schedule.warmup_fraction * self.token_budget
+
+    @property
+    def starved(self) -> bool:
+        """Too few updates to judge the batch size by: under 50 steps, or a warm-up of under 5 steps."""
+        warmup_steps = self.warmup_tokens / self.layout.tokens_per_step
+        return self.steps < MIN_STEPS or 0 < warmup_steps < MIN_WARMUP_STEPS
+
+
+MIN_STEPS = 50
+MIN_WARMUP_STEPS = 5
+
+Spec = Annotated[
+    InspectSpec | CheckSpec | TraceSpec | CapacitySpec | ThroughputSpec | TrainSpec, Field(discriminator="kind")
+]
+SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
+
+
+def run_id(spec: Spec) -> str:
+    """A readable prefix and a hash of everything in the spec: `train-b32-lr0.001-s0-5f0c2a91d3`."""
+    content = {key: value for key, value in spec.model_dump(mode="json").items() if key not in _NOT_IDENTITY}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:10]
+    match spec:
+        case TrainSpec():
+            label = f"-b{spec.layout.global_batch_size}-lr{spec.learning_rate:g}-s{spec.seed}"
+        case ThroughputSpec():
+            label = f"-b{spec.layout.global_batch_size}"
+        case CapacitySpec():
+            label = f"-m{spec.micro_batch_size}"
+        case _:
+            label = ""
+    return f"{spec.kind}{label}-{digest}"
+
+
+# How often progress is saved, logged or looked at changes no result, so it does not make another run.
+_NOT_IDENTITY = {"log_points", "checkpoint_seconds", "diagnostics"}

@@ -1,0 +1,87 @@
+"""What a person writes: a model, a loss and data. Everything else has a default.
+
+Framework-free: the functions are only held here, and called by the package named in `framework`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One thing to train. Make it with `batchlab.task(...)`, which checks the arguments."""
+
+    model: Callable[[], Any]
+    loss: Callable[..., Any]
+    train: Any
+    valid: Any
+    optimizer: Callable[..., Any] | None = None
+    sequence_length: int | None = None
+    unit: Unit = Unit.TOKENS
+    count: Callable[..., float] | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    separable: bool | None = None
+    framework: str = "torch"
+    source: str = ""
+
+
+def task(
+    *,
+    model: Callable[[], Any],
+    loss: Callable[..., Any],
+    train: Any,
+    valid: Any,
+    optimizer: Callable[..., Any] | None = None,
+    sequence_length: int | None = None,
+    unit: str | None = None,
+    count: Callable[..., float] | None = None,
+    reduction: str = "mean",
+    separable: bool | None = None,
+) -> Task:
+    """Describe what to train, for `batchlab study this_file.py`.
+
+    model: called without arguments, returns a fresh `torch.nn.Module`.
+    loss: `loss(model, x, y)` → a scalar mean over its targets, or `(sum, count)`.
+    train, valid: a path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
+        indexing that gives `(x, y)`.
+    optimizer: `optimizer(params, lr)` → a torch optimizer; default AdamW with the study's settings.
+    sequence_length: tokens per sample, for token data; leave out for samples.
+    unit: "tokens" or "samples"; default: tokens where there is a sequence_length.
+    count: `count(x, y)` → targets the loss averages over, where that is not every element of y.
+    reduction: "sum" where the loss is a plain sum rather than a mean.
+    separable: False where samples of a batch influence each other; default: found out by `batchlab check`.
+    """
+    for name, function in (("model", model), ("loss", loss)):
+        if not callable(function):
+            raise InputError(
+                f"batchlab.task({name}=…) was given {type(function).__name__}; give a function"
+                + (", e.g. model=lambda: MyModel(), so that every run starts afresh." if name == "model" else ".")
+            )
+    for name, optional in (("optimizer", optimizer), ("count", count)):
+        if optional is not None and not callable(optional):
+            raise InputError(f"batchlab.task({name}=…) was given {type(optional).__name__}; give a function.")
+    if unit is not None and unit not in set(Unit):
+        raise InputError(f"batchlab.task(unit={unit!r}): possible are 'tokens' and 'samples'.")
+    if reduction not in ("mean", "sum"):
+        raise InputError(f"batchlab.task(reduction={reduction!r}): possible are 'mean' and 'sum'.")
+    if sequence_length is not None and (not isinstance(sequence_length, int) or sequence_length < 1):
+        raise InputError(f"batchlab.task(sequence_length={sequence_length!r}): give a whole number of at least 1.")
+    chosen = Unit(unit) if unit else (Unit.TOKENS if sequence_length else Unit.SAMPLES)
+    return Task(
+        model=model,
+        loss=loss,
+        train=train,
+        valid=valid,
+        optimizer=optimizer,
+        sequence_length=sequence_length,
+        unit=chosen,
+        count=count,
+        reduction="sum" if reduction == "sum" else "mean",
+        separable=separable,
+    )

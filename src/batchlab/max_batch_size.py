@@ -1,0 +1,124 @@
+"""`batchlab.find_max_batch_size`: the largest micro-batch of a task, from a script, without a study's folder."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.core.batch import Unit
+from batchlab.core.errors import BatchlabError, InputError
+from batchlab.core.experiment import TaskReference, build_experiment
+from batchlab.core.protocols import View
+from batchlab.core.task import Task
+from batchlab.storage.store import Store
+from batchlab.study.open_study import Opened, complete, engine_factory, inspect
+from batchlab.study.progress import open_view
+from batchlab.study.session import Session
+from batchlab.study.stages.capacity import Aim, capacity_stage
+from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.variants import ladder_stage
+from batchlab.study.task_source import merge, resolve_what
+
+
+def find_max_batch_size(
+    task: Task | str | Path,
+    *,
+    memory_limit: int | str | None = None,
+    headroom: str = "5%",
+    prove: bool = False,
+    accumulate: bool = True,
+    most: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    time_limit: float = 600.0,
+    settings: dict[str, Any] | None = None,
+) -> Capacity:
+    """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
+
+    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as WHAT. Processes of
+        their own import it from there, so call this under `if __name__ == "__main__":`.
+    memory_limit: bytes, or text like "16GiB", above a warmed-up process; default: the device's memory.
+    headroom: share ("5%") or amount ("512MiB") of the limit left free; "0" for the exact largest size.
+    prove: run one more sample too, which must fail.
+    accumulate: leave room for gradients that stay alive between the micro-batches of one step.
+    most: no larger size is of interest; default: all of the training data.
+    time_limit: seconds without a sign of life after which a trial is ended.
+    settings: any others of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
+
+    Raises InputError for a task that cannot be found or imported, BatchlabError for one that fails by itself.
+    """
+    values = _values(task) if isinstance(task, Task) else resolve_what(str(task))
+    chosen: dict[str, dict[str, Any]] = {
+        "batch": {"micro_batching": "auto" if accumulate else "off"},
+        "device": {
+            "name": device,
+            "precision": precision,
+            "headroom": headroom,
+            "memory_limit": memory_limit,
+            "silence_seconds": time_limit,
+        },
+    }
+    if values.get("device", {}).get("name") == "simulated":
+        chosen["device"]["name"] = "simulated"
+    values = merge(merge(values, chosen), settings or {})
+    return measure_capacity(values, Aim(prove=prove, most=most))
+
+
+def measure_capacity(values: dict[str, Any], aim: Aim, *, quiet: bool = True) -> Capacity:
+    """The capacity of a task by experiment values, in a folder that is gone afterwards."""
+    with scratch_session(values, quiet=quiet) as session:
+        try:
+            found = capacity_stage(session, aim, separable=True)
+            return replace(found, ladder=ladder_stage(session, found, aim, separable=True)) if aim.ladder else found
+        except StageFailed as failure:
+            raise BatchlabError(str(failure)) from None
+
+
+@contextmanager
+def scratch_session(values: dict[str, Any], *, quiet: bool = True) -> Iterator[Session]:
+    """A study by experiment values in a folder that is gone afterwards."""
+    asked = build_experiment(values)
+    make_engine = engine_factory(asked)
+    subject = inspect(asked, make_engine)
+    with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
+        store = Store.create(Path(scratch) / "study", complete(asked, subject))
+        view: View = open_view(quiet)
+        try:
+            yield Session(Opened(store, store.experiment, subject), make_engine, view)
+        finally:
+            view.close()
+
+
+def _values(task: Task) -> dict[str, Any]:
+    """Where a task can be imported from: InputError where it cannot."""
+    for module in [sys.modules["__main__"], *list(sys.modules.values())]:
+        for name, value in list(vars(module).items()):
+            if value is task:
+                return {"name": "task", "task": _reference(module, name).model_dump(), "unit": Unit(task.unit).value}
+    raise InputError(
+        "find_max_batch_size was given a task that no module holds, so other processes cannot import it; keep it in a "
+        "variable of your file: task = batchlab.task(...)."
+    )
+
+
+def _reference(module: Any, name: str) -> TaskReference:
+    if module.__name__.startswith("_batchlab_task_"):
+        raise InputError(
+            f"{module.__file__} calls find_max_batch_size while it is imported, as every trial does; "
+            'put the call under: if __name__ == "__main__":'
+        )
+    file = getattr(module, "__file__", None)
+    if module.__name__ != "__main__" and "." in module.__name__:
+        return TaskReference(kind="module", target=module.__name__, attribute=name)
+    if file is None or not Path(file).is_file():
+        raise InputError(
+            "find_max_batch_size was called where the task is in no file (a notebook or a prompt), so other processes "
+            "cannot import it; write model, data and task to a file, e.g. mine.py, and give its name instead."
+        )
+    return TaskReference(kind="file", target=str(Path(file).resolve()), attribute=name)

@@ -1,0 +1,277 @@
+"""The loss over batch size × learning rate, as a table in colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import BatchRow, Cell, Inferred
+from batchlab.core.record import Outcome
+from batchlab.report.figures.figure import Figure, Trace, axis, label, layout, missing
+from batchlab.report.figures.loss import NO_SWEEP
+from batchlab.report.words import Words, learning_rate, loss, plural
+
+_FAILED = (
+    (Outcome.DIVERGED, "diverged", "x", "@bad"),
+    (Outcome.OUT_OF_MEMORY, "out of memory", "square-x-open", "@warn"),
+    (Outcome.FAILED, "failed", "hash-open", "@bad"),
+)
+
+
+def surface(findings: Findings) -> Figure:
+    """Batch × learning rate as a table in colour: every cell's mean loss, failures, each size's best, the cells as good
+    as the best, and paler what the runs say of the cells between them."""
+    key, title = "surface", "Batch size × learning rate"
+    rows = sorted(findings.surface.rows, key=lambda r: r.global_batch_size) if findings.surface else []
+    cells = [cell for row in rows for cell in row.cells]
+    if not cells:
+        return missing(key, title, NO_SWEEP)
+    rates = sorted({cell.learning_rate for cell in cells})
+    column = {row.global_batch_size: i for i, row in enumerate(rows)}
+    line = {rate: i for i, rate in enumerate(rates)}
+    values: list[list[float | None]] = [[None] * len(rows) for _ in rates]
+    for cell in cells:
+        values[line[cell.learning_rate]][column[cell.global_batch_size]] = cell.mean_loss
+    means = sorted(v for v in (c.mean_loss for c in cells) if v is not None and math.isfinite(v))
+    heat: Trace = {
+        "type": "heatmap",
+        "x": list(range(len(rows))),
+        "y": list(range(len(rates))),
+        "z": values,
+        "colorscale": "@loss-scale",
+        "xgap": 2,
+        "ygap": 2,
+        "showscale": False,
+        "hoverongaps": False,
+        "hovertext": [[_cell_text(findings, row, rate) for row in rows] for rate in rates],
+        "hoverinfo": "text",
+        "zmin": means[0] if means else 0,
+        "zmax": _ceiling(means),
+    }
+    inferred = findings.surface.inferred if findings.surface else ()
+    marks = [
+        _numbers(cells, column, line, means),
+        *_inferred(inferred, column, line),
+        *_failures(cells, column, line),
+        *_starved(rows, column, line),
+    ]
+    best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
+    good = findings.surface.as_good_cells if findings.surface and findings.surface.resolved else ()
+    boxes = [_box(x, y) for x, y in best]
+    boxes += [_good_box(column[cell.global_batch_size], line[cell.learning_rate]) for cell in good]
+    vertex = [
+        (column[r.global_batch_size], _position(r.fit.best_learning_rate, rates), r)
+        for r in rows
+        if r.fit.valid and r.fit.best_learning_rate
+    ]
+    if best:
+        marks.append(_legend_only("best of its batch size (outlined)", "square-open", "@ink"))
+    if good:
+        marks.append(_legend_only("noise cannot separate it from the best", "square", "@good"))
+    if inferred:
+        marks.append(_legend_only("≈ not run, inferred from the others", "square-dot", "@tint"))
+    if vertex:
+        marks.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "fitted optimum",
+                "x": [x + 0.4 for x, _, _ in vertex],
+                "y": [y for _, y, _ in vertex],
+                "hovertext": [f"fitted optimum: LR {learning_rate(r.fit.best_learning_rate)}" for _, _, r in vertex],
+                "hoverinfo": "text",
+                "marker": {
+                    "symbol": "triangle-left",
+                    "size": 10,
+                    "color": "@ink",
+                    "line": {"width": 1, "color": "@page"},
+                },
+            }
+        )
+    words = Words.of(findings)
+    return Figure(
+        key=key,
+        title=title,
+        caption=_surface_caption(findings, cells, means, len(vertex), len(inferred)),
+        data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
+        layout=layout(
+            xaxis=_grid_axis(f"global batch size ({words.items})", [f"{r.global_batch_size:,}" for r in rows]),
+            yaxis=_grid_axis("peak learning rate", [learning_rate(r) for r in rates]),
+            shapes=boxes,
+        ),
+        height=150 + 38 * max(len(rates), 4),
+        min_width=90 + 46 * len(rows),
+    )
+
+
+def _surface_caption(
+    findings: Findings, cells: Sequence[Cell], means: Sequence[float], fitted: int, inferred: int
+) -> str:
+    runs = sum(len(cell.runs) for cell in cells)
+    text = (
+        f"{plural(len(cells), 'cell')}, n = {plural(runs, 'run')}; numbers are mean final validation losses, the best "
+        "of a size is chosen on the seeds that its cells share"
+    )
+    if means and _ceiling(means) < means[-1]:
+        text += f", colour stops at {loss(_ceiling(means))} so that the good cells stay apart"
+    rows = findings.surface.rows if findings.surface else ()
+    sizes = len(rows)
+    if sizes * len({cell.learning_rate for cell in cells}) > len(cells):
+        text += "; blank combinations were not run"
+    if inferred:
+        text += (
+            f"; {plural(inferred, 'paler cell')} with ≈ not run either: their losses are inferred from the others and "
+            "decide nothing"
+        )
+    return f"{text}; a parabola in log LR could be fitted at {fitted} of {plural(sizes, 'batch size')}."
+
+
+def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> Trace:
+    """The heat map of what was not run, on the same scale and faint."""
+    values: list[list[float | None]] = [[None] * len(column) for _ in line]
+    texts = [[""] * len(column) for _ in line]
+    for cell in inferred:
+        y, x = line[cell.learning_rate], column[cell.global_batch_size]
+        values[y][x] = cell.loss
+        texts[y][x] = (
+            f"batch {cell.global_batch_size:,}, LR {learning_rate(cell.learning_rate)}<br>not run; inferred "
+            f"{loss(cell.loss)} ± {cell.percent:.2g} %"
+        )
+    return {**heat, "z": values, "hovertext": texts, "opacity": 0.4}
+
+
+def _inferred(inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+    if not inferred:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "text",
+            "x": [column[cell.global_batch_size] for cell in inferred],
+            "y": [line[cell.learning_rate] for cell in inferred],
+            "text": [f"≈{loss(cell.loss)}" for cell in inferred],
+            "textfont": {"size": 10, "color": "@soft"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]
+
+
+def _numbers(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int], means: Sequence[float]) -> Trace:
+    """The mean losses as text, in whichever of ink and page stands out from the cell's colour."""
+    span = _ceiling(means) - means[0] if means else 1.0
+    shown = [(cell, mean) for cell in cells if (mean := cell.mean_loss) is not None and math.isfinite(mean)]
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [column[c.global_batch_size] for c, _ in shown],
+        "y": [line[c.learning_rate] for c, _ in shown],
+        "text": [loss(mean) for _, mean in shown],
+        "textfont": {
+            "size": 11.5,
+            "color": ["@page" if mean - means[0] < 0.32 * span else "@ink" for _, mean in shown],
+        },
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _ceiling(means: Sequence[float]) -> float:
+    """Where the colour scale ends: a cell that nearly diverged must not wash out the differences among good ones."""
+    if not means:
+        return 1.0
+    middle = means[len(means) // 2]
+    return max(min(means[-1], means[0] + 3 * (middle - means[0])), means[0] + 1e-9)
+
+
+def _cell_text(findings: Findings, row: BatchRow, rate: float) -> str:
+    cell = next((c for c in row.cells if c.learning_rate == rate), None)
+    head = f"batch {row.global_batch_size:,}, LR {learning_rate(rate)}"
+    if cell is None:
+        return f"{head}<br>not run"
+    lines = [
+        f"seed {run.seed}: "
+        + (loss(run.val_loss) if run.outcome is Outcome.COMPLETED else f"{run.outcome.word}. {label(run.reason[:120])}")
+        for run in cell.runs
+    ]
+    return "<br>".join([head, *lines])
+
+
+def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+    traces: list[Trace] = []
+    for outcome, name, symbol, colour in _FAILED:
+        found = [c for c in cells if any(run.outcome is outcome for run in c.runs)]
+        if found:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": name,
+                    # a cell that also has a loss keeps its number readable: the mark moves to the corner
+                    "x": [column[c.global_batch_size] - (0.34 if c.losses else 0) for c in found],
+                    "y": [line[c.learning_rate] + (0.28 if c.losses else 0) for c in found],
+                    "hoverinfo": "skip",
+                    "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1.6, "color": colour}},
+                }
+            )
+    return traces
+
+
+def _starved(rows: Sequence[BatchRow], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+    found = [
+        c
+        for row in rows
+        for c in row.cells
+        if c.runs and all(run.starved for run in c.runs) and c.mean_loss is not None
+    ]
+    if not found:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "starved: not judged",
+            "x": [column[c.global_batch_size] - 0.36 for c in found],
+            "y": [line[c.learning_rate] for c in found],
+            "hoverinfo": "skip",
+            "marker": {"symbol": "diamond-open", "size": 9, "color": "@warn", "line": {"width": 1.6, "color": "@warn"}},
+        }
+    ]
+
+
+def _legend_only(name: str, symbol: str, colour: str) -> Trace:
+    marker = {"symbol": symbol, "size": 11, "color": colour, "line": {"width": 2, "color": colour}}
+    return {"type": "scatter", "mode": "markers", "name": name, "x": [None], "y": [None], "marker": marker}
+
+
+def _box(x: int, y: int) -> Trace:
+    corner = {"type": "rect", "x0": x - 0.48, "x1": x + 0.48, "y0": y - 0.46, "y1": y + 0.46}
+    return {**corner, "line": {"color": "@ink", "width": 2}, "fillcolor": "rgba(0,0,0,0)"}
+
+
+def _good_box(x: int, y: int) -> Trace:
+    """Inside the outline of a size's best, so that a cell can have both."""
+    corner = {"type": "rect", "x0": x - 0.42, "x1": x + 0.42, "y0": y - 0.38, "y1": y + 0.38}
+    return {**corner, "line": {"color": "@good", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
+
+
+def _position(rate: float, rates: Sequence[float]) -> float:
+    """Where a learning rate lies on the axis of grid lines, by interpolation in log LR."""
+    for i in range(len(rates) - 1):
+        if rates[i] <= rate <= rates[i + 1]:
+            return i + math.log(rate / rates[i]) / math.log(rates[i + 1] / rates[i])
+    return 0.0 if rate < rates[0] else float(len(rates) - 1)
+
+
+def _grid_axis(title: str, texts: Sequence[str]) -> dict[str, object]:
+    return axis(
+        title,
+        tickvals=list(range(len(texts))),
+        ticktext=list(texts),
+        range=[-0.55, len(texts) - 0.45],
+        showgrid=False,
+        showline=False,
+        ticks="",
+        fixedrange=True,
+    )

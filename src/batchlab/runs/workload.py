@@ -1,0 +1,203 @@
+"""From a workload's description to the thing itself: the task's functions, its data, its framework.
+
+Runs in worker processes only. The person's own file is imported by path, with its folder on sys.path as if it had been
+started there; `code_files` then lists what it imported from its project, so that a later edit can be noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.experiment import TaskReference
+from batchlab.core.protocols import Dataset, Framework
+from batchlab.core.spec import Workload
+from batchlab.core.task import Task
+from batchlab.data.source import describe_source, open_dataset
+from batchlab.recipes import recipe
+
+FRAMEWORKS = {
+    "torch": "batchlab.torch_.framework:TorchFramework",
+    "simulated": "batchlab.simulated.framework:SimulatedFramework",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A workload in memory."""
+
+    task: Task
+    train: Dataset
+    valid: Dataset
+    framework: Framework
+    source: str
+
+    @property
+    def data_digest(self) -> str:
+        return hashlib.sha256(f"{self.train.digest}\n{self.valid.digest}".encode()).hexdigest()
+
+
+def load(workload: Workload, cache_dir: Path) -> Loaded:
+    """The task with its data opened. `cache_dir` takes files derived from the data, such as token files."""
+    task = load_task(workload, cache_dir)
+    unit, length = task.unit, task.sequence_length
+    windows = workload.data.windows
+    train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data", windows=windows)
+    valid = open_dataset(task.valid, unit=unit, sequence_length=length, what="held-out data")
+    source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
+    return Loaded(task, train, valid, load_framework(task.framework), source)
+
+
+def load_framework(name: str) -> Framework:
+    """The framework package behind a name; InputError with the install command when it is missing."""
+    module, _, attribute = FRAMEWORKS[name].partition(":")
+    try:
+        framework: Framework = getattr(importlib.import_module(module), attribute)()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != name:
+            raise
+        raise InputError(
+            f"This task trains with {name}, which is not installed; run: pip install 'batchlab[{name}]'."
+        ) from None
+    return framework
+
+
+def load_task(workload: Workload, cache_dir: Path) -> Task:
+    """The Task a reference names: built by a recipe, or found in a person's file or module."""
+    reference = workload.task
+    if reference.kind == "recipe":
+        return recipe(reference.target).task(workload, cache_dir)
+    module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
+    builder = getattr(module, reference.attribute, None)
+    if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
+        return _built(builder, workload, cache_dir, reference)
+    if workload.model:
+        raise InputError(
+            f"{reference.target} describes its own model: model settings {sorted(workload.model)} go there."
+        )
+    if workload.data.path or workload.data.valid_path:
+        raise InputError(
+            f"{reference.target} brings its own data: change train= and valid= there instead of data.path."
+        )
+    return _task_in(module, reference)
+
+
+def _built(builder: Callable[..., Any], workload: Workload, cache_dir: Path, reference: TaskReference) -> Task:
+    """The Task of a function like the recipes' own, which takes the study's settings of model and data."""
+    made = builder(workload, cache_dir)
+    if not isinstance(made, Task):
+        raise InputError(
+            f"{reference.target}: {reference.attribute}(workload, cache_dir) returned {type(made).__name__}; return a "
+            "batchlab task, as the function that `batchlab recipes quickstart --python` prints does."
+        )
+    return made
+
+
+def _task_in(module: ModuleType, reference: TaskReference) -> Task:
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
+    if reference.attribute in found:
+        return found[reference.attribute]
+    if not found:
+        raise InputError(
+            f"{reference.target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…)."
+        )
+    if reference.attribute == "task" and len(found) == 1:
+        return next(iter(found.values()))
+    raise InputError(
+        f"{reference.target} has no task named {reference.attribute!r}; it has {', '.join(sorted(found))}."
+        + did_you_mean(reference.attribute, found)
+    )
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"_batchlab_task_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is not a Python file; give a .py file that makes a batchlab.task(...).")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(_import_failure(str(path), error)) from error
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(_import_failure(name, error)) from error
+
+
+def _import_failure(target: str, error: Exception) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames and frames[-1].lineno else ""
+    return f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first."
+
+
+def code_files(reference: TaskReference) -> dict[str, str]:
+    """Path → sha256 of the task's own file and every module loaded from the same folder tree.
+
+    Installed packages and anything in a virtual environment are left out: their versions are in each record.
+    """
+    if reference.kind == "recipe":
+        return {}
+    if reference.kind == "file":
+        main = Path(reference.target).resolve()
+        root = main.parent
+    else:
+        main = Path(sys.modules[reference.target].__file__ or "").resolve()
+        root = main.parents[reference.target.count(".")]
+    files = {main}
+    for module in list(sys.modules.values()):
+        origin = getattr(module, "__file__", None)
+        if origin and origin.endswith(".py"):
+            path = Path(origin).resolve()
+            if path.is_relative_to(root) and not _installed(path.relative_to(root)) and not _is_batchlab(path):
+                files.add(path)
+    return hash_files(sorted(files))
+
+
+def hash_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Path → sha256 of content; a file that is gone hashes to the empty string."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in map(Path, paths)
+    }
+
+
+def file_states(paths: Iterable[str | Path]) -> dict[str, str]:
+    """Path → size and modification time of data files: enough to notice later that one was replaced."""
+    found = [Path(path).resolve() for path in paths]
+    return {str(p): f"{p.stat().st_size} bytes, {p.stat().st_mtime_ns}" if p.exists() else "" for p in found}
+
+
+def digest_of(code: dict[str, str]) -> str:
+    """One digest over a set of hashed files, independent of where the project lies."""
+    names = {Path(path).name: digest for path, digest in code.items()}
+    return hashlib.sha256(json.dumps(names, sort_keys=True).encode()).hexdigest() if code else ""
+
+
+def _installed(relative: Path) -> bool:
+    return any(part in {"site-packages", "dist-packages"} or part.startswith(".") for part in relative.parts[:-1])
+
+
+def _is_batchlab(path: Path) -> bool:
+    return path.is_relative_to(Path(__file__).resolve().parent)

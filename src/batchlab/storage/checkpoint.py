@@ -1,0 +1,52 @@
+"""One file that a run can go on from: a JSON line saying what follows, then the bytes.
+
+The file is replaced as a whole, so there is always the previous checkpoint or the new one. What does not match its
+own digest (a disk that lost a part in a power cut) counts as not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from batchlab.storage.atomic import write_atomically
+
+
+def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes) -> None:
+    """Replace the checkpoint. `header` is any JSON with a whole number `step`; it comes back from `load_checkpoint`.
+
+    Raises StorageFailed when the disk takes no more; the previous checkpoint then stays.
+    """
+    text = json.dumps(dict(header), sort_keys=True)
+    line = json.dumps(
+        {"step": int(header["step"]), "length": len(state), "sha256": _digest(text, state), "header": text}
+    )
+    write_atomically(path, (line.encode(), b"\n", state))
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Any], bytes] | None:
+    """Header and state as saved; None where there is no checkpoint or it is not whole."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        first = file.readline()
+        state = file.read()
+    try:
+        line = json.loads(first)
+        text, length, digest = str(line["header"]), int(line["length"]), str(line["sha256"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if len(state) != length or _digest(text, state) != digest:
+        return None
+    header: dict[str, Any] = json.loads(text)
+    return header, state
+
+
+def _digest(text: str, state: bytes) -> str:
+    digest = hashlib.sha256(text.encode())
+    digest.update(b"\n")
+    digest.update(state)
+    return digest.hexdigest()

@@ -1,0 +1,102 @@
+"""metrics.jsonl: one JSON object a line, one writer, any number of readers, safe under kill -9.
+
+A killed writer leaves at most one torn line, at the end. The next writer starts with a newline, so that the torn line
+spoils nothing after it; readers skip and count it, and `rewind` rewrites the file without it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from batchlab.core.record import MetricRow
+from batchlab.storage.atomic import storage_errors, write_atomically
+
+
+class MetricsWriter:
+    """Appends rows; each is on its way to the disk when `write` returns, and there after `sync`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with storage_errors(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        size = os.fstat(self._descriptor).st_size
+        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+    def write(self, row: MetricRow) -> None:
+        """Append one row. Raises StorageFailed when the disk takes no more; the rows before are kept."""
+        line = _line(row)
+        rest = b"\n" + line if self._torn else line
+        self._torn = True  # until the whole line is out
+        with storage_errors(self.path):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        self._torn = False
+
+    def sync(self) -> None:
+        """Wait until all rows would survive a power cut."""
+        with storage_errors(self.path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class MetricsTail:
+    """Rows as a writer in another process appends them. A file that was rewound is read from its beginning again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._offset = 0
+
+    def rows(self) -> list[MetricRow]:
+        """Whole rows that have come since the last call; unreadable lines are left out."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            state = os.fstat(file.fileno())
+            if state.st_ino != self._inode or state.st_size < self._offset:
+                self._inode, self._offset = state.st_ino, 0
+            file.seek(self._offset)
+            whole = file.read().rpartition(b"\n")[0]
+        self._offset += len(whole) + bool(whole)
+        return _parse(whole)[0]
+
+
+def read_rows(path: Path) -> tuple[list[MetricRow], int]:
+    """All readable rows in file order, and how many lines could not be read. A missing file has no rows."""
+    if not path.exists():
+        return [], 0
+    return _parse(path.read_bytes())
+
+
+def _parse(content: bytes) -> tuple[list[MetricRow], int]:
+    rows, unreadable = [], 0
+    for line in content.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            rows.append(MetricRow.model_validate_json(line))
+        except ValidationError:
+            unreadable += 1
+    return rows, unreadable
+
+
+def rewind(path: Path, step: int) -> int:
+    """Drop rows beyond `step` and lines that cannot be read; returns how many of the latter there were.
+
+    The file is rewritten atomically, and left alone where there is nothing to drop.
+    """
+    rows, unreadable = read_rows(path)
+    content = b"".join(_line(row) for row in rows if row.step <= step)
+    if path.exists() and path.read_bytes() != content:
+        write_atomically(path, content)
+    return unreadable
+
+
+def _line(row: MetricRow) -> bytes:
+    return row.model_dump_json(exclude_none=True).encode() + b"\n"

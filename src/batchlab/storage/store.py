@@ -1,0 +1,252 @@
+"""A study's folder: the question, the measured decisions, the runs and the tables made from them.
+
+Safe under kill -9, a full disk and two processes at once: files are replaced whole, what is shared is written under
+the study's lock, and each run has a lock of its own (run_folder.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from batchlab.core.errors import BatchlabError, InputError, StudyChanged
+from batchlab.core.experiment import SCHEMA_VERSION, Experiment, differing_fields
+from batchlab.core.record import MetricRow, Record
+from batchlab.core.spec import Spec
+from batchlab.storage import metrics
+from batchlab.storage.atomic import is_temporary, remove_temporaries, storage_errors, storage_failure, write_atomically
+from batchlab.storage.run_folder import RunFolder, read_record, read_spec
+from batchlab.storage.tables import outcomes_csv, results_csv
+
+_LOCK = ".lock"
+_MEASURING = ".measuring.lock"
+
+
+class Store:
+    """One study on disk. Make it with `Store.create` or `Store.open`."""
+
+    def __init__(self, path: Path, experiment: Experiment) -> None:
+        self.path = path
+        self.experiment = experiment
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Whether there is a study at `path`, of whatever experiment."""
+        return (path / "experiment.json").is_file()
+
+    @staticmethod
+    def require_usable(path: Path) -> None:
+        """InputError when `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
+        try:
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is a file; give a folder for the study with --out.")
+            if path.is_dir() and not Store.exists(path):
+                entries = [entry for entry in path.iterdir() if entry.name != _LOCK and not is_temporary(entry)]
+                if entries:
+                    raise InputError(
+                        f"{path} holds {min(entries).name!r} and is not a study (it has no experiment.json); "
+                        "give a new folder with --out."
+                    )
+        except OSError as error:
+            raise _not_writable(path, error) from None
+        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+            raise InputError(f"The study folder {path} cannot be made in {existing}; choose another with --out.")
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment) -> Store:
+        """The study at `path` for this experiment: a new folder, or the one that is there and asks the same.
+
+        Raises InputError for a folder of something else or one that cannot be written, StudyChanged for a study of
+        another experiment; in each case nothing has been written.
+        """
+        path = path.absolute()
+        if not cls.exists(path):
+            cls.require_usable(path)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                (path / _LOCK).touch()
+            except OSError as error:
+                raise _not_writable(path, error) from None
+            with _lock(path):
+                if not cls.exists(path):
+                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n")
+        store = cls.open(path)
+        store.require_same(experiment)
+        store._tidy()
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """The study at `path`. InputError when there is none, or when a newer batchlab wrote it."""
+        path = path.absolute()
+        file = path / "experiment.json"
+        try:
+            values = json.loads(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise InputError(
+                f"{path} is not a study: it has no experiment.json. "
+                "Give the folder that `batchlab study` printed, by default studies/NAME."
+            ) from None
+        except PermissionError as error:
+            raise InputError(f"{file} cannot be read ({error.strerror}); make it readable for you.") from None
+        except ValueError:
+            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+        version = values.get("schema_version") if isinstance(values, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise InputError(
+                f"A newer batchlab made the study in {path} (schema {version}, this one reads {SCHEMA_VERSION}); "
+                "update batchlab, or start a new study with --out."
+            )
+        try:
+            return cls(path, Experiment.model_validate(values))
+        except ValidationError:
+            raise InputError(f"{file} is not a batchlab experiment; start a new study with --out.") from None
+
+    def require_same(self, experiment: Experiment) -> None:
+        """StudyChanged, naming each field that differs, when the study asks something else than `experiment`."""
+        different = differing_fields(self.experiment, experiment)
+        if different:
+            raise StudyChanged(
+                f"The study in {self.path} asks something else ({'; '.join(different)}); "
+                "give the same settings to continue it, or another folder with --out."
+            )
+
+    def decide(self, name: str, value: Any) -> Any:
+        """Keep a measured choice for good: the first value anybody gives is stored, and returned to everybody.
+
+        Values are JSON; what comes back is what a later session will read (tuples become lists).
+        """
+        with _lock(self.path):
+            decisions = self.decisions()
+            if name not in decisions:
+                decisions[name] = json.loads(json.dumps(value))
+                text = json.dumps(decisions, indent=1, sort_keys=True) + "\n"
+                write_atomically(self.path / "decisions.json", text)
+            return decisions[name]
+
+    def decisions(self) -> dict[str, Any]:
+        """All choices kept so far."""
+        file = self.path / "decisions.json"
+        if not file.exists():
+            return {}
+        try:
+            decisions: dict[str, Any] = json.loads(file.read_bytes())
+        except ValueError:
+            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+        return decisions
+
+    def run(self, spec: Spec) -> RunFolder:
+        """The folder of one run; nothing is made before it is locked."""
+        return RunFolder(self.path, spec)
+
+    def records(self) -> list[tuple[Spec, Record]]:
+        """Every finished run, sorted by run_id."""
+        found = []
+        for run in sorted((self.path / "runs").glob("*")):
+            record = read_record(run)
+            if record is not None:
+                found.append((read_spec(run), record))
+        return found
+
+    def rows(self, run_id: str) -> list[MetricRow]:
+        """The metrics of a run, finished or not; unreadable lines are left out."""
+        return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl")[0]
+
+    def record(self, run_id: str) -> Record | None:
+        """The record of one run; None while it is not finished."""
+        return read_record(self.path / "runs" / run_id)
+
+    def unfinished(self) -> list[str]:
+        """Runs that were begun and have no record yet, sorted by run_id."""
+        begun = sorted((self.path / "runs").glob("*/spec.json"))
+        return [spec.parent.name for spec in begun if not (spec.parent / "record.json").exists()]
+
+    def forget(self, run_id: str) -> bool:
+        """Drop the record of a run so that it is carried out again; False while another process has the run."""
+        run = self.path / "runs" / run_id
+        try:
+            with FileLock(run / "lock", timeout=0):
+                (run / "record.json").unlink(missing_ok=True)
+                shutil.rmtree(run / "checkpoint", ignore_errors=True)
+        except Timeout:
+            return False
+        return True
+
+    def has_end(self, run_id: str) -> bool:
+        """Whether the state that a run kept at its end is there."""
+        return (self.path / "runs" / run_id / "end" / "state").exists()
+
+    def drop_end(self, run_id: str) -> None:
+        """Free the state that a run kept at its end, once nothing more begins from it."""
+        shutil.rmtree(self.path / "runs" / run_id / "end", ignore_errors=True)
+
+    def exclusive(self) -> FileLock:
+        """A lock for measurements that must be alone on the device: `with store.exclusive():` waits for the others
+        that work on this study."""
+        return FileLock(self.path / _MEASURING)
+
+    def begin_notes(self, page: str) -> None:
+        """Make notes.md with this page, once: not over a file that is there, nor again where it was removed."""
+        if "notes" in self.decisions():
+            return
+        file = self.path / "notes.md"
+        with storage_errors(file), suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
+            new.write(page)
+        self.decide("notes", hashlib.sha256(page.encode()).hexdigest())
+
+    def notes(self) -> str | None:
+        """The person's own notes.md; None where there is no such file, empty while none of its words is theirs."""
+        file = self.path / "notes.md"
+        if not file.is_file():
+            return None
+        content = file.read_bytes()
+        made = self.decisions().get("notes") == hashlib.sha256(content).hexdigest()
+        return "" if made else content.decode("utf-8", errors="replace")
+
+    def write_tables(self) -> list[tuple[Spec, Record]]:
+        """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
+
+        Under the study's lock, so that of two processes none overwrites a newer table by an older one.
+        """
+        self._tidy()
+        with _lock(self.path):
+            records = self.records()
+            write_atomically(self.path / "outcomes.csv", outcomes_csv(records))
+            write_atomically(self.path / "results.csv", results_csv(records))
+        return records
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Replace a document of the study (report.html, training_plan.json, …) as a whole."""
+        path = self.path / name
+        with _lock(self.path):
+            write_atomically(path, text)
+        return path
+
+    def _tidy(self) -> None:
+        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up."""
+        remove_temporaries(self.path)
+        for checkpoint in self.path.glob("runs/*/checkpoint"):
+            run = checkpoint.parent
+            with suppress(Timeout), FileLock(run / "lock", timeout=0):
+                if (run / "record.json").exists():
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _lock(path: Path) -> FileLock:
+    """The study's lock, to be held for milliseconds."""
+    return FileLock(path / _LOCK, timeout=60)
+
+
+def _not_writable(path: Path, error: OSError) -> BatchlabError:
+    return storage_failure(error, path) or InputError(
+        f"The study folder {path} cannot be written ({error.strerror}); choose another with --out."
+    )

@@ -1,0 +1,116 @@
+"""Where a search may start from: an earlier or cheaper study of the same model, or a published law by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from batchlab.core.batch import Unit
+from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.experiment import Experiment
+from batchlab.core.record import InspectResult, Outcome, Record, TrainResult
+from batchlab.core.spec import TrainSpec
+from batchlab.scaling import LAWS
+from batchlab.search.prior import EarlierStudy, Hint
+from batchlab.search.trial import Trial, TrialOutcome
+from batchlab.storage.store import Store
+
+STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
+
+
+def read_prior(experiment: Experiment, subject: InspectResult) -> dict[str, Any] | None:
+    """What `sweep.prior` names, as a JSON value that a study keeps among its decisions; None where it names nothing.
+
+    InputError where there is no such study or law, where it has no finished run, and where it is of another model.
+    """
+    given = experiment.sweep.prior
+    if given is None:
+        return None
+    if experiment.sweep.search == "grid":
+        raise InputError(
+            f"A grid trains every cell whatever a prior says; leave --prior {given} away, or use --search adaptive."
+        )
+    if given in STARTING_LAWS:
+        if experiment.unit is not Unit.TOKENS:
+            raise InputError(
+                f"--prior {given}: published laws are of language models and count tokens, and this task counts "
+                "samples; give an earlier study instead."
+            )
+        return {"law": given, "parameters": subject.parameter_count, "sequence_length": experiment.sequence_length}
+    folder = Path(given)
+    if not Store.exists(folder):
+        raise InputError(
+            f"--prior {given} is neither the folder of a study nor a published law.{did_you_mean(given, STARTING_LAWS)}"
+            f" Possible: a study's folder, {', '.join(STARTING_LAWS)}."
+        )
+    store = Store.open(folder)
+    _require_same_model(store, experiment, subject)
+    trials = [
+        {**asdict(trial), **asdict(outcome)}
+        for spec, record in store.records()
+        if isinstance(spec, TrainSpec)
+        for trial, outcome in [(trial_of(spec), outcome_of(record))]
+    ]
+    budget = (store.decisions().get("budget") or {}).get("token_budget")
+    if budget is None or not any(trial["loss"] is not None for trial in trials):
+        raise InputError(
+            f"The prior study {given} has no finished training run to start from; let it run first, or leave --prior "
+            "away."
+        )
+    return {"study": store.experiment.name, "token_budget": budget, "trials": trials}
+
+
+def start_of(prior: Mapping[str, Any] | None, token_budget: int) -> tuple[Hint | None, EarlierStudy | None]:
+    """What `read_prior` gave, as a search at this token budget takes it."""
+    if prior is None:
+        return None, None
+    if "law" in prior:
+        law = STARTING_LAWS[prior["law"]]
+        assert law.learning_rate is not None
+        size = law.batch_tokens(token_budget, prior["parameters"]) / prior["sequence_length"]
+        return Hint(size, law.learning_rate(token_budget, prior["parameters"])), None
+    outcomes = {}
+    for values in prior["trials"]:
+        trial = Trial(values["global_batch_size"], values["learning_rate"], values["seed"])
+        why = Outcome(values["why"]) if values["why"] else None
+        outcomes[trial] = TrialOutcome(values["loss"], values["judged"], why)
+    return None, EarlierStudy(outcomes, token_budget / prior["token_budget"])
+
+
+def trial_of(spec: TrainSpec) -> Trial:
+    """The search's name for a training run."""
+    return Trial(spec.layout.global_batch_size, spec.learning_rate, spec.seed)
+
+
+def outcome_of(record: Record | None) -> TrialOutcome:
+    """What a search is told; a trial that was not run, because its size is known not to fit, is out of memory."""
+    if record is None:
+        return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
+    if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
+        return TrialOutcome(loss=None, why=record.outcome)
+    return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)
+
+
+def _require_same_model(store: Store, experiment: Experiment, subject: InspectResult) -> None:
+    """By what a learning rate depends on; the data and the budget may differ, and the task's file may lie elsewhere."""
+    earlier = store.experiment
+    theirs = InspectResult.model_validate(store.decisions()["subject"])
+    pairs: dict[str, tuple[object, object]] = {
+        "parameters": (f"{theirs.parameter_count:,}", f"{subject.parameter_count:,}"),
+        "unit": (earlier.unit.value, experiment.unit.value),
+        "sequence length": (earlier.sequence_length, experiment.sequence_length),
+        "optimizer": (
+            f"{earlier.optimizer.name} ({theirs.optimizer_family})",
+            f"{experiment.optimizer.name} ({subject.optimizer_family})",
+        ),
+    }
+    for name in sorted({*earlier.model, *experiment.model}):
+        pairs[f"model.{name}"] = (earlier.model.get(name, "unset"), experiment.model.get(name, "unset"))
+    differing = [f"{name} {one} there, {other} here" for name, (one, other) in pairs.items() if one != other]
+    if differing:
+        raise InputError(
+            f"The prior study {experiment.sweep.prior} is of another model ({'; '.join(differing)}), whose learning "
+            "rates would mislead; give a study of this model, a published law, or leave --prior away."
+        )

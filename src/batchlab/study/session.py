@@ -1,0 +1,98 @@
+"""Executing specs for a study: what is on disk is not done twice, the rest goes to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from batchlab.core.errors import StudyChanged
+from batchlab.core.protocols import Engine, Finished, View
+from batchlab.core.record import Outcome, Record
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
+from batchlab.engines.resources import usable_cores
+from batchlab.study.open_study import EngineFactory, Opened, changed_code
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One invocation working on a study."""
+
+    opened: Opened
+    make_engine: EngineFactory
+    view: View
+    retry_failed: bool = False
+    after_run: Callable[[], None] = lambda: None
+
+    @property
+    def device(self) -> DeviceSettings:
+        """Device settings of a measurement that runs alone; training runs change the threads."""
+        asked = self.opened.experiment.device
+        return DeviceSettings(
+            name=self.opened.subject.device,
+            precision=asked.precision,
+            compile=asked.compile,
+            threads=asked.threads or usable_cores(),
+            memory_limit=asked.memory_limit,
+            savings=asked.savings,
+        )
+
+    def optimizer(self, global_batch_size: int) -> OptimizerSettings:
+        """The optimizer at this size, relative to the size its settings are meant for."""
+        experiment = self.opened.experiment
+        ratio = global_batch_size / experiment.reference_batch_size
+        return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
+
+
+def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:
+    """Records of measurements that must have the device to themselves: a fresh process each, one after the other."""
+    with opened_engine(session, workers=1) as engine:
+        return run_specs(session, specs, engine, exclusive=True)
+
+
+@contextmanager
+def opened_engine(session: Session, workers: int) -> Iterator[Engine]:
+    """An engine that is closed whatever happens; its worker processes start when there is work for them."""
+    engine = session.make_engine(session.opened.store.path, workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclusive: bool = False) -> list[Record]:
+    """Records of these specs, in their order: those on disk as they are, the others executed now."""
+    store = session.opened.store
+    found = {run_id(spec): _finished(session, run_id(spec)) for spec in specs}
+    missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
+    if missing:
+        _require_unchanged_code(session)
+        with store.exclusive() if exclusive else nullcontext():
+            for spec in missing.values():
+                engine.submit(spec, exclusive=exclusive)
+            while missing:
+                for event in engine.wait(1.0):
+                    session.view.show(event)
+                    if isinstance(event, Finished):
+                        found[event.record.run_id] = event.record
+                        del missing[event.record.run_id]
+                        session.after_run()
+    return [record for spec in specs if (record := found[run_id(spec)]) is not None]
+
+
+def _finished(session: Session, identity: str) -> Record | None:
+    """The record on disk; where failed runs are to be retried, a failed one is dropped first."""
+    record = session.opened.store.record(identity)
+    if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
+        session.opened.store.forget(identity)
+        return None
+    return record
+
+
+def _require_unchanged_code(session: Session) -> None:
+    changed = changed_code(session.opened.store, session.opened.subject)
+    if changed:
+        raise StudyChanged(
+            f"Edited while the study ran: {', '.join(sorted(changed))}. Finished runs are kept; undo the edit and run "
+            "the same command again, or start a new study with --out."
+        )

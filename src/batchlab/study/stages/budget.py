@@ -1,0 +1,112 @@
+"""How many runs at a time, and how many tokens each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import psutil
+
+from batchlab.core.batch import Unit
+from batchlab.core.experiment import BudgetConfig
+from batchlab.engines.pool import visible_cuda_devices
+from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
+from batchlab.search.budget import (
+    BudgetPlan,
+    SweepDesign,
+    fixed_budget,
+    plan_budget,
+    quantum,
+    runs_within,
+    steps_to_judge,
+)
+from batchlab.search.grid import default_learning_rates
+from batchlab.search.repeats import Repeats
+from batchlab.study.session import Session
+from batchlab.study.stages.failure import StageFailed
+
+DEFAULT_PASSES = {Unit.TOKENS: 4, Unit.SAMPLES: 30}
+"""Where neither tokens nor time were asked for, a run goes over its data at most so often. Text repeated up to 4 times
+trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); images and tables are repeated more."""
+
+
+def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
+    """How many runs at a time with how many threads; threads change the last bits, so this is decided once."""
+    experiment = session.opened.experiment
+    planned = plan_concurrency(
+        session.opened.subject.device,
+        usable_cores(),
+        workers=experiment.device.workers,
+        threads=experiment.device.threads,
+        devices=max(1, len(visible_cuda_devices())),
+        worker_bytes=worker_bytes,
+        free_bytes=psutil.virtual_memory().available,
+    )
+    decided = session.opened.store.decide(
+        "threads",
+        {"workers": planned.workers, "threads": planned.threads, "measure_threads": planned.measure_threads},
+    )
+    return Concurrency(**decided)
+
+
+def learning_rates_of(session: Session) -> tuple[float, ...]:
+    """The grid: as asked, or by what kind of optimizer the task has."""
+    opened = session.opened
+    return opened.experiment.sweep.learning_rates or default_learning_rates(opened.subject.optimizer_family)
+
+
+def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetPlan:
+    """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
+    experiment = session.opened.experiment
+    asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
+    if not rates:
+        raise StageFailed("No batch size could be measured, so there is nothing to sweep over.")
+    sweep = SweepDesign(
+        sizes=sizes,
+        tokens_per_second=rates,
+        sequence_length=experiment.sequence_length,
+        learning_rates=len(learning_rates_of(session)),
+        repeats=Repeats(experiment.sweep.seeds, len(experiment.sweep.fresh_seeds)),
+        adaptive=experiment.sweep.search == "adaptive",
+        max_extensions=experiment.sweep.max_extensions,
+        max_runs=asked.max_runs,
+        points=experiment.evaluation.points,
+        warmup_fraction=experiment.schedule.warmup_fraction,
+        workers=concurrency.workers,
+        unit=experiment.unit,
+    )
+    if asked.token_budget is not None:
+        plan = _fixed(asked.token_budget, asked, sweep)
+    else:
+        plan = plan_budget(asked.time_budget_seconds, sweep)
+        most = _most_tokens(session, plan)
+        if most is not None and plan.token_budget > most:
+            plan = _fixed(most, asked, sweep)
+    decided = session.opened.store.decide("budget", plan.as_dict())
+    return BudgetPlan(**decided)
+
+
+def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetPlan:
+    """The plan at so many tokens a run, and no more runs than `max_tokens` allows of them."""
+    plan = fixed_budget(token_budget, sweep)
+    most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
+    return plan if most == asked.max_runs else fixed_budget(token_budget, replace(sweep, max_runs=most))
+
+
+def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
+    """What bounds a run's tokens where nobody gave them: a share of `max_tokens`; without a time, the data."""
+    asked = session.opened.experiment.budget
+    bounds = [] if asked.time_budget_seconds is not None else [_data_bound(session)]
+    if asked.max_tokens is not None:
+        experiment = session.opened.experiment
+        one = quantum(experiment.batch.global_batch_sizes, experiment.sequence_length)
+        bounds.append(max(one, asked.max_tokens // plan.runs_planned))
+    return min(bounds, default=None)
+
+
+def _data_bound(session: Session) -> int:
+    """Tokens of DEFAULT_PASSES over the training data, or what the largest size needs to be judged if that is more."""
+    experiment = session.opened.experiment
+    passes = DEFAULT_PASSES[experiment.unit] * session.opened.subject.train_samples
+    needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
+    return max(passes, needed) * experiment.sequence_length

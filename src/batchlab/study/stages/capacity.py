@@ -1,0 +1,233 @@
+"""Which micro-batch fits: the search's questions become traces and probes, its answer a decision on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, get_args
+
+import psutil
+
+from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
+from batchlab.analysis.capacity.memory import capacity_finding, memory_points
+from batchlab.core.batch import format_bytes, headroom_bytes
+from batchlab.core.experiment import Experiment, Saving
+from batchlab.core.protocols import Engine
+from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
+from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
+from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
+from batchlab.study.session import Session, opened_engine, run_specs
+from batchlab.study.stages.failure import StageFailed
+
+LARGEST_EVALUATION_BATCH = 64
+
+HEADROOM = "5%"
+"""Left free unless asked otherwise: later steps fragment, logging and checkpoints need a little."""
+
+SHARED_HEADROOM = "20%"
+"""The same where no limit was asked for on a CPU: its memory is everybody's."""
+
+SAVINGS: tuple[Saving, ...] = get_args(Saving)
+
+VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
+
+_PLAUSIBLE = 0.5
+"""Below this share of the budget, by prediction, a death that only may be for memory is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What is asked. needed: is this size fine? None: the largest there is, of at most `most`. prove: one more fails.
+
+    card_bytes: predict for a CUDA device with so much memory instead of running here. ladder: also with each saving.
+    """
+
+    needed: int | None = None
+    prove: bool = False
+    card_bytes: int | None = None
+    most: int | None = None
+    ladder: bool = False
+
+
+THE_LARGEST = Aim()
+
+
+def sweep_need(experiment: Experiment, separable: bool) -> Aim:
+    """The largest micro-batch that a study's global batches would be run with."""
+    largest = experiment.batch.global_batch_sizes[-1]
+    return Aim(needed=max(min(experiment.batch.micro_batch_size or largest, largest), 1 if separable else 2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What bounds the answer."""
+
+    limit_bytes: int
+    limit_is: str
+    headroom: str
+    device: DeviceSettings
+    enforced: bool
+    reserved: bool
+
+
+def capacity_stage(session: Session, aim: Aim, *, separable: bool) -> Capacity:
+    """Find the largest micro-batch that fits, or only whether what the sweep needs does."""
+    opened = session.opened
+    experiment, store = opened.experiment, opened.store
+    frame = _frame(session, aim)
+    splittable = separable and experiment.batch.micro_batching == "auto"
+    most = aim.needed or min(aim.most or opened.subject.train_samples, opened.subject.train_samples)
+    smallest = min(1 if separable else 2, most)
+    search = CapacitySearch(
+        frame.limit_bytes,
+        most=most,
+        smallest=smallest,
+        headroom=partial(headroom_bytes, frame.headroom),
+        probe=aim.card_bytes is None,
+        prove=aim.prove,
+    )
+    asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    with opened_engine(session, workers=1) as engine:
+        while asked := search.ask():
+            search.tell(asked, [asker.answer(question, engine) for question in asked])
+        if search.largest is None and search.curve is not None:
+            asker.trace_savings(smallest, engine)
+    kept = {
+        "max_micro_batch_size": search.largest,
+        "smallest_failed": search.smallest_failed,
+        "searched_up_to": most,
+        "limit_bytes": search.limit_bytes,
+        "limit_is": frame.limit_is,
+        "headroom_bytes": search.headroom_bytes,
+        "grad_accum_steps": asker.accumulation,
+        "reserved": frame.reserved,
+    }
+    if aim.card_bytes is None:
+        kept = store.decide("capacity" if aim.needed is None else "micro_batch", kept)
+    found = capacity_finding(experiment, store.records(), kept)
+    if found is None:
+        raise StageFailed("Nothing could be traced or run, so nothing is known about memory.")
+    return found
+
+
+@dataclass(slots=True)
+class _Asker:
+    """Carries a search's questions to an engine."""
+
+    session: Session
+    frame: _Frame
+    search: CapacitySearch
+    accumulation: int
+    probed: list[tuple[Spec, Record]] = field(default_factory=list)
+
+    def answer(self, question: Question, engine: Engine) -> Answer:
+        if isinstance(question, Trace):
+            return self._trace(question, engine)
+        return self._probe(question, engine)
+
+    def _trace(self, question: Trace, engine: Engine) -> Answer:
+        record = run_specs(self.session, [self._trace_spec(question.sizes)], engine)[0]
+        if not isinstance(record.result, TraceResult):
+            raise StageFailed(f"The task failed while it was traced: {record.reason}")
+        return phase_bytes(record.result.points, self.frame.reserved)
+
+    def trace_savings(self, size: int, engine: Engine) -> None:
+        """What a size would need with each saving that is not used yet; what a model cannot have is left out."""
+        plain = self._trace_spec((size,))
+        device = plain.device
+        others: list[dict[str, Any]] = [
+            {"savings": (*device.savings, saving)} for saving in SAVINGS if saving not in device.savings
+        ]
+        if device.precision != "bf16":
+            others.append({"precision": "bf16"})
+        specs = [plain.model_copy(update={"device": device.model_copy(update=other)}) for other in others]
+        if plain.grad_accum_steps > 1:
+            specs.append(plain.model_copy(update={"grad_accum_steps": 1}))
+        run_specs(self.session, specs, engine)
+
+    def _trace_spec(self, sizes: tuple[int, ...]) -> TraceSpec:
+        return TraceSpec(
+            workload=self.session.opened.workload,
+            micro_batch_sizes=sizes,
+            grad_accum_steps=self.accumulation,
+            optimizer=self._optimizer,
+            device=self._device(self.search.budget_bytes if self.frame.reserved else None),
+        )
+
+    def _probe(self, question: Probe, engine: Engine) -> Answer:
+        spec = CapacitySpec(
+            workload=self.session.opened.workload,
+            micro_batch_size=question.size,
+            grad_accum_steps=self.accumulation,
+            steps=VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
+            evaluation_batch_size=question.size,
+            optimizer=self._optimizer,
+            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
+        )
+        record = run_specs(self.session, [spec], engine, exclusive=True)[0]
+        if record.outcome is Outcome.FAILED:
+            raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
+        self.probed.append((spec, record))
+        result = record.result if isinstance(record.result, CapacityResult) else None
+        if result is not None and not (result.fits or result.certain):
+            self._require_plausible(question.size, record.reason)
+        point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
+        return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+
+    def _require_plausible(self, size: int, reason: str) -> None:
+        """StageFailed where a death that may be for memory was far from the limit by all that is known."""
+        needed, budget = self.search.needed_bytes(size), self.search.budget_bytes
+        if needed is not None and needed < _PLAUSIBLE * budget:
+            raise StageFailed(
+                f"The task failed at micro-batch {size}, which needs about {format_bytes(needed)} of "
+                f"{format_bytes(budget)}, so memory is not the cause: {reason}"
+            )
+
+    @property
+    def _optimizer(self) -> OptimizerSettings:
+        return self.session.optimizer(self.session.opened.experiment.reference_batch_size)
+
+    def _device(self, memory_limit: int | None) -> DeviceSettings:
+        return self.frame.device.model_copy(update={"memory_limit": memory_limit})
+
+
+def _frame(session: Session, aim: Aim) -> _Frame:
+    device, asked = session.device, session.opened.experiment.device
+    if aim.card_bytes is not None:
+        card = device.model_copy(update={"name": "cuda:0", "memory_limit": None})
+        what = "of a CUDA device that is not here, by its caching allocator's rules"
+        return _Frame(aim.card_bytes, what, asked.headroom or HEADROOM, card, enforced=False, reserved=True)
+    reserved = device.name.startswith("cuda")
+    if device.memory_limit is not None:
+        what = (
+            "VmData of a worker above its warmed-up baseline (soft RLIMIT_DATA)"
+            if device.name == "cpu"
+            else "the device's allocator, as asked with --memory-limit"
+        )
+        return _Frame(device.memory_limit, what, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
+    if device.name == "cpu":
+        # Decided once: what is free changes all the time, and another limit would be another probe.
+        free = session.opened.store.decide("capacity_limit", int(psutil.virtual_memory().available))
+        what = "what was free of this machine's memory; no limit was asked"
+        return _Frame(
+            free, what, asked.headroom or SHARED_HEADROOM, device, enforced=aim.needed is None, reserved=False
+        )
+    total = session.opened.subject.device_memory_bytes
+    if total is None:
+        raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
+    return _Frame(
+        total, "the device's own memory", asked.headroom or HEADROOM, device, enforced=True, reserved=reserved
+    )
+
+
+def describe_capacity(capacity: Capacity) -> str:
+    """The stage's result as a line, where only what the sweep needs was asked."""
+    limit = capacity.limit_bytes
+    within = f" within {format_bytes(limit)} ({capacity.limit_is})" if limit and capacity.limit_is else ""
+    if capacity.max_micro_batch_size is None:
+        return f"   nothing fits{within}"
+    failed = capacity.smallest_failed
+    tail = f"; {failed} does not" if failed is not None else ""
+    if capacity.max_micro_batch_size >= capacity.searched_up_to:
+        tail = ", all that the sweep needs"
+    return f"   micro-batch {capacity.max_micro_batch_size} fits{within}{tail}"

@@ -1,0 +1,21 @@
+"""Is the task sound? Asked first."""
+
+from __future__ import annotations
+
+from batchlab.core.record import CheckResult, Record
+from batchlab.core.spec import CheckSpec
+from batchlab.study.session import Session, run_alone
+
+
+def check_stage(session: Session) -> CheckResult | Record:
+    """Is the task sound? The check's result, or the record of a check that itself failed."""
+    middle = session.opened.experiment.reference_batch_size
+    device = session.device.model_copy(update={"memory_limit": None})  # soundness is asked here, not size
+    spec = CheckSpec(
+        workload=session.opened.workload,
+        largest_batch=session.opened.experiment.batch.global_batch_sizes[-1],
+        optimizer=session.optimizer(middle),
+        device=device,
+    )
+    record = run_alone(session, [spec])[0]
+    return record.result if isinstance(record.result, CheckResult) else record

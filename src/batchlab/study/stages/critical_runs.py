@@ -1,0 +1,300 @@
+"""Specs of the critical stage of one study: runs for steps to a loss, and branches.
+
+Steps to a loss, by the study's schedule. Cosine: every judged size again at shorter budgets. WSD: one run at constant
+learning rate per size, from which a decay leaves for every shorter budget, so that what they share is trained once.
+Constant: nothing, the sweep's own runs show a loss at every evaluation. Sizes that the finding names and the sweep did
+not have are trained at the study's own budget too. Each at its best learning rate and the ones beside it.
+
+Branches: one run at constant learning rate from which, at chosen moments, runs go on at k times its batch, each pair
+on the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.analysis.critical.steps_from_runs import COOLDOWN
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.extrapolation import Target, carry
+from batchlab.analysis.values import BatchRow
+from batchlab.core.batch import BatchLayout, format_count
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import Experiment, ScheduleConfig
+from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, TrainSpec, run_id
+from batchlab.engines.resources import Concurrency
+from batchlab.scaling import LearningRateRule, Refused, learning_rate_ratio
+from batchlab.search.budget import quantum, token_budget_of
+from batchlab.study.session import Session
+from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
+from batchlab.study.stages.sweep import gradient_sampling
+from batchlab.study.stages.throughput import hopeless, layout_for
+
+FIRST_BRANCH_SEED = 1000
+"""Branches see their tokens in an order of their own seed, which no run of the sweep has."""
+BRANCH_DECAY = 0.5
+"""A branch ends its window with this share of linear decay: losses are compared after the noise is taken out."""
+SPACING = 2.0
+"""Between learning rates of a size that the sweep did not have, where the sweep tried one rate only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A run at constant learning rate in pieces, each from the end of the one before, and the runs that leave them."""
+
+    pieces: tuple[TrainSpec, ...]
+    ends: tuple[TrainSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeToTrain:
+    """A batch size, the learning rates it is tried at, and its token budgets."""
+
+    layout: BatchLayout
+    learning_rates: tuple[float, ...]
+    budgets: tuple[int, ...]
+
+
+class RunMaker:
+    """Makes the specs, also for `sizes` that the sweep did not have and `longer` budgets, as shares of the study's.
+
+    `refused` says which of those sizes cannot be trained.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        findings: Findings,
+        concurrency: Concurrency,
+        capacity: Capacity,
+        sizes: Collection[int],
+        longer: Collection[float],
+        *,
+        separable: bool,
+    ) -> None:
+        if findings.surface is None or findings.recommended is None or findings.token_budget is None:
+            raise InputError(
+                "The study's sweep has no answer yet, and the critical batch size needs one; finish it first."
+            )
+        self._session = session
+        self._findings = findings
+        self._experiment: Experiment = findings.experiment
+        self._rows = [row for row in findings.surface.rows if row.best is not None and not row.starved]
+        self._start = next(row for row in self._rows if row.layout == findings.recommended.layout)
+        self._budget = findings.token_budget
+        self._family = findings.subject.optimizer_family
+        self._threads = concurrency.threads
+        self._capacity, self._separable = capacity, separable
+        self.refused: list[str] = []
+        self._longer = longer
+        self._sizes = [*self._judged(), *self._beyond_the_sweep(sizes)]
+        self._asked = set(sizes)
+
+    def named(self) -> tuple[list[int], list[float]]:
+        """(sizes, longer budgets) that would settle what is not known, and that are not among those here."""
+        critical = self._findings.critical
+        settle = critical.steps.settle if critical is not None else ()
+        known = self._asked | set(self._experiment.batch.global_batch_sizes)
+        longer = {run.budget for run in settle if run.budget > 1} - set(self._longer)
+        return sorted({round(run.batch) for run in settle} - known), sorted(longer)
+
+    def to_a_loss(self) -> tuple[list[TrainSpec], list[Chain]]:
+        """(runs from scratch, chains of runs) for steps to a loss."""
+        schedule = self._experiment.schedule
+        cells = [(size, rate) for size in self._sizes if size.budgets for rate in size.learning_rates]
+        if schedule.kind == "wsd":
+            return [], [self._decays(size, rate) for size, rate in cells]
+        seed = self._experiment.sweep.first_seed
+        return [
+            self._spec(size.layout, rate, seed, tokens, schedule) for size, rate in cells for tokens in size.budgets
+        ], []
+
+    def _judged(self) -> list[SizeToTrain]:
+        """The sweep's sizes at other budgets."""
+        experiment = self._experiment
+        shares = set(experiment.critical.budgets) if experiment.schedule.kind != "constant" else set()
+        shares.update(self._longer)
+        budgets = [
+            token_budget_of(
+                round(share * self._budget), experiment.batch.global_batch_sizes, experiment.sequence_length, 1
+            )[0]
+            for share in sorted(shares)
+        ]
+        return [
+            SizeToTrain(row.layout, tuple(near_best(row)), tuple(n for n in budgets if self._enough(row.layout, n)))
+            for row in self._rows
+        ]
+
+    def _beyond_the_sweep(self, wanted: Collection[int]) -> list[SizeToTrain]:
+        """Sizes that would settle what is not known, as far as they can be trained."""
+        experiment = self._experiment
+        shares = {*experiment.critical.budgets, 1.0} if experiment.schedule.kind != "constant" else {1.0}
+        sizes = []
+        for size in sorted(wanted):
+            layout = layout_for(self._session, size, self._capacity, separable=self._separable)
+            rates = self._carried_rates(size)
+            if hopeless(layout, self._capacity):
+                self.refused.append(f"Batch {size:,} would help and does not fit into memory.")
+            elif size > self._session.opened.subject.train_samples:
+                self.refused.append(f"Batch {size:,} would help and is more than there are training samples.")
+            elif not self._enough(layout, self._budget):
+                self.refused.append(
+                    f"Batch {size:,} would help and gets too few steps from {format_count(self._budget)} "
+                    f"{experiment.unit}: a study with a larger budget would show it."
+                )
+            elif isinstance(rates, str):
+                self.refused.append(f"Batch {size:,} would help and has no learning rate to start from: {rates}")
+            else:
+                step = layout.tokens_per_step
+                budgets = (max(1, round(share * self._budget / step)) * step for share in sorted(shares))
+                sizes.append(SizeToTrain(layout, rates, tuple(n for n in budgets if self._enough(layout, n))))
+        return sizes
+
+    def _carried_rates(self, size: int) -> tuple[float, ...] | str:
+        """The learning rate carried over from the sweep's sizes, and one on each side of it, spaced as the sweep's."""
+        carried = carry(self._findings, Target(global_batch_size=size))
+        if isinstance(carried, Refused):
+            return carried.reason
+        near = near_best(self._start)
+        spacing = near[-1] / near[-2] if len(near) > 1 else SPACING
+        middle = carried.learning_rate.value
+        return (middle / spacing, middle, middle * spacing)
+
+    def _enough(self, layout: BatchLayout, tokens: int) -> bool:
+        """Whether so many tokens are steps enough to judge a size by; warm-up is the study's in WSD, else the run's."""
+        schedule = self._experiment.schedule
+        warmup = schedule.warmup_fraction * (self._budget if schedule.kind == "wsd" else tokens)
+        steps, warmup_steps = tokens // layout.tokens_per_step, warmup / layout.tokens_per_step
+        return steps >= MIN_STEPS and (warmup == 0 or warmup_steps >= MIN_WARMUP_STEPS)
+
+    def _decays(self, size: SizeToTrain, rate: float) -> Chain:
+        """For each budget a decay to its end, out of one run that follows the study's own schedule until there."""
+        schedule, step = self._experiment.schedule, size.layout.tokens_per_step
+        starts = {}
+        for tokens in sorted(size.budgets):
+            start = round((1 - schedule.decay_fraction) * tokens / step) * step
+            if 0 < start < tokens:
+                starts[start] = tokens
+        pieces = self._pieces(size.layout, rate, sorted(starts))
+        cooldown = ScheduleConfig(
+            kind="wsd", warmup_fraction=0.0, decay_fraction=COOLDOWN, final_fraction=schedule.final_fraction
+        )
+        seed = self._experiment.sweep.first_seed
+        ends = [
+            self._spec(size.layout, rate, seed, tokens - start, cooldown, start=run_id(piece))
+            for piece, (start, tokens) in zip(pieces, sorted(starts.items()), strict=True)
+        ]
+        return Chain(tuple(pieces), tuple(ends))
+
+    def _pieces(self, layout: BatchLayout, rate: float, stops: Sequence[int]) -> list[TrainSpec]:
+        """One run at constant learning rate after the study's warm-up, with its state kept at each of `stops`."""
+        warmup = self._experiment.schedule.warmup_fraction * self._budget
+        pieces: list[TrainSpec] = []
+        at = 0
+        for stop in stops:
+            share = min(0.5, warmup / stop) if not pieces else 0.0
+            pieces.append(
+                self._spec(
+                    layout,
+                    rate,
+                    self._experiment.sweep.first_seed,
+                    stop - at,
+                    ScheduleConfig(kind="constant", warmup_fraction=share),
+                    start=run_id(pieces[-1]) if pieces else None,
+                    keep_end=True,
+                )
+            )
+            at = stop
+        return pieces
+
+    def branches(self) -> Chain | None:
+        """The run at the recommended size, and branches from its checkpoints; None where no larger size can be run."""
+        critical, row = self._experiment.critical, self._start
+        size, rate = row.global_batch_size, row.best.learning_rate if row.best else 0.0
+        layouts = self._branch_layouts(size, critical.multipliers)
+        if len(layouts) < 2:
+            return None
+        one = quantum([layout.global_batch_size for layout in layouts.values()], self._experiment.sequence_length)
+        window = max(one, round(critical.window * self._budget / one) * one)
+        step = row.layout.tokens_per_step
+        stops = sorted({max(1, round(share * self._budget / step)) * step for share in critical.checkpoints})
+        pieces = self._pieces(row.layout, rate, stops)
+        decayed = ScheduleConfig(
+            kind="wsd",
+            warmup_fraction=0.0,
+            decay_fraction=BRANCH_DECAY,
+            final_fraction=self._experiment.schedule.final_fraction,
+        )
+        ends = [
+            self._spec(
+                layout,
+                rate * learning_rate_ratio(branch_rule(self._family), size, size * multiplier),
+                FIRST_BRANCH_SEED + pair,
+                window,
+                decayed,
+                start=run_id(piece),
+                sampled=False,
+            )
+            for piece in pieces
+            for multiplier, layout in layouts.items()
+            for pair in range(critical.pairs)
+        ]
+        return Chain(tuple(pieces), tuple(ends))
+
+    def _branch_layouts(self, size: int, multipliers: Sequence[int]) -> Mapping[int, BatchLayout]:
+        layouts = {
+            k: layout_for(self._session, k * size, self._capacity, separable=self._separable)
+            for k in sorted({1, *multipliers})
+        }
+        most = self._session.opened.subject.train_samples
+        return {
+            k: layout
+            for k, layout in layouts.items()
+            if not hopeless(layout, self._capacity) and layout.global_batch_size <= most
+        }
+
+    def _spec(
+        self,
+        layout: BatchLayout,
+        learning_rate: float,
+        seed: int,
+        tokens: int,
+        schedule: ScheduleConfig,
+        *,
+        start: str | None = None,
+        keep_end: bool = False,
+        sampled: bool = True,
+    ) -> TrainSpec:
+        experiment = self._experiment
+        steps = tokens // layout.tokens_per_step
+        points = experiment.evaluation.points if start is None and not keep_end and schedule.kind == "constant" else 1
+        return TrainSpec(
+            workload=self._session.opened.workload,
+            layout=layout,
+            learning_rate=learning_rate,
+            seed=seed,
+            token_budget=tokens,
+            schedule=schedule,
+            optimizer=self._session.optimizer(layout.global_batch_size),
+            evaluation_interval=max(1, steps // points) * layout.tokens_per_step,
+            evaluation_samples=experiment.evaluation.samples,
+            evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, self._capacity.max_micro_batch_size or 1),
+            gradients=gradient_sampling(experiment, layout, steps, separable=self._separable) if sampled else None,
+            start=start,
+            keep_end=keep_end,
+            device=self._session.device.model_copy(update={"threads": self._threads}),
+        )
+
+
+def near_best(row: BatchRow) -> list[float]:
+    """The best learning rate of a size and the tried ones on each side of it."""
+    assert row.best is not None
+    tried = sorted(cell.learning_rate for cell in row.cells if cell.losses)
+    at = tried.index(row.best.learning_rate)
+    return tried[max(0, at - 1) : at + 2]
+
+
+def branch_rule(family: str) -> LearningRateRule:
+    """A branch's learning rate at k × the batch: √k for Adam, k for SGD (Merrill et al. 2025, arXiv:2505.23971)."""
+    return LearningRateRule.LINEAR if family == "sgd" else LearningRateRule.SQUARE_ROOT

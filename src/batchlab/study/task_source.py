@@ -1,0 +1,80 @@
+"""WHAT on the command line: a recipe's name, a study.toml, file.py[:name] or package.module:name."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import TaskReference
+from batchlab.recipes import RECIPES, Variant, dashed, recipe
+
+
+def resolve_what(what: str, variant: Variant | None = None) -> dict[str, Any]:
+    """Nested experiment values for WHAT: where the task is, and the settings a recipe or study.toml brings.
+
+    `variant`: a recipe's own smaller version. Raises InputError when there is no such thing. Imports no person's code.
+    """
+    if what in RECIPES:
+        return _from_recipe(what, variant)
+    if variant is not None:
+        raise InputError(
+            f"--{dashed(variant)} is a recipe's own smaller version, and {what} is no recipe; "
+            "make it smaller with --token-budget and --batch-sizes."
+        )
+    path, _, attribute = what.partition(":")
+    if path.endswith(".toml"):
+        return _from_toml(Path(path))
+    if path.endswith(".py") or Path(path).is_file():
+        return _from_file(Path(path), attribute)
+    if ":" in what or "." in what:
+        reference = TaskReference(kind="module", target=path, attribute=attribute or "task")
+        return {"name": path.rpartition(".")[2] or path, "task": reference.model_dump()}
+    recipe(what)  # says which recipes there are
+    raise AssertionError(what)
+
+
+def _from_recipe(name: str, variant: Variant | None) -> dict[str, Any]:
+    found = recipe(name)
+    values = copy.deepcopy(dict(found.experiment))
+    if variant is not None:
+        values = merge(values, dict(found.variant(variant)))
+    study = f"{name}-{dashed(variant)}" if variant else name
+    return {"name": study, **values, "task": TaskReference(kind="recipe", target=name).model_dump()}
+
+
+def _from_file(path: Path, attribute: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(
+            f"There is no file {path}; give a Python file that makes a batchlab.task(...), or a recipe name."
+        )
+    reference = TaskReference(kind="file", target=str(path.resolve()), attribute=attribute or "task")
+    return {"name": path.stem, "task": reference.model_dump()}
+
+
+def _from_toml(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}.") from None
+    what = content.pop("task", None)
+    if not isinstance(what, str) or what.partition(":")[0].endswith(".toml"):
+        raise InputError(
+            f'{path} must name what to train, e.g. task = "quickstart" (a recipe), "model.py" or "package.module:name".'
+        )
+    beside = path.parent / what.partition(":")[0]
+    base = resolve_what(str(path.parent / what) if what not in RECIPES and beside.is_file() else what)
+    return merge({**base, "name": path.stem}, content)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, section by section."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged

@@ -1,0 +1,232 @@
+"""The largest micro-batch as a person reads it: the answer first, then where the bytes are, then what to do with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, Rung
+from batchlab.core.batch import format_bytes
+from batchlab.core.record import PhasePeak
+from batchlab.words.phrases import say_count
+
+Term = tuple[str, str]
+
+INDENT = 13
+
+CARDS_ARE = f"predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ"
+
+_STATUS = {
+    "predicted": "predicted from traces; nothing was run",
+    "verified": "verified: whole steps and an evaluation ran",
+    "proved": "proved: it ran, and one more sample did not",
+    "none": "",
+}
+
+
+def capacity_lines(found: Capacity) -> list[str]:
+    """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
+    terms = capacity_terms(found)
+    if cards := _cards(found):
+        terms.append(("cards", cards))
+    lines = [f"{label:<{INDENT}}{text}" for label, text in terms]
+    return [*lines, *ladder_lines(found.ladder), *(f"{'spent':<{INDENT}}{text}" for text in _spent(found))]
+
+
+def capacity_terms(found: Capacity) -> list[Term]:
+    """(label, text) of the answer, where the bytes are, and what to do with it."""
+    terms = [("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
+    terms += _worst_batch(found)
+    if found.max_micro_batch_size:
+        terms += [("use", text) for text in _use(found)]
+        terms += _layouts(found)
+    return [*terms, *_loss(found)]
+
+
+def _fits(found: Capacity) -> str:
+    size = found.max_micro_batch_size
+    limit = f" within {format_bytes(found.limit_bytes)}" if found.limit_bytes else ""
+    if size is None:
+        return f"nothing{limit}: {_least(found)}"
+    most = "; larger ones were not asked for" if found.status != "proved" and size >= found.searched_up_to else ""
+    return f"micro-batch {size:,}{limit} ({_STATUS[found.status]}{most})"
+
+
+def _least(found: Capacity) -> str:
+    needed = found.needed_bytes(1)
+    if needed is None:
+        return "even the smallest size ran out of memory"
+    if found.budget_bytes is not None and needed <= found.budget_bytes:
+        return f"one sample ran out of memory; its tensors alone need {format_bytes(needed)}"
+    fixed = min(found.phases, key=lambda phase: phase.total_bytes, default=None)
+    held = (
+        ""
+        if fixed is None
+        else (
+            f", of which parameters {format_bytes(fixed.parameter_bytes)}, gradients "
+            f"{format_bytes(fixed.gradient_bytes)} and optimizer state {format_bytes(fixed.optimizer_bytes)} whatever "
+            "the batch"
+        )
+    )
+    return f"one sample needs at least {format_bytes(needed)}{held}"
+
+
+def _remedies(found: Capacity) -> list[Term]:
+    """What would make one sample fit, where nothing does."""
+    needed, limit, budget = found.needed_bytes(1), found.limit_bytes, found.budget_bytes
+    if found.max_micro_batch_size is not None or needed is None or not limit or not budget:
+        return []
+    texts = [f"a limit above {format_bytes(max(needed, budget) * limit / budget)} (the same share left free)"]
+    for remedy in sorted(found.remedies, key=lambda remedy: remedy.needed_bytes):
+        if remedy.needed_bytes < needed:
+            enough = "" if remedy.needed_bytes <= budget else ", still too much by itself"
+            texts.append(f"{remedy.name}: {format_bytes(remedy.needed_bytes)} by its trace{enough}")
+    texts.append("else a smaller model, shorter samples, or an optimizer that keeps less, such as SGD")
+    return [("would fit", text) for text in texts]
+
+
+def _loss(found: Capacity) -> list[Term]:
+    if all(point.finite_loss for point in found.points):
+        return []
+    return [("loss", "not a finite number where it ran: the sizes hold, but mend that before training")]
+
+
+def _layouts(found: Capacity) -> list[Term]:
+    """How the batches of the study are made of it, where any takes more than one pass."""
+    split = [layout for layout in found.layouts if layout.grad_accum_steps > 1]
+    texts = [f"{x.global_batch_size:,} = {x.micro_batch_size:,} × {x.grad_accum_steps:,} passes" for x in split]
+    return [("layouts", " · ".join(texts))] if texts else []
+
+
+def _memory(found: Capacity) -> list[Term]:
+    phases, size = found.phases, found.max_micro_batch_size
+    if not phases or size is None:
+        return []
+    top = max(phases, key=lambda phase: phase.total_bytes)
+    needed = found.peak_bytes or found.needed_bytes(size)
+    how = "measured" if found.peak_bytes is not None else "predicted"
+    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
+    unseen = round((needed or 0) - top.total_bytes)
+    if abs(unseen) >= 2**20:
+        name = "not seen by the trace" if found.points else "reserved beyond what is in use"
+        parts.append(f"{name} {format_bytes(unseen)}")
+    others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
+    return [
+        ("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
+        ("held by", f"the {top.phase} phase; {others}"),
+    ]
+
+
+def split(phase: PhasePeak) -> tuple[tuple[str, int], ...]:
+    """Who holds the bytes of a phase's peak, by name."""
+    return (
+        ("parameters", phase.parameter_bytes),
+        ("gradients", phase.gradient_bytes),
+        ("optimizer state", phase.optimizer_bytes),
+        ("activations", phase.activation_bytes),
+        ("temporaries", phase.temporary_bytes),
+    )
+
+
+def _budget(found: Capacity) -> list[Term]:
+    lines = []
+    if found.limit_bytes is not None and found.budget_bytes is not None:
+        bound = f" ({found.limit_is})" if found.limit_is else ""
+        left = "" if found.left_bytes is None else f"; {format_bytes(found.left_bytes)} left at the largest size"
+        lines.append(
+            (
+                "limit",
+                f"{format_bytes(found.limit_bytes)}{bound} − headroom {format_bytes(found.headroom_bytes)} = "
+                f"{format_bytes(found.budget_bytes)}{left}",
+            )
+        )
+    if found.line is not None:
+        line = found.line
+        knee = f", from micro-batch {found.knee:,} up" if found.knee else ""
+        lines.append(
+            (
+                "line",
+                f"{format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample{knee} "
+                f"(R² {line.r_squared:.4f}, largest residual {format_bytes(line.largest_residual)}, "
+                f"n = {line.n} {found.line_is} sizes)",
+            )
+        )
+    return lines
+
+
+def _worst_batch(found: Capacity) -> list[Term]:
+    """Where samples differ in size, the same answer for loaders that fill a batch instead of counting samples."""
+    shapes = found.worst_batch
+    if shapes is None:
+        return []
+    arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
+    elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
+    return [("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements a batch")]
+
+
+def _prediction(found: Capacity) -> list[Term]:
+    if found.untraceable:
+        return [("not traced", f"{found.untraceable} Sizes were approached by running them.")]
+    curve, budget = found.curve, found.budget_bytes
+    if curve is None or budget is None or not found.points:
+        return []
+    alone = curve.largest_within(budget, found.searched_up_to)
+    unseen = found.unseen_bytes
+    measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than it"
+    return [("trace alone", f"would have said {alone:,}{measured}")]
+
+
+def _use(found: Capacity) -> list[str]:
+    size = found.max_micro_batch_size or 1
+    texts = [f"maximum       {size:,}"]
+    if found.conservative:
+        free = ((found.limit_bytes or 0) - (found.needed_bytes(found.conservative) or 0)) if found.limit_bytes else 0
+        texts.append(f"conservative  {found.conservative:,} ({format_bytes(free)} of the limit free)")
+    if half := found.accumulation:
+        needed = found.needed_bytes(half)
+        peak = f", about {format_bytes(needed)}" if needed else ""
+        texts.append(f"accumulation  {half:,} × 2 passes per step{peak}: the same step in half the activations")
+    shared = found.data_parallel
+    if shared is not None and shared < size:
+        texts.append(f"with DDP      {shared:,} per device, predicted: its buckets are one more copy of the gradients")
+    if found.grad_accum_steps > 1:
+        texts.append("gradients stay alive between the micro-batches of a step in all of these")
+    texts.append("before a long run train 50 steps at this size: fragmentation and later allocations are not in it")
+    return texts
+
+
+def _cards(found: Capacity) -> str:
+    cards = found.cards
+    if not cards or not found.traced:
+        return ""
+    sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: nothing" for gib, size in cards)
+    return f"{sizes} ({CARDS_ARE})"
+
+
+def ladder_lines(ladder: Sequence[Rung]) -> list[str]:
+    """What each saving alone buys, a line each."""
+    if not ladder:
+        return []
+    width = max(len(rung.name) for rung in ladder)
+    return ["ladder: each saving alone", *(f"   {rung.name:<{width}}  {_rung(rung)}" for rung in ladder)]
+
+
+def _rung(rung: Rung) -> str:
+    if rung.why_not:
+        return f"not possible: {rung.why_not}"
+    size = f"{rung.max_micro_batch_size:>7,} ({rung.status})" if rung.max_micro_batch_size else "nothing fits"
+    speed = (
+        f"   {rung.tokens_per_second:,.0f} per second at {rung.measured_at:,}, measured"
+        if rung.tokens_per_second is not None and rung.measured_at is not None
+        else "   speed not measured"
+    )
+    return size + speed
+
+
+def _spent(found: Capacity) -> list[str]:
+    if not found.points:
+        return []
+    return [
+        f"{say_count(len(found.points), 'probe')} in fresh processes, {say_count(found.steps, 'training step')}, "
+        f"{found.out_of_memory:,} out of memory, {say_count(len(found.traced), 'traced size')}"
+    ]

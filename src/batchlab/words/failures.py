@@ -1,0 +1,171 @@
+"""What went wrong, where, and the remedy that fits what was seen.
+
+The usual tables of remedies ("out of memory: smaller batch; diverged: scale the learning rate linearly; slow:
+larger batch") are wrong where they change the question: accumulation keeps the batch, and a learning rate is lowered
+to one that was seen to train here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from batchlab.analysis.findings import Failure, Findings
+from batchlab.analysis.values import Run
+from batchlab.core.batch import format_count
+from batchlab.core.record import Outcome, Record
+from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.words.phrases import say_count, say_list, say_rate
+
+
+def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
+    """Every run that did not complete, grouped by outcome and batch size, then what limits the answers."""
+    grouped: dict[tuple[Outcome, int], list[Run]] = defaultdict(list)
+    for run in found.runs:
+        if run.outcome is not Outcome.COMPLETED:
+            grouped[run.outcome, run.global_batch_size].append(run)
+    listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
+    listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(found, spec, record)]
+    listed += _starved(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
+    return tuple(listed)
+
+
+def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) -> Failure:
+    rates = say_list([say_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
+    where = f"batch {size:,} at learning rate {rates} ({say_count(len(runs), 'run')})"
+    match outcome:
+        case Outcome.DIVERGED:
+            return Failure(f"Diverged. {runs[0].reason}".strip(), where, _divergence_remedy(found, size, runs))
+        case Outcome.OUT_OF_MEMORY:
+            return Failure(f"Out of memory. {runs[0].reason}".strip(), where, _memory_remedy(found, runs[0]))
+        case _:
+            return Failure(
+                f"The run failed. {runs[0].reason}".strip(),
+                where,
+                "Read log.txt in the run's folder, mend the cause, then run the study again: failed runs are retried "
+                "when asked.",
+            )
+
+
+def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
+    lowest = min(run.learning_rate for run in runs)
+    trained = [
+        run.learning_rate
+        for run in found.runs
+        if run.global_batch_size == size and run.outcome is Outcome.COMPLETED and run.learning_rate < lowest
+    ]
+    schedule = found.experiment.schedule
+    warmup = ""
+    if found.token_budget:
+        steps = schedule.warmup_fraction * found.token_budget / runs[0].layout.tokens_per_step
+        warmup = f" ({steps:.0f} steps now)"
+    longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
+    if trained:
+        return f"Stay at or below {say_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
+    clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped: set optimizer.grad_clip"
+    return f"Every learning rate tried here from {say_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
+
+
+def _memory_remedy(found: Findings, run: Run) -> str:
+    fits = found.memory.max_micro_batch_size if found.memory else None
+    precision = (
+        "" if found.experiment.device.precision == "bf16" else "; device.precision=bf16 about halves activations"
+    )
+    if not found.separable:
+        return f"This model mixes the samples of a batch, so it cannot be split: train a smaller batch{precision}."
+    if fits is None:
+        return (
+            f"No micro-batch fitted: use a smaller model or a shorter sequence, or a larger --memory-limit{precision}."
+        )
+    if run.layout.micro_batch_size > fits:
+        passes = -(-run.layout.global_batch_size // fits)
+        return (
+            f"Accumulate: {passes} micro-batches of at most {fits:,} give the same global batch "
+            f"(--set batch.micro_batching=auto){precision}."
+        )
+    return (
+        f"Micro-batches of {fits:,} ran when probed; leave room: "
+        f"--set batch.micro_batch_size={max(1, fits // 2)}{precision}."
+    )
+
+
+def _probe_failed(found: Findings, spec: Spec, record: Record) -> bool:
+    if isinstance(spec, TrainSpec) or record.outcome is Outcome.COMPLETED:
+        return False
+    if isinstance(spec, TraceSpec) and spec.device.savings != found.experiment.device.savings:
+        return False  # a saving that this model cannot have
+    return record.outcome is Outcome.FAILED or isinstance(spec, ThroughputSpec)
+
+
+def _probe_failure(spec: Spec, record: Record) -> Failure:
+    return Failure(
+        f"{record.outcome.word.capitalize()}. {record.reason}".strip(),
+        f"{spec.kind} ({record.run_id})",
+        "Read log.txt in the run's folder; until it is mended this size has no measurement.",
+    )
+
+
+def _starved(found: Findings) -> list[Failure]:
+    rows = [row for row in found.surface.rows if row.starved] if found.surface else []
+    if not rows or not found.token_budget:
+        return []
+    share = found.experiment.schedule.warmup_fraction
+    steps = max(MIN_STEPS, MIN_WARMUP_STEPS / share if share > 0 else 0)
+    needed = round(steps * max(row.layout.tokens_per_step for row in rows))
+    return [
+        Failure(
+            f"Starved: fewer than {MIN_STEPS} steps, or a warm-up of fewer than {MIN_WARMUP_STEPS}.",
+            f"batch {say_list([row.global_batch_size for row in rows])}",
+            f"Give --token-budget {needed} or more (now {format_count(found.token_budget)}), or leave these sizes out.",
+        )
+    ]
+
+
+def _disturbed(found: Findings) -> list[Failure]:
+    speed = found.throughput
+    if speed is None or not speed.disturbed:
+        return []
+    worst = max(point.other_load or 0.0 for point in speed.points)
+    return [
+        Failure(
+            f"Speed measured while other programs used up to {100 * worst:.0f} % of the processor: it reads too low.",
+            f"batch {say_list(speed.disturbed)}",
+            "Close them, delete runs/throughput-* in the study and run the command again; losses are not affected.",
+        )
+    ]
+
+
+def _slow(found: Findings) -> list[Failure]:
+    speed = found.throughput
+    if speed is None or not speed.falls_off:
+        return []
+    knee = speed.knee
+    return [
+        Failure(
+            "More than 20 % slower than a smaller batch.",
+            f"batch {say_list(speed.falls_off)}",
+            "Look for memory spilled to the host (peak above the device's memory) or a slower kernel at that shape; "
+            f"splitting into micro-batches no larger than {knee:,} keeps the speed measured there.",
+        )
+    ]
+
+
+def _mixing(found: Findings) -> list[Failure]:
+    if found.separable:
+        return []
+    return [
+        Failure(
+            "The samples of a batch influence each other: batch statistics such as BatchNorm's, or in-batch negatives.",
+            "the model",
+            "Micro-batches would change the result, so batches were not split; LayerNorm or GroupNorm instead of "
+            "BatchNorm make it separable. On several devices use synchronised batch statistics.",
+        )
+    ]
+
+
+def _checks(found: Findings) -> list[Failure]:
+    return [
+        Failure(f"The check '{item.name}' failed.", "the task", item.text)
+        for item in found.checks
+        if item.status == "fail"
+    ]

@@ -1,0 +1,26 @@
+"""What a capacity says of data whose samples differ in size."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
+
+SHAPES = ((8, 64), (8,))
+
+
+@pytest.mark.parametrize(("shapes", "said"), [(SHAPES, True), (None, False)])
+def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, said):
+    found = Capacity(
+        points=(MemoryPoint(4, True, 2**20, "", ((4, 64), (4,))), MemoryPoint(8, True, 2**21, "", shapes)),
+        max_micro_batch_size=8,
+        status="verified",
+        searched_up_to=100,
+        smallest_failed=None,
+        limit_bytes=2**22,
+    )
+    assert found.worst_batch == shapes
+    assert found.as_dict()["worst_batch"] == shapes
+    assert (
+        "worst batch  the largest samples ran, arrays of 8×64 and 8: a budget of 512 and 8 elements" in str(found)
+    ) == said

@@ -1,0 +1,99 @@
+"""Either the old file or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchlab.core.errors import StorageFailed
+from batchlab.storage.atomic import is_temporary, remove_temporaries, write_atomically
+
+
+def test_replaces_text_bytes_and_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "zwölf\n")
+    assert path.read_bytes() == "zwölf\n".encode()
+    write_atomically(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    write_atomically(path, (b"one", b"two"))
+    assert path.read_bytes() == b"onetwo"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_writer_that_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise RuntimeError("cut")
+
+    with pytest.raises(RuntimeError, match="cut"):
+        write_atomically(path, pieces())
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.ENOSPC, "is full"), (errno.EDQUOT, "quota"), (errno.EROFS, "is read-only")]
+)
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_disk_that_takes_no_more_is_said_to_the_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str, call: str
+) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(StorageFailed, match=words) as caught:
+        write_atomically(path, "new")
+    assert "run the same command again" in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_errors_pass_through(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "absent" / "a.txt", "x")
+
+
+def test_leftovers_of_killed_writers_are_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "kept")
+    (tmp_path / ".own").write_text("a person's hidden file")
+    seen: list[str] = []
+
+    def pieces() -> Iterator[bytes]:
+        seen.extend(entry.name for entry in tmp_path.iterdir() if is_temporary(entry))
+        yield b"kept"
+
+    write_atomically(path, pieces())
+    leftover = tmp_path / seen[0]
+    leftover.write_text("as a killed writer leaves it")
+    remove_temporaries(tmp_path)
+    assert leftover.exists(), "a writer may have made it this moment"
+    os.utime(leftover, (0, 0))
+    remove_temporaries(tmp_path)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a.txt", ".own"}
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first"
+        for entry in tmp_path.iterdir():
+            os.utime(entry, (0, 0))
+        remove_temporaries(tmp_path)
+        yield b" second"
+
+    write_atomically(path, pieces())
+    assert path.read_bytes() == b"first second"

@@ -1,0 +1,146 @@
+"""One run's folder: lock, metrics and checkpoint in step, the record last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batchlab.core.errors import InputError
+from batchlab.core.record import MetricRow, Outcome, Record
+from batchlab.core.spec import TrainSpec
+from batchlab.storage.run_folder import RunFolder, read_spec
+
+
+@pytest.fixture
+def folder(tmp_path: Path, train_spec: Callable[..., TrainSpec]) -> RunFolder:
+    run = RunFolder(tmp_path, train_spec())
+    assert run.try_lock()
+    return run.begin()
+
+
+def rows(*steps: int) -> list[MetricRow]:
+    return [MetricRow(step=step, tokens=32 * step, train_loss=1.0 / step) for step in steps]
+
+
+def test_resuming_rewinds_the_metrics_to_the_checkpoint(folder: RunFolder) -> None:
+    for row in rows(1, 2):
+        folder.row(row)
+    folder.save_checkpoint({"step": 2}, b"state")
+    for row in rows(3, 4):
+        folder.row(row)
+    with (folder.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 5, "tok')
+    assert folder.load_checkpoint() == ({"step": 2}, b"state")
+    assert folder.repaired_lines == 1
+    folder.row(rows(3)[0])
+    folder.close()
+    from batchlab.storage.metrics import read_rows
+
+    assert read_rows(folder.path / "metrics.jsonl") == (rows(1, 2, 3), 0)
+
+
+def test_without_a_checkpoint_no_metrics_are_left(folder: RunFolder) -> None:
+    folder.row(rows(1)[0])
+    assert folder.load_checkpoint() is None
+    assert not (folder.path / "metrics.jsonl").exists()
+    assert folder.repaired_lines == 0
+
+
+def test_finishing_writes_the_record_and_drops_the_checkpoint(folder: RunFolder) -> None:
+    assert folder.record() is None
+    folder.save_checkpoint({"step": 2}, b"state")
+    record = Record(run_id=folder.run_id, outcome=Outcome.COMPLETED)
+    folder.finish(record)
+    assert folder.record() == record
+    assert read_spec(folder.path) == folder.spec
+    assert not (folder.path / "checkpoint").exists()
+
+
+def test_leftovers_of_a_killed_writer_are_removed_by_the_next(folder: RunFolder) -> None:
+    leftover = folder.path / ".record.json.0a0b.batchlab-tmp"
+    leftover.write_text("half")
+    (folder.path / "checkpoint").mkdir()
+    torn = folder.path / "checkpoint" / ".state.0a0b.batchlab-tmp"
+    torn.write_text("half")
+    for file in (leftover, torn):
+        os.utime(file, (0, 0))
+    folder.begin()
+    folder.load_checkpoint()
+    assert not leftover.exists()
+    assert not torn.exists()
+
+
+def test_one_process_at_a_time(folder: RunFolder) -> None:
+    other = RunFolder(folder.path.parents[1], folder.spec)
+    assert not other.try_lock()
+    assert other.locked_elsewhere()
+    folder.unlock()
+    assert not other.locked_elsewhere()
+    assert other.try_lock()
+    other.unlock()
+    other.unlock()
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from batchlab.storage.run_folder import RunFolder
+from batchlab.core.spec import SPEC
+run = RunFolder(Path(sys.argv[1]), SPEC.validate_json(sys.argv[2]))
+assert run.try_lock()
+if os.fork() == 0:
+    time.sleep(60)
+    os._exit(0)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_holder_frees_the_run_even_when_its_forked_child_lives_on(
+    tmp_path: Path, train_spec: Callable[..., TrainSpec]
+) -> None:
+    spec = train_spec()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), spec.model_dump_json()],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        run = RunFolder(tmp_path, spec)
+        assert not run.try_lock()
+        holder.kill()
+        holder.wait()
+        deadline = time.monotonic() + 30
+        while not run.try_lock():
+            assert time.monotonic() < deadline, "the lock outlived its holder"
+            time.sleep(0.05)
+        run.unlock()
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        assert holder.stdout is not None
+        holder.stdout.close()
+
+
+def test_log_tail_is_the_end_in_one_line(folder: RunFolder) -> None:
+    assert folder.log_tail() == ""
+    folder.log("first")
+    folder.log("x" * 1000)
+    folder.log("  last line \n\n")
+    tail = folder.log_tail(50)
+    assert tail.endswith("x | last line")
+    assert len(tail) == 50
+
+
+def test_a_damaged_record_is_named(folder: RunFolder) -> None:
+    (folder.path / "record.json").write_text("{")
+    with pytest.raises(InputError, match=r"record\.json is damaged"):
+        folder.record()

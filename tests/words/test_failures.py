@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.findings import Failure
+from batchlab.core.record import CheckItem, CheckResult, Outcome, Record
+from batchlab.core.spec import CapacitySpec, CheckSpec, ThroughputSpec
+from batchlab.words.failures import failures
+
+Study = Callable[..., Any]
+
+
+def listed(study: Any, start: str) -> list[Failure]:
+    return [failure for failure in assemble(*study).failures if failure.what.startswith(start)]
+
+
+def test_a_sound_study_lists_nothing(synthetic_study: Study) -> None:
+    assert assemble(*synthetic_study()).failures == ()
+
+
+def test_out_of_memory_is_answered_with_accumulation(synthetic_study: Study) -> None:
+    (failure,) = listed(synthetic_study(out_of_memory=(64,)), "Out of memory")
+    assert failure.where.startswith("batch 64 at learning rate 3.0e-4, 1.0e-3, 3.0e-3 and 1.0e-2")
+    assert "2 micro-batches of at most 48 give the same global batch" in failure.remedy
+    assert "bf16" in failure.remedy
+
+
+def test_divergence_is_answered_with_a_rate_that_trained(synthetic_study: Study) -> None:
+    diverged = listed(synthetic_study(diverges_above=3.0), "Diverged")
+    at_64 = next(failure for failure in diverged if failure.where.startswith("batch 64 "))
+    assert "Stay at or below 3.0e-3, which trained at this size" in at_64.remedy
+    assert "warmup_fraction above 0.1 (10 steps now)" in at_64.remedy
+    everywhere = listed(synthetic_study(diverges_above=0.0), "Diverged")
+    assert all("Every learning rate tried here from 3.0e-4 diverged" in failure.remedy for failure in everywhere)
+
+
+def test_a_failed_run_keeps_its_reason(synthetic_study: Study) -> None:
+    (failure,) = listed(synthetic_study(failed=(8,)), "The run failed")
+    assert "RuntimeError: the task raised an error in step 3." in failure.what
+    assert "log.txt" in failure.remedy
+
+
+def test_starved_sizes_are_told_the_budget_they_need(synthetic_study: Study) -> None:
+    (failure,) = listed(synthetic_study(token_budget=64 * 64 * 20), "Starved")
+    assert f"--token-budget {50 * 64 * 64}" in failure.remedy
+
+
+def test_falling_speed_names_spill(synthetic_study: Study) -> None:
+    experiment, subject, records, rows, decisions = synthetic_study()
+    slowed: list[tuple[Any, Record]] = []
+    for spec, record in records:
+        if isinstance(spec, ThroughputSpec) and spec.layout.global_batch_size == 64:
+            slow = {"tokens_per_second": 9e3, "tokens_per_second_blocks": (9e3,)}
+            record = record.model_copy(update={"result": record.result.model_copy(update=slow)})
+        slowed.append((spec, record))
+    (failure,) = listed((experiment, subject, slowed, rows, decisions), "More than 20 % slower")
+    assert failure.where == "batch 64"
+    assert "spilled" in failure.remedy
+
+
+def test_batch_statistics_and_failed_checks_are_explained(synthetic_study: Study) -> None:
+    experiment, subject, records, rows, decisions = synthetic_study(out_of_memory=(64,))
+    result = CheckResult(
+        items=(CheckItem(name="data", status="fail", text="12 % of the held-out samples are in the training data."),),
+        separable=False,
+        mixing_layer="bn1",
+    )
+    spec = CheckSpec(workload=records[0][0].workload)
+    checked = [(spec, Record(run_id="check-1", outcome=Outcome.COMPLETED, result=result)), *records]
+    findings = assemble(experiment, subject, checked, rows, decisions)
+    assert not findings.separable
+    whats = [failure.what for failure in findings.failures]
+    assert any("BatchNorm" in what for what in whats)
+    assert "The check 'data' failed." in whats
+    (memory,) = [failure for failure in findings.failures if failure.what.startswith("Out of memory")]
+    assert "cannot be split" in memory.remedy
+    assert "Accumulate" not in memory.remedy
+
+
+def test_probes_that_found_the_limit_are_no_failures_but_broken_ones_are(synthetic_study: Study) -> None:
+    study = synthetic_study()
+    findings = assemble(*study)
+    spec = next(spec for spec, _ in study[2] if isinstance(spec, CapacitySpec))
+    full = (spec, Record(run_id="c", outcome=Outcome.OUT_OF_MEMORY))
+    broken = (spec, Record(run_id="c", outcome=Outcome.FAILED, reason="ImportError: no module."))
+    assert failures(findings, [full]) == ()
+    (failure,) = failures(findings, [broken])
+    assert failure.what == "Failed. ImportError: no module."
+    assert failure.where == "capacity (c)"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from batchlab.analysis.assemble import assemble
+from batchlab.words.summary import summary_lines
+
+Study = Callable[..., Any]
+
+
+def lines(study: Any, **more: Any) -> list[str]:
+    return summary_lines(assemble(*study, **more), "s/report.html", "s/training_plan.json")
+
+
+def test_the_five_lines_in_full(synthetic_study: Study) -> None:
+    assert lines(synthetic_study(noise_sd=0.0)) == [
+        "TRAIN WITH  micro-batch 16 × accum 1 × 1 device = 16 sequences (1,024 tokens/step), LR 1.0e-3, "
+        "warm-up 40,960 tokens",
+        "as good     batch 16 alone at its own best LR (best 16 at 1.0e-3: 2.407 [2.407, 2.407], 3 seeds)",
+        "fits        48 (proved) · 43.6k tok/s at 16, knee at 32 · critical batch not measured",
+        "not known   budgets beyond 410k tokens; the critical batch size; "
+        "49 and more samples at once: only by accumulation; memory on another device",
+        "open s/report.html · s/training_plan.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"seeds": 1},
+        {"unit": "samples", "token_budget": 6400},
+        {"diverges_above": 0.0},
+        {"sizes": (16,)},
+        {"token_budget": 64 * 64},
+        {"keep": 0},
+        {"keep": 5},
+        {"learning_rates": (1e-3,)},
+    ],
+)
+def test_always_five_lines_with_the_same_beginnings(synthetic_study: Study, settings: dict[str, Any]) -> None:
+    text = lines(synthetic_study(**settings), partial="keep" in settings, planned_runs=24)
+    assert len(text) == 5
+    assert [line[:12] for line in text[:4]] == ["TRAIN WITH  ", "as good     ", "fits        ", "not known   "]
+    assert text[4].startswith("open s/report.html")
+    assert "critical batch not measured" in text[2]
+    assert not any(("None" in line and "None of the" not in line) or "nan" in line for line in text)
+
+
+def test_one_seed_says_so(synthetic_study: Study) -> None:
+    assert "n = 1, noise was not measured" in lines(synthetic_study(seeds=1))[1]
+
+
+def test_several_as_good_are_named_with_the_fastest(synthetic_study: Study) -> None:
+    text = lines(synthetic_study(batch_curvature=0.0005))[1]
+    assert "each at its own best LR" in text
+    assert text.endswith("64 is the fastest of them")
+
+
+def test_no_answer_says_why_and_offers_no_plan(synthetic_study: Study) -> None:
+    text = lines(synthetic_study(diverges_above=0.0))
+    assert "cannot tell: None of the 20 training runs has a finite loss" in text[0]
+    assert "training_plan.json" not in text[4]
+
+
+def test_an_unfinished_study_says_so_first(synthetic_study: Study) -> None:
+    text = lines(synthetic_study(keep=7), partial=True, planned_runs=24)
+    assert "so far" in text[0]
+    assert "7 of 24 runs" in text[3]
+
+
+def test_untuned_sizes_are_not_said_to_be_at_their_best(synthetic_study: Study) -> None:
+    assert "at the only LR tried" in lines(synthetic_study(learning_rates=(1e-3,)))[1]
