@@ -16,10 +16,10 @@ from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.record import (
     CapacityResult,
     Environment,
-    InspectResult,
     MetricRow,
     Outcome,
     Record,
+    TaskInfo,
     ThroughputResult,
     TrainResult,
 )
@@ -37,7 +37,7 @@ from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
 
 SyntheticStudy = tuple[
-    Experiment, InspectResult, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], dict[str, Any]
+    Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], dict[str, Any]
 ]
 
 BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2**20
@@ -108,7 +108,7 @@ def _build(
             **(settings or {}),
         }
     )
-    subject = InspectResult(
+    task_info = TaskInfo(
         unit=Unit(unit),
         sequence_length=length,
         train_samples=40_000,
@@ -165,7 +165,7 @@ def _build(
             if loss is not None:
                 curves[run_id(spec)] = loss
             trained.append(world.train(spec, loss, outcome, reason, speed[size], pairing))
-            outcomes.append(TrialOutcome(loss, judged=not spec.starved))
+            outcomes.append(TrialOutcome(loss, judged=not spec.undertrained))
         grid.tell(trials, outcomes)
     records += trained if keep is None else trained[:keep]
     specs = {run_id(spec): spec for spec, _ in records}
@@ -177,7 +177,7 @@ def _build(
 
     failing = max_micro_batch_size + 1 if max_micro_batch_size < top else None
     decisions = {
-        "subject": subject.model_dump(mode="json"),
+        "task_info": task_info.model_dump(mode="json"),
         "micro_batch": {
             "max_micro_batch_size": min(max_micro_batch_size, top),
             "status": "proved" if failing else "verified",
@@ -191,7 +191,7 @@ def _build(
         "learning_rates": list(learning_rates),
         "accepted_edits": [],
     }
-    return experiment, subject, records, rows, decisions
+    return experiment, task_info, records, rows, decisions
 
 
 class _World:
@@ -283,12 +283,12 @@ class _World:
             steps=steps,
             tokens=steps * spec.layout.tokens_per_step,
             final_train_loss=None if loss is None else loss - 0.05,
-            final_val_loss=loss,
+            val_loss=loss,
             best_val_loss=loss,
             val_curve=curve,
             clipped_fraction=0.1,
             epochs=spec.token_budget / (40_000 * spec.layout.sequence_length),
-            starved=spec.starved,
+            undertrained=spec.undertrained,
             seconds=spec.token_budget / speed,
             tokens_per_second=speed * 0.8,
             peak_allocated_bytes=self.peak(spec.layout.micro_batch_size),

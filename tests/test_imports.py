@@ -28,7 +28,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = python(
         "import sys\n"
-        "from batchlab.cli import run\n"
+        "from batchlab.cli.app import run\n"
         f"code = run({arguments!r})\n"
         f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])\n"
         "raise SystemExit(code)"
@@ -45,7 +45,7 @@ def test_import_batchlab_without_torch() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["recipes"], ["recipes", "quickstart"], ["settings"], ["doctor"]])
 def test_commands_that_train_nothing_work_without_torch(arguments: list[str]) -> None:
-    done = python(BLOCK_TORCH + f"from batchlab.cli import run; raise SystemExit(run({arguments!r}))")
+    done = python(BLOCK_TORCH + f"from batchlab.cli.app import run; raise SystemExit(run({arguments!r}))")
     assert done.returncode == 0, done.stderr
 
 
@@ -53,8 +53,8 @@ def test_a_study_without_torch_says_what_to_install(tmp_path: object) -> None:
     done = python(
         BLOCK_TORCH
         + "from batchlab.recipes import recipe\n"
-        + "from batchlab.workload import load_framework\n"
-        + "from batchlab.errors import InputError\n"
+        + "from batchlab.runs.workload import load_framework\n"
+        + "from batchlab.core.errors import InputError\n"
         + "try:\n    load_framework('torch')\n"
         + "except InputError as error:\n    print(error)\n"
     )
@@ -70,6 +70,6 @@ def test_a_simulated_study_and_its_documents_need_no_torch(tmp_path: Path) -> No
         ["plan", str(folder), "--devices", "2"],
     ]
     for command in commands:
-        done = python(BLOCK_TORCH + f"from batchlab.cli import run; raise SystemExit(run({command!r}))")
+        done = python(BLOCK_TORCH + f"from batchlab.cli.app import run; raise SystemExit(run({command!r}))")
         assert done.returncode == 0, (command, done.stderr)
     assert (folder / "report.html").exists()

@@ -27,8 +27,8 @@ from batchlab.engines.local import LocalEngine
 from batchlab.storage.store import Store
 from batchlab.study.progress import open_view
 from batchlab.study.study import read_findings, run_study
-from batchlab.study.task_source import merge, resolve_what
-from batchlab.words.phrases import say_cells, say_interval
+from batchlab.study.task_source import merge, resolve_task
+from batchlab.words.phrases import format_cells, format_interval
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 
@@ -49,7 +49,7 @@ GIVEN: dict[str, Any] = {
 def settings(name: str, data: Path, changes: dict[str, Any]) -> dict[str, Any]:
     """The study's settings: the quickstart decoder on the text, twice its tokens, up to twice its batch sizes."""
     common = {**GIVEN, "name": name, "data": {"path": str(data)}}
-    return merge(merge(resolve_what("quickstart"), common), changes)
+    return merge(merge(resolve_task("quickstart"), common), changes)
 
 
 def study(folder: Path, values: dict[str, Any]) -> Store:
@@ -73,7 +73,7 @@ class Came:
     loss: Interval
     fresh: int
     noise: float
-    as_good: tuple[Cell, ...]
+    tied: tuple[Cell, ...]
     stopped: str
 
 
@@ -96,7 +96,7 @@ def came_of(store: Store) -> Came:
         loss=surface.best.loss,
         fresh=surface.fresh,
         noise=surface.noise_sd or math.nan,
-        as_good=surface.as_good_cells,
+        tied=surface.tied_cells,
         stopped=findings.search_stopped,
     )
 
@@ -131,7 +131,7 @@ def lines_of(grid: Came, adaptive: Came, losses: dict[str, list[float]], judges:
         spread = statistics.stdev(values) / math.sqrt(len(values))
         rows.append(
             f"| {name} | {came.cells} | {came.searching} | {came.repeats} | {came.tokens / 1e6:.1f}M | "
-            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {say_interval(came.loss)} (n = {came.loss.n}) | "
+            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {format_interval(came.loss)} (n = {came.loss.n}) | "
             f"{means[name]:.4f} ± {spread:.4f} | {100 * (means[name] / lowest - 1):.2f} |"
         )
     said = f"{judges} seeds that neither study has seen"
@@ -165,7 +165,7 @@ def lines_of(grid: Came, adaptive: Came, losses: dict[str, list[float]], judges:
         f"{adaptive.stopped}.",
         "",
         f"Seeds differ by {grid.noise:.4f} (grid) and {adaptive.noise:.4f} (adaptive). Cells that noise cannot "
-        f"separate from the best: grid {say_cells(grid.as_good)}; adaptive {say_cells(adaptive.as_good)}.",
+        f"separate from the best: grid {format_cells(grid.tied)}; adaptive {format_cells(adaptive.tied)}.",
     ]
 
 

@@ -35,8 +35,8 @@ from batchlab.runs.workload import load
 from batchlab.study.open_study import engine_factory, open_study, workload_of
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
-from batchlab.study.stages.capacity import Aim, capacity_stage
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.task_source import merge, resolve_task
 from batchlab.torch_.framework import TorchFramework
 
 HERE = Path(__file__).parent
@@ -119,18 +119,18 @@ def measure(short: bool) -> None:
 
 def asked(recipe: str, card: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What the command answers. Its traces stay in studies/, so that an interrupted benchmark goes on."""
-    values = merge(resolve_what(recipe), {"device": {"silence_seconds": 7200.0}, **settings})
+    values = merge(resolve_task(recipe), {"device": {"silence_seconds": 7200.0}, **settings})
     make_engine = engine_factory(build_experiment(values))
-    opened = open_study(
+    study = open_study(
         values, STUDIES / "-".join([recipe, *map(str, settings.values())]), make_engine, accept_edits=False
     )
-    session = Session(opened, make_engine, open_view(quiet=True))
-    return capacity_stage(session, Aim(card_bytes=parse_bytes(card)), separable=True).as_dict()
+    session = Session(study, make_engine, open_view(quiet=True))
+    return capacity_stage(session, CapacityRequest(card_bytes=parse_bytes(card)), sample_independent=True).as_dict()
 
 
 def traced(case: Case) -> list[dict[str, Any]]:
     """The peaks of every phase at each size."""
-    experiment = build_experiment(merge(resolve_what(case.recipe), case.settings))
+    experiment = build_experiment(merge(resolve_task(case.recipe), case.settings))
     workload = workload_of(experiment)
     with tempfile.TemporaryDirectory() as cache:
         loaded = load(workload, Path(cache))

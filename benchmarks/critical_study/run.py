@@ -55,7 +55,7 @@ def main() -> int:
         print(
             f"batchlab {machine.batchlab}, {machine.framework}, Python {machine.python}; {machine.processor} "
             f"({machine.cores} cores, 1 thread per run, one run at a time), {platform.system()}. "
-            f"{found.subject.parameter_count:,} parameters, {found.token_budget:,} tokens per run, "
+            f"{found.task_info.parameter_count:,} parameters, {found.token_budget:,} tokens per run, "
             f"{len(found.runs)} runs of the sweep.\n"
         )
     for devices in DEVICES:

@@ -4,7 +4,7 @@
 
 The quickstart model takes its steps in this process: one as it is, one with a light look, one with a full look, in an
 order that rotates, through the same `Observer` and `one_step` as the training loop, with the rows on disk. A look costs
-the median over rounds of (watched step − plain step of the same round); a run's is that times its looks, ÷ its steps
+the median over rounds of (watched step − plain step of the same round); a run's is that times its snapshots, ÷ its steps
 times the median plain step, for a quickstart run at that batch size. Wall seconds by default, for an idle machine;
 `--clock cpu` takes this process's processor seconds, which other programs on a busy one disturb less.
 """
@@ -110,7 +110,9 @@ def main() -> None:
             f"thread used), {platform.system()}; {arguments.clock} seconds, n = {arguments.rounds} rounds; "
             "brackets: middle half of the rounds\n"
         )
-        print("| batch | plain step, ms | light look, ms | full look, ms | looks of a run | light costs | full costs |")
+        print(
+            "| batch | plain step, ms | light look, ms | full look, ms | snapshots of a run | light costs | full costs |"
+        )
         print("|---|---|---|---|---|---|---|")
         worst = 0.0
         for batch in map(int, arguments.batch_sizes.split(",")):
@@ -118,16 +120,16 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 taken = timed_steps(loaded, specs, arguments.rounds, clock, Path(folder))
             plain = statistics.median(taken["off"])
-            looks, texts, shares = [], [], []
+            snapshots, texts, shares = [], [], []
             for level in ("light", "full"):
                 extra = [watched - off for watched, off in zip(taken[level], taken["off"], strict=True)]
                 low, median, high = statistics.quantiles(extra, n=4)
-                looks.append(BUDGET // token_budget_of(BUDGET, SIZES, LENGTH, LOOKS[level])[1])
+                snapshots.append(BUDGET // token_budget_of(BUDGET, SIZES, LENGTH, LOOKS[level])[1])
                 texts.append(f"{median:.2f} [{low:.2f}, {high:.2f}]")
-                shares.append(median * looks[-1] / (plain * specs["off"].steps))
+                shares.append(median * snapshots[-1] / (plain * specs["off"].steps))
             worst = max(worst, shares[0])
             print(
-                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {looks[0]} and {looks[1]} of {specs['off'].steps:,} "
+                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {snapshots[0]} and {snapshots[1]} of {specs['off'].steps:,} "
                 f"steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
                 flush=True,
             )

@@ -48,7 +48,7 @@ def curves_of(folder: Path) -> list[Curve]:
         result = record.result
         if not isinstance(spec, TrainSpec) or not isinstance(result, TrainResult):
             continue
-        if result.final_val_loss is not None and spec.seed == first and not result.starved:
+        if result.val_loss is not None and spec.seed == first and not result.undertrained:
             losses = tuple(loss for _, loss in result.val_curve)
             found.append(Curve(spec.layout.global_batch_size, spec.learning_rate, losses))
     return found

@@ -50,7 +50,7 @@ def _moves(tasks: Iterable[Task], within: tuple[float, float] = (0.0, 8.0)) -> l
 
 
 def _rate_regret(move: Move, ratio: RATIO, best: float, snap: bool = False, fitted: bool = False) -> float:
-    """% lost at the end of a move by the carried-over learning rate against the best one measured there."""
+    """% lost at the end of a move by the extrapolated learning rate against the best one measured there."""
     tuned = fitted_rate(move.task, move.start) if fitted else move.task.best_rate(move.start)
     rate = tuned + math.log2(ratio(move.start, move.end, best))
     return 100 * (move.task.loss_at(move.end, rate, snap) / move.task.tuned(move.end) - 1)
@@ -138,7 +138,7 @@ def _variants(tasks: Sequence[Task], moves: Sequence[Move]) -> list[str]:
     ratio = RULES[DEFAULT]
     cases: dict[str, Callable[[Move], float]] = {
         "as above": lambda m: _rate_regret(m, ratio, m.best),
-        "judged at the nearest measured half octave": lambda m: _rate_regret(m, ratio, m.best, snap=True),
+        "judged at the nearest measured half doubling": lambda m: _rate_regret(m, ratio, m.best, snap=True),
         "tuned by parabola instead of lowest cell": lambda m: _rate_regret(m, ratio, m.best, fitted=True),
         "B_opt taken twice too large": lambda m: _rate_regret(m, ratio, 2 * m.best),
         "B_opt taken half too small": lambda m: _rate_regret(m, ratio, m.best / 2),
@@ -214,7 +214,7 @@ def _scatter(moves: Sequence[Move]) -> list[str]:
             cells.append(f"{np.median(gaps):.2f} / {np.percentile(gaps, 95):.2f} (n {len(gaps)})")
         rows.append([rule.value, *cells])
     return [
-        "### 1c. How far the carried-over learning rate is from the tuned one, in octaves",
+        "### 1c. How far the extrapolated learning rate is from the tuned one, in doublings",
         "Median / 95th percentile of the distance, by factor in batch size, over the moves that the library does not "
         "refuse. The doubt of tuning at both ends is in it. The library's intervals use the last column.",
         as_table(["rule", "up to 2 ×", "2 to 4 ×", "4 to 8 ×", "all"], rows),
@@ -235,7 +235,7 @@ def half_life_moves(path: Path) -> list[str]:
         lines.append([f"{b0} → {b1}", *cells, f"{half_life / 1e6:g}M"])
     return [
         "## 4. Where beta2's half-life is held instead (Marek et al. 2025, one 11M model, batch 1 to 4,096)",
-        "Change of the tuned learning rate in octaves per step of 4 × in batch, beside the rules. Loss is lowest at "
+        "Change of the tuned learning rate in doublings per step of 4 × in batch, beside the rules. Loss is lowest at "
         "batch 1 and within 1.6 % up to 256, so B_opt is 1 by lowest loss and 256 by where loss starts to rise. "
         "Tuned together with beta1, coarsely; losses beside the best are not public, so no regret is given. The tuned "
         "half-life of beta2 is the same from 1 to 1,024, which is the half-life rule.",

@@ -90,7 +90,7 @@ def budget_moves(tasks: Sequence[Task]) -> list[str]:
         "Every set of one, two or three smaller budgets of a model predicts every larger one. Both the predicted batch "
         "and the predicted learning rate are used; regret is against the lowest of all cells of the larger budget. How "
         "the small budgets' optima were read: a fit to the surface; its lowest cell; the lowest cell of a coarse study "
-        "(3 batches two octaves apart, learning rates one octave apart: 18 cells or fewer).",
+        "(3 batches two doublings apart, learning rates one doubling apart: 18 cells or fewer).",
     ]
     for reading, read in READINGS.items():
         rows = []

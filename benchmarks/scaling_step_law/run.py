@@ -66,7 +66,7 @@ scipy {scipy.__version__}, batchlab {batchlab.__version__}. No device: a table i
 {len(tasks)} tasks (3 model sizes × 4 budgets), {cells:,} runs, one seed each; beta2, weight decay and final learning
 rate are the same in all.
 
-Regret is in % of the loss: loss at the carried-over configuration ÷ lowest measured − 1. Between tried learning
+Regret is in % of the loss: loss at the extrapolated configuration ÷ lowest measured − 1. Between tried learning
 rates the loss is interpolated monotonically; outside them the outermost run counts. Noise of one run is about
 0.08 %. Moves share runs, so n overstates what is known: the independent units are 12 tasks of 3 sizes, and
 [brackets] after a 90th percentile are a 90 % bootstrap interval over tasks. These tasks also served to choose among

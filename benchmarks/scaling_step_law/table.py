@@ -17,7 +17,7 @@ SEQUENCE_LENGTH = 2048
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """loss[batch in sequences][log2 learning rate, in half octaves], smoothed training loss at the end of a run."""
+    """loss[batch in sequences][log2 learning rate, in half doublings], smoothed training loss at the end of a run."""
 
     parameters: float
     tokens: float
@@ -61,7 +61,7 @@ def _curve(task: Task, batch: int) -> tuple[np.ndarray, np.ndarray, PchipInterpo
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """All tasks by size and budget; rounding to half octaves merges the two spellings of a learning rate."""
+    """All tasks by size and budget; rounding to half doublings merges the two spellings of a learning rate."""
     surfaces: dict[tuple[float, float], dict[int, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -72,7 +72,7 @@ def read_tasks(path: Path) -> list[Task]:
 
 @cache
 def fitted_rate(task: Task, batch: int) -> float:
-    """log2 learning rate at the vertex of a parabola through cells within one octave and 2 % of the lowest one."""
+    """log2 learning rate at the vertex of a parabola through cells within one doubling and 2 % of the lowest one."""
     x = np.array(sorted(task.loss[batch]))
     y = np.array([task.loss[batch][v] for v in x])
     i = int(y.argmin())
@@ -88,7 +88,7 @@ def fitted_rate(task: Task, batch: int) -> float:
 
 @cache
 def fitted_optimum(task: Task) -> tuple[float, float]:
-    """(B_opt, log2 learning rate there): a weighted parabola through the tuned minima within two octaves."""
+    """(B_opt, log2 learning rate there): a weighted parabola through the tuned minima within two doublings."""
     sizes = np.array(sorted(task.loss))
     x, y = np.log2(sizes), np.log([task.tuned(int(size)) for size in sizes])
     i = int(y.argmin())
@@ -107,7 +107,7 @@ def best_cell(task: Task) -> tuple[float, float]:
 
 
 def coarse_cell(task: Task) -> tuple[float, float]:
-    """The lowest cell of a coarse study: batches two octaves apart, learning rates one octave apart."""
+    """The lowest cell of a coarse study: batches two doublings apart, learning rates one doubling apart."""
     rows = {
         batch: {rate: loss for rate, loss in task.loss[batch].items() if rate == int(rate)} for batch in (32, 128, 512)
     }

@@ -1,4 +1,4 @@
-"""Ways to choose the next run. Each is given a task, a learning-rate range in half octaves, a number of runs and dice,
+"""Ways to choose the next run. Each is given a task, a learning-rate range in half doublings, a number of runs and dice,
 and returns the cells it ran, in order."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def random_cells(task: Task, given: Range, runs: int, dice: np.random.Generator)
 
 
 def plain_gp(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:
-    """Matérn-5/2 with lengthscales of 1.5 octaves, expected improvement, 5 random starts; no loss counts as the worst
+    """Matérn-5/2 with lengthscales of 1.5 doublings, expected improvement, 5 random starts; no loss counts as the worst
     one seen."""
     from scipy.special import ndtr
 
@@ -90,7 +90,7 @@ def ours(
     round_size: int = 1,
     stop: bool = False,
 ) -> Method:
-    """batchlab's, started from DeepSeek's law where `hinted`, that wrong by `hint_error` octaves (standard deviation)
+    """batchlab's, started from DeepSeek's law where `hinted`, that wrong by `hint_error` doublings (standard deviation)
     in both directions. `stop`: ends by itself, else it spends all runs."""
 
     def method(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""The published Step Law runs as a table that answers a search: one loss per (batch size, half octave of LR)."""
+"""The published Step Law runs as a table that answers a search: one loss per (batch size, half doubling of LR)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEQUENCE_LENGTH = 2048
 DIVERGED = 4.0  # nats, at best losses of 2.2 to 2.6
 SHORT = 2000  # steps; with the warm-up believed to be 2,000 steps, such a run never reached its learning rate
 
-Cell = tuple[int, int]  # batch size in sequences, log2 of the learning rate in half octaves
+Cell = tuple[int, int]  # batch size in sequences, log2 of the learning rate in half doublings
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Task:
 
     @property
     def rates(self) -> tuple[int, int]:
-        """Lowest and highest half octave of the table."""
+        """Lowest and highest half doubling of the table."""
         halves = [half for _, half in self.losses]
         return min(halves), max(halves)
 
@@ -66,7 +66,7 @@ class Task:
         return 0.2920 * compute**0.3271 / SEQUENCE_LENGTH, 0.3118 * compute**-0.1250
 
     def _padding(self, cell: Cell) -> float | None:
-        """Above the table a run diverges. Below it crawls: each octave lower adds what the lowest octave of that size
+        """Above the table a run diverges. Below it crawls: each doubling lower adds what the lowest doubling of that size
         adds, at least 0.5 %. A hole inside the table stays one."""
         size, half = cell
         known = sorted(h for s, h in self.losses if s == size)

@@ -50,19 +50,19 @@ def own_range(task: Task, dice: np.random.Generator) -> Range:
 
 
 def shifted_range(task: Task, dice: np.random.Generator) -> Range:
-    """The table's range, moved by −2 to +2 octaves."""
+    """The table's range, moved by −2 to +2 doublings."""
     offset = int(dice.integers(-4, 5))
     return task.rates[0] + offset, task.rates[1] + offset
 
 
 def cut_range(task: Task, dice: np.random.Generator) -> Range:
-    """The table's range without 0 to 2 octaves at either end: the best may lie outside."""
+    """The table's range without 0 to 2 doublings at either end: the best may lie outside."""
     low, high = (int(cut) for cut in dice.integers(0, 5, 2))
     return task.rates[0] + low, task.rates[1] - high
 
 
 def padded_range(task: Task, dice: np.random.Generator) -> Range:
-    """Two octaves more at both ends, moved by −1 to +1 octave."""
+    """Two doublings more at both ends, moved by −1 to +1 doubling."""
     offset = int(dice.integers(-2, 3))
     return task.rates[0] - 4 + offset, task.rates[1] + 4 + offset
 
@@ -87,7 +87,7 @@ def rows_of(with_optuna: bool) -> list[Row]:
         Row("batchlab, cold", ours(), rolls=False),
         Row("batchlab, cold, rounds of 4", ours(round_size=4), FEW_OFFSETS, rolls=False),
         Row("batchlab, DeepSeek's law", ours(hinted=True), rolls=False),
-        Row("batchlab, DeepSeek's law, wrong by 1 octave (sd)", ours(hinted=True, hint_error=1.0)),
+        Row("batchlab, DeepSeek's law, wrong by 1 doubling (sd)", ours(hinted=True, hint_error=1.0)),
     ]
 
 
@@ -233,7 +233,7 @@ CONSTANTS = (
     (batchlab.search.surrogate, "DIVERGES"),
     (batchlab.search.surrogate, "MISJUDGED"),
     (batchlab.search.surrogate, "SKEW"),
-    (batchlab.search.surrogate, "CLIMB"),
+    (batchlab.search.surrogate, "SLOPE"),
     (batchlab.search.surrogate, "OVER_BATCH"),
     (batchlab.search.lattice, "MARGIN"),
     (batchlab.search.lattice, "ROOM"),
@@ -249,7 +249,7 @@ def sensitivity(tasks: list[Task]) -> list[str]:
         "### Every constant halved and doubled",
         "",
         "p90 of the regret at 8 runs, ranges shifted, n = 144 (12 tasks × 3 offsets × 4 starts: cold, DeepSeek's law, "
-        "the law wrong by 1 octave, rounds of 4). Left out: the value best on two model sizes, judged on the third.",
+        "the law wrong by 1 doubling, rounds of 4). Left out: the value best on two model sizes, judged on the third.",
         "",
         "| constant | value | halved | as is | doubled | left out, chosen | left out, as is |",
         "|---|---|---|---|---|---|---|",
@@ -311,7 +311,7 @@ def heading(tasks: list[Task], with_optuna: bool) -> list[str]:
         f"{len(tasks)} tasks, {min(cells)} to {max(cells)} cells each, {sum(cells)} runs, of them {diverged} diverged "
         f"(smoothed loss above 4) and {flagged} shorter than 2,000 steps (probably all warm-up; they answer as "
         "published). One run per cell, so the lowest of a table is itself lucky by about 0.1 %. Learning rates are "
-        "snapped to half octaves; a missing cell answers as a failed run and costs one.",
+        "snapped to half doublings; a missing cell answers as a failed run and costs one.",
         "",
         "Every entry is median / 90th percentile of the regret in percent over n = tasks × repeats, each repeat with "
         "its own offset of the learning-rate range, the same for every method. "
@@ -340,16 +340,16 @@ def main() -> int:
         lines, kept = heading(tasks, with_optuna), Kept(arguments.folder)
         emit(lines)
         lines += table(
-            "Ranges shifted by −2 … +2 octaves; cells outside the table fail", tasks, shifted_range, rows, kept
+            "Ranges shifted by −2 … +2 doublings; cells outside the table fail", tasks, shifted_range, rows, kept
         )
         lines += cheaper(tasks, kept)
         lines += stopping(tasks, kept)
         fewer = [replace(row, repeats=FEW_OFFSETS) for row in rows if row.name != "Optuna GP"]
-        lines += table("Ranges cut by 0 … 2 octaves at either end", tasks, cut_range, fewer, kept)
+        lines += table("Ranges cut by 0 … 2 doublings at either end", tasks, cut_range, fewer, kept)
         padded = [replace(task, padded=True) for task in tasks]
         filled = (
-            "Grid padded by two octaves at both ends (above the table a run diverges; below, each octave adds what the "
-            "lowest octave of that size adds, at least 0.5 %)"
+            "Grid padded by two doublings at both ends (above the table a run diverges; below, each doubling adds what the "
+            "lowest doubling of that size adds, at least 0.5 %)"
         )
         lines += table(filled, padded, padded_range, fewer, kept)
         plain = [row for row in rows if row.rolls and "wrong" not in row.name and row.name != "Optuna GP"]

@@ -23,7 +23,7 @@ from batchlab.torch_.trainable import TorchTrainable
 SETTINGS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "bf16 autocast": {"device": {"precision": "bf16"}},
-    "checkpointing": {"device": {"savings": ("checkpointing",)}},
+    "checkpointing": {"device": {"memory_optimizations": ("checkpointing",)}},
     "accumulation": {"accumulation": 2},
     "SGD + momentum": {"optimizer": "sgd"},
 }

@@ -17,13 +17,13 @@ from batchlab.core.experiment import TaskReference, build_experiment
 from batchlab.core.protocols import View
 from batchlab.core.task import Task
 from batchlab.storage.store import Store
-from batchlab.study.open_study import Opened, complete, engine_factory, inspect
+from batchlab.study.open_study import OpenStudy, complete, engine_factory, inspect
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
-from batchlab.study.stages.capacity import Aim, capacity_stage
+from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
-from batchlab.study.stages.variants import ladder_stage
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.stages.variants import variants_stage
+from batchlab.study.task_source import merge, resolve_task
 
 
 def find_max_batch_size(
@@ -41,7 +41,7 @@ def find_max_batch_size(
 ) -> Capacity:
     """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
 
-    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as WHAT. Processes of
+    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. Processes of
         their own import it from there, so call this under `if __name__ == "__main__":`.
     memory_limit: bytes, or text like "16GiB", above a warmed-up process; default: the device's memory.
     headroom: share ("5%") or amount ("512MiB") of the limit left free; "0" for the exact largest size.
@@ -53,7 +53,7 @@ def find_max_batch_size(
 
     Raises InputError for a task that cannot be found or imported, BatchlabError for one that fails by itself.
     """
-    values = _values(task) if isinstance(task, Task) else resolve_what(str(task))
+    values = _values(task) if isinstance(task, Task) else resolve_task(str(task))
     chosen: dict[str, dict[str, Any]] = {
         "batch": {"micro_batching": "auto" if accumulate else "off"},
         "device": {
@@ -67,15 +67,19 @@ def find_max_batch_size(
     if values.get("device", {}).get("name") == "simulated":
         chosen["device"]["name"] = "simulated"
     values = merge(merge(values, chosen), settings or {})
-    return measure_capacity(values, Aim(prove=prove, most=most))
+    return measure_capacity(values, CapacityRequest(prove=prove, most=most))
 
 
-def measure_capacity(values: dict[str, Any], aim: Aim, *, quiet: bool = True) -> Capacity:
+def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet: bool = True) -> Capacity:
     """The capacity of a task by experiment values, in a folder that is gone afterwards."""
     with scratch_session(values, quiet=quiet) as session:
         try:
-            found = capacity_stage(session, aim, separable=True)
-            return replace(found, ladder=ladder_stage(session, found, aim, separable=True)) if aim.ladder else found
+            found = capacity_stage(session, request, sample_independent=True)
+            return (
+                replace(found, variants=variants_stage(session, found, request, sample_independent=True))
+                if request.variants
+                else found
+            )
         except StageFailed as failure:
             raise BatchlabError(str(failure)) from None
 
@@ -85,12 +89,12 @@ def scratch_session(values: dict[str, Any], *, quiet: bool = True) -> Iterator[S
     """A study by experiment values in a folder that is gone afterwards."""
     asked = build_experiment(values)
     make_engine = engine_factory(asked)
-    subject = inspect(asked, make_engine)
+    task_info = inspect(asked, make_engine)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        store = Store.create(Path(scratch) / "study", complete(asked, subject))
+        store = Store.create(Path(scratch) / "study", complete(asked, task_info))
         view: View = open_view(quiet)
         try:
-            yield Session(Opened(store, store.experiment, subject), make_engine, view)
+            yield Session(OpenStudy(store, store.experiment, task_info), make_engine, view)
         finally:
             view.close()
 

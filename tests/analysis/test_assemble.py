@@ -38,11 +38,11 @@ def test_findings_recover_the_truth_behind_the_records(synthetic_study: Study) -
 
 
 def test_the_order_of_records_changes_nothing(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     shuffled = list(records)
     random.Random(1).shuffle(shuffled)
-    assert assemble(experiment, subject, shuffled, rows, decisions) == assemble(
-        experiment, subject, records, rows, decisions
+    assert assemble(experiment, task_info, shuffled, rows, decisions) == assemble(
+        experiment, task_info, records, rows, decisions
     )
 
 
@@ -50,7 +50,7 @@ def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> No
     findings = assemble(*synthetic_study(batch_curvature=0.0005))
     assert findings.surface is not None
     assert findings.recommended is not None
-    good = {row.global_batch_size for row in findings.surface.as_good}
+    good = {row.global_batch_size for row in findings.surface.tied}
     assert findings.recommended.layout.global_batch_size == max(good)  # here speed grows with batch
     assert findings.recommended.warmup_tokens == pytest.approx(40_960)
     by_goal = {r.goal: r for r in findings.recommendations}
@@ -69,9 +69,9 @@ def test_without_noise_only_the_best_is_recommended(synthetic_study: Study) -> N
 
 
 def test_without_speed_the_best_is_recommended(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     untimed = [(spec, record) for spec, record in records if spec.kind != "throughput"]
-    findings = assemble(experiment, subject, untimed, rows, decisions)
+    findings = assemble(experiment, task_info, untimed, rows, decisions)
     assert findings.throughput is None
     assert findings.recommended is not None
     assert "speed was not measured" in findings.recommended.why
@@ -87,10 +87,10 @@ def test_a_study_cut_anywhere_still_gives_findings(synthetic_study: Study, keep:
 
 
 def test_the_subject_may_be_as_stored_and_decisions_may_be_missing(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
-    stored = assemble(experiment, subject.model_dump(mode="json"), records, rows, decisions)
-    assert stored.subject == subject
-    bare = assemble(experiment, subject, records)
+    experiment, task_info, records, rows, decisions = synthetic_study()
+    stored = assemble(experiment, task_info.model_dump(mode="json"), records, rows, decisions)
+    assert stored.task_info == task_info
+    bare = assemble(experiment, task_info, records)
     assert bare.token_budget == 409_600
     assert all(run.rows == () for run in bare.runs)
 
@@ -107,7 +107,7 @@ def test_runs_carry_their_rows_in_order(synthetic_study: Study) -> None:
 
 def test_analysis_needs_neither_torch_nor_plotting() -> None:
     code = (
-        "import sys, batchlab.analysis.assemble, batchlab.analysis.summary, batchlab.plan, batchlab.search.grid; "
+        "import sys, batchlab.analysis.assemble, batchlab.words.summary, batchlab.plan, batchlab.search.grid; "
         "print([m for m in ('torch', 'scipy', 'plotly', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -121,10 +121,10 @@ def test_cheapest_is_the_as_good_size_that_reached_the_loss_with_the_fewest_toke
     assert found.surface is not None
     by_goal = {item.goal: item for item in found.recommendations}
     chosen = by_goal["cheapest"]
-    target = max(row.loss.value for row in found.surface.as_good if row.loss)
+    target = max(row.loss.value for row in found.surface.tied if row.loss)
     assert "of the budget" in chosen.why
     reached = {}
-    for row in found.surface.as_good:
+    for row in found.surface.tied:
         curves = [[(r.tokens, r.val_loss) for r in run.rows if r.val_loss] for run in row.best.runs] if row.best else []
         mean = [(points[0][0], sum(loss for _, loss in points) / len(points)) for points in zip(*curves, strict=True)]
         reached[row.global_batch_size] = next((tokens for tokens, loss in mean if loss <= target), None)

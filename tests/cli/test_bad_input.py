@@ -29,7 +29,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Pa
     [
         (["study", "quickstrat"], "Did you mean 'quickstart'?"),
         (["stduy", "quickstart"], "Did you mean 'study'?"),
-        (["study"], "WHAT"),
+        (["study"], "TASK"),
         (["study", "nowhere.py"], "There is no file nowhere.py"),
         (["study", "nowhere.toml"], "There is no file nowhere.toml"),
         (["study", "quickstart", "--batch-sizes", "8,-4"], "-4"),

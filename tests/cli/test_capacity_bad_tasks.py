@@ -47,13 +47,13 @@ task = batchlab.task(
 
 
 @dataclass
-class Ended:
+class RunResult:
     code: int
     out: str
     err: str
 
 
-def end_of(tmp_path: Path, body: str, *arguments: str, script: str = "") -> Ended:
+def end_of(tmp_path: Path, body: str, *arguments: str, script: str = "") -> RunResult:
     """`batchlab capacity mine.py`, or mine.py itself where it ends with a script; fails where something stays."""
     (tmp_path / "mine.py").write_text(TASK.format(body=body) + script)
     scratch, mark = tmp_path / "scratch", uuid.uuid4().hex
@@ -75,7 +75,7 @@ def end_of(tmp_path: Path, body: str, *arguments: str, script: str = "") -> Ende
     assert [path for path in scratch.iterdir() if not path.name.startswith("torchinductor_")] == []  # torch keeps that
     assert list(tmp_path.rglob("*.batchlab-tmp")) == []
     assert "Traceback" not in done.stdout + done.stderr
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return RunResult(done.returncode, done.stdout, done.stderr)
 
 
 def _mark(process: psutil.Process) -> str | None:

@@ -12,7 +12,7 @@ from batchlab.cli import doctor
 
 
 def test_every_extra_but_torch_and_dev_is_an_optional_package():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert set(doctor.OPTIONAL) == set(project["optional-dependencies"]) - {"torch", "dev"}
 
 

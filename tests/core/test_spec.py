@@ -107,14 +107,14 @@ def test_how_often_progress_is_saved_makes_no_other_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "warmup", "starved"),
+    ("steps", "warmup", "undertrained"),
     [(100, 0.1, False), (50, 0.1, False), (49, 0.2, True), (100, 0.04, True), (100, 0.0, False), (100, 0.05, False)],
 )
-def test_starved_is_under_50_steps_or_under_5_warm_up_steps(steps: int, warmup: float, starved: bool) -> None:
+def test_starved_is_under_50_steps_or_under_5_warm_up_steps(steps: int, warmup: float, undertrained: bool) -> None:
     spec = train(token_budget=32 * 64 * steps, schedule=ScheduleConfig(warmup_fraction=warmup))
     assert spec.steps == steps
     assert spec.warmup_tokens == pytest.approx(warmup * steps * 32 * 64)
-    assert spec.starved is starved
+    assert spec.undertrained is undertrained
 
 
 @pytest.mark.parametrize(

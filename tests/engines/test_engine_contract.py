@@ -148,7 +148,7 @@ def test_a_run_that_another_process_gave_up_is_taken_over(
     other.unlock()
     [record] = carry_out(engine, spec)
     assert isinstance(record.result, TrainResult)
-    assert (record.result.final_val_loss, record.result.resumed) == (1.25, 1)
+    assert (record.result.val_loss, record.result.resumed) == (1.25, 1)
 
 
 def test_nothing_to_do_is_said_at_once_and_closing_twice_is_harmless(any_engine: Build) -> None:

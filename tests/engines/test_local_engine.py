@@ -147,7 +147,7 @@ def test_a_training_run_goes_on_from_its_checkpoint_after_its_process_died(
     spec = toy_train(die=die, die_at=23, die_times=2)
     [record] = carry_out(local_engine(workers=1), spec)
     assert isinstance(record.result, TrainResult), record.reason
-    assert record.result.final_val_loss == undisturbed(spec)
+    assert record.result.val_loss == undisturbed(spec)
     assert (record.attempts, record.result.resumed) == (3, 1)  # both times from the checkpoint of step 20
     rows, unreadable = read_rows(tmp_path / "runs" / record.run_id / "metrics.jsonl")
     assert ([row.step for row in rows], unreadable) == (list(range(1, 41)), 0)
@@ -213,7 +213,7 @@ def test_closing_saves_what_runs_and_the_next_engine_goes_on(
     assert (run.path / "checkpoint" / "state").exists()
     [record] = carry_out(local_engine(), spec)
     assert isinstance(record.result, TrainResult)
-    assert (record.result.resumed, record.result.final_val_loss) == (1, undisturbed(spec))
+    assert (record.result.resumed, record.result.val_loss) == (1, undisturbed(spec))
 
 
 def test_closing_leaves_no_process_even_of_a_task_that_ignores_it_or_forks(
@@ -246,7 +246,7 @@ def test_somebody_elses_sigterm_only_moves_the_run(
     os.kill(pids(starts)[0], signal.SIGTERM)
     [record] = carry_out(engine, spec)
     assert isinstance(record.result, TrainResult)
-    assert (record.result.resumed, record.result.final_val_loss) == (1, undisturbed(spec))
+    assert (record.result.resumed, record.result.val_loss) == (1, undisturbed(spec))
     assert len(set(pids(starts))) == 2
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Ended, Interrupted, OutOfMemory, RunContext
+from batchlab.core.protocols import Interrupted, OutOfMemory, RunContext, RunResult
 from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 
 trained = 0
 
 
-def execute(spec: Spec, context: RunContext) -> Ended:
+def execute(spec: Spec, context: RunContext) -> RunResult:
     global trained
     how = spec.workload.model
     _log_start(spec, context)
@@ -57,13 +57,13 @@ def execute(spec: Spec, context: RunContext) -> Ended:
     _die(how, context, 0)
     time.sleep(float(how.get("sleep", 0)))
     if isinstance(spec, CapacitySpec):
-        return Ended(
+        return RunResult(
             Outcome.COMPLETED, "", CapacityResult(micro_batch_size=spec.micro_batch_size, fits=True, steps=spec.steps)
         )
-    return Ended(Outcome.COMPLETED, "", None)
+    return RunResult(Outcome.COMPLETED, "", None)
 
 
-def _train(spec: TrainSpec, context: RunContext) -> Ended:
+def _train(spec: TrainSpec, context: RunContext) -> RunResult:
     how = spec.workload.model
     tokens_per_step = spec.layout.tokens_per_step
     saved = context.load_checkpoint()
@@ -82,13 +82,13 @@ def _train(spec: TrainSpec, context: RunContext) -> Ended:
             context.save_checkpoint({"step": step, "resumed": resumed}, repr(value).encode())
         if stopping:
             raise Interrupted
-    return Ended(
+    return RunResult(
         Outcome.COMPLETED,
         "",
         TrainResult(
             steps=spec.steps,
             tokens=spec.token_budget,
-            final_val_loss=value,
+            val_loss=value,
             seconds=time.monotonic(),
             resumed=resumed,
             repaired_lines=context.repaired_lines,

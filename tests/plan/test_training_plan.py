@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from batchlab.analysis.assemble import assemble
+from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.extrapolation import Target
 from batchlab.core.errors import InputError
 from batchlab.core.record import CheckResult, Outcome, Record
 from batchlab.core.spec import CheckSpec
@@ -92,7 +92,7 @@ def test_a_batch_that_was_not_measured_is_carried_to_and_every_number_says_so(fi
     assert rate.range
     assert plan.provenance["optimizer.beta2"].status == "extrapolated"
     assert c.optimizer.beta2 == pytest.approx(0.95 ** (24 / 16))
-    assert plan.expectation.validation_loss is None
+    assert plan.expectation.val_loss is None
     assert "at batch 24" in plan.confirm
     assert "extrapolated: learning_rate" in paste_block(plan)
     tomllib.loads(paste_block(plan))
@@ -120,7 +120,7 @@ def test_another_budget_moves_batch_and_rate_with_interval_and_names_its_confirm
 
 
 def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None:
-    parameters = findings.subject.parameter_count
+    parameters = findings.task_info.parameter_count
     plan = make_plan(findings, target=Target(parameters=4 * parameters))
     assert findings.surface is not None
     assert findings.surface.best is not None
@@ -135,8 +135,8 @@ def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None
     ("target", "says"),
     [
         (Target(2048), "steps of a budget"),
-        (Target(token_budget=1000 * 409_600), "nothing is carried further than 30"),
-        (Target(parameters=10**15), "nothing is carried further than 30"),
+        (Target(token_budget=1000 * 409_600), "nothing is extrapolated further than 30"),
+        (Target(parameters=10**15), "nothing is extrapolated further than 30"),
         (Target(1024, 20 * 409_600), "8 ×"),
     ],
 )
@@ -157,11 +157,11 @@ def test_a_starved_batch_is_not_planned_for(synthetic_study: Study) -> None:
 
 
 def test_a_model_that_mixes_samples_stays_on_one_device(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     check = CheckSpec(workload=records[0][0].workload)
-    result = CheckResult(items=(), separable=False)
+    result = CheckResult(items=(), sample_independent=False)
     records = [*records, (check, Record(run_id="c", outcome=Outcome.COMPLETED, result=result))]
-    findings = assemble(experiment, subject, records, rows, decisions)
+    findings = assemble(experiment, task_info, records, rows, decisions)
     make_plan(findings)
     with pytest.raises(InputError, match="mixes the samples"):
         make_plan(findings, devices=2)

@@ -11,7 +11,7 @@ import pytest
 from batchlab.core.experiment import build_experiment
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.recipes import recipe
-from batchlab.study.task_source import resolve_what
+from batchlab.study.task_source import resolve_task
 from batchlab.torch_.framework import TorchFramework
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ TIME = 8
 def test_a_step_at_full_width(name, tmp_path):
     if psutil.virtual_memory().available < NEEDED:
         pytest.skip(f"less than {NEEDED // 2**30} GiB of memory are free")
-    experiment = build_experiment(resolve_what(name))
+    experiment = build_experiment(resolve_task(name))
     workload = Workload(task=experiment.task, sequence_length=TIME, model=experiment.model, data=experiment.data)
     task = recipe(name).task(workload, tmp_path)
     # Weights, gradients and both of Adam's moments in bfloat16, as the published E1 was run: 8 bytes per parameter.

@@ -12,14 +12,14 @@ from batchlab.core.spec import Workload
 from batchlab.recipes import RECIPES, recipe
 from batchlab.runs.workload import load
 from batchlab.search.budget import steps_to_judge, token_budget_of
-from batchlab.study.task_source import resolve_what
+from batchlab.study.task_source import resolve_task
 
 SEEDS = ["tinystories", "wikitext2", "elman"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_is_a_valid_question(name):
-    experiment = build_experiment(resolve_what(name))
+    experiment = build_experiment(resolve_task(name))
     assert experiment.task.target == name
     assert recipe(name).summary
 
@@ -27,7 +27,7 @@ def test_every_recipe_is_a_valid_question(name):
 @pytest.mark.parametrize("name", SEEDS)
 @pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
 def test_a_smaller_version_is_uncompiled_float32_and_every_size_gets_enough_steps(name, variant):
-    experiment = build_experiment(resolve_what(name, variant))
+    experiment = build_experiment(resolve_task(name, variant))
     assert experiment.name == f"{name}-{variant.replace('_', '-')}"
     assert (experiment.device.precision, experiment.device.compile) == ("fp32", False)
     sizes = experiment.batch.global_batch_sizes
@@ -43,18 +43,18 @@ def test_a_smaller_version_is_uncompiled_float32_and_every_size_gets_enough_step
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_published_study_keeps_its_settings_at_every_batch_size(name):
-    experiment = build_experiment(resolve_what(name))
+    experiment = build_experiment(resolve_task(name))
     assert experiment.optimizer.across_batch is AcrossBatch.FIXED
     assert (experiment.optimizer.beta1, experiment.optimizer.beta2) == (0.9, 0.999)
 
 
 def test_the_published_axes():
-    tinystories = build_experiment(resolve_what("tinystories"))
+    tinystories = build_experiment(resolve_task("tinystories"))
     assert tinystories.batch.global_batch_sizes == (1, 8, 32, 64, 128, 256, 512)
     assert tinystories.sweep.learning_rates == (3e-4,)
     budget, _ = token_budget_of(tinystories.budget.token_budget, tinystories.batch.global_batch_sizes, 256, 20)
     assert budget == 327_680_000
-    wikitext2 = build_experiment(resolve_what("wikitext2"))
+    wikitext2 = build_experiment(resolve_task("wikitext2"))
     assert wikitext2.batch.global_batch_sizes == (12, 20)
     assert wikitext2.sweep.learning_rates == (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
     assert (wikitext2.sweep.first_seed, wikitext2.sweep.seeds) == (42, 1)
@@ -84,7 +84,7 @@ PUBLISHED = {"tinystories": "TinyStories", "wikitext2": "WikiText-2", "elman": "
 
 
 def workload(name, variant=None, **data):
-    values = resolve_what(name, variant)
+    values = resolve_task(name, variant)
     return Workload(
         task=values["task"],
         sequence_length=values["sequence_length"],
@@ -99,7 +99,7 @@ def test_without_a_path_bytes_of_the_embedded_text_stand_in_and_say_so(name, var
     loaded = load(workload(name, variant), tmp_path)
     assert loaded.source.startswith("source text of Python")
     assert loaded.source.endswith(f"read as bytes, in place of {PUBLISHED[name]}")
-    assert loaded.train.gather(np.arange(2))[0].shape == (2, resolve_what(name, variant)["sequence_length"])
+    assert loaded.train.gather(np.arange(2))[0].shape == (2, resolve_task(name, variant)["sequence_length"])
 
 
 @pytest.fixture

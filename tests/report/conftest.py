@@ -24,7 +24,7 @@ STATES: dict[str, dict[str, Any]] = {
     "one seed": {"seeds": 1, "max_extensions": 0},
     "failures": {"out_of_memory": (32, 64), "max_micro_batch_size": 16, "failed": (4,), "diverges_above": 3.0},
     "all diverged": {"diverges_above": 1e-9},
-    "starved": {"token_budget": 64 * 64 * 20},
+    "undertrained": {"token_budget": 64 * 64 * 20},
     "no capacity": {},
     "no speed": {},
     "looked at": {"diverges_above": 6.0},
@@ -78,13 +78,13 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
 
     def build(state: str) -> Findings:
         if state not in made:
-            experiment, subject, records, rows, decisions = synthetic_study(**STATES[state])
+            experiment, task_info, records, rows, decisions = synthetic_study(**STATES[state])
             if state in _LEFT_OUT:
                 records = [(spec, record) for spec, record in records if spec.kind != _LEFT_OUT[state]]
             given = looked_at(rows) if state == "looked at" else rows
             partial = "keep" in STATES[state]
             made[state] = assemble(
-                experiment, subject, records, given, decisions, _CHECKS, 31 if partial else None, partial
+                experiment, task_info, records, given, decisions, _CHECKS, 31 if partial else None, partial
             )
         return made[state]
 
@@ -120,10 +120,10 @@ def looked_at(
         if not evaluations:
             broken = {f"non_finite/grad_norm/{layers[0]}": 1.0}
             return [*found, MetricRow(step=found[-1].step, tokens=found[-1].tokens, diagnostics=broken)]
-        looks = [MetricRow(step=row.step, tokens=row.tokens, diagnostics=read(row)) for row in evaluations]
+        snapshots = [MetricRow(step=row.step, tokens=row.tokens, diagnostics=read(row)) for row in evaluations]
         training = [row for row in found if row.train_loss is not None]
         spiked = training[20].model_copy(update={"train_loss_max": (training[20].train_loss or 0.0) + 3.0})
-        return [*(spiked if row is training[20] else row for row in found), *looks]
+        return [*(spiked if row is training[20] else row for row in found), *snapshots]
 
     return with_looks
 
@@ -151,7 +151,7 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         runs=runs,
         diagnostics=diagnostics_finding(runs, surface),
         experiment=found.experiment.model_copy(update={"task": task, "model": {HOSTILE: HOSTILE}}),
-        subject=found.subject.model_copy(update={"data_source": HOSTILE}),
+        task_info=found.task_info.model_copy(update={"data_source": HOSTILE}),
         environment=Environment(
             batchlab="0", python="3", numpy="2", platform=HOSTILE, processor=HOSTILE, device=HOSTILE, framework=HOSTILE
         ),
@@ -165,7 +165,7 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         recommendations=tuple(replace(r, why=HOSTILE) for r in found.recommendations),
         trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in found.trust),
         answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in found.answers),
-        not_answered=(HOSTILE,),
+        unknown=(HOSTILE,),
         failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
         conclusions=(HOSTILE,),
         accepted_edits=(HOSTILE,),

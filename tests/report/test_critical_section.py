@@ -43,13 +43,13 @@ def sampled(noise: float, batch: float, steps: int, seed: int) -> list[MetricRow
 
 @pytest.fixture(scope="module")
 def found(synthetic_study: Callable[..., object]) -> Findings:
-    experiment, subject, records, rows, decisions = synthetic_study()  # type: ignore[misc]
+    experiment, task_info, records, rows, decisions = synthetic_study()  # type: ignore[misc]
     by_run = {
         record.run_id: sampled(NOISE, spec.layout.global_batch_size, 192, spec.seed)
         for spec, record in records
         if spec.kind == "train"
     }
-    return assemble(experiment, subject, records, lambda run: [*rows(run), *by_run[run]], decisions)
+    return assemble(experiment, task_info, records, lambda run: [*rows(run), *by_run[run]], decisions)
 
 
 def critical(found: Findings) -> CriticalFinding:

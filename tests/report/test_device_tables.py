@@ -39,8 +39,8 @@ def test_a_cpu_reserves_nothing(study: Callable[[str], Findings]) -> None:
     surface = replace(found.surface, rows=tuple(rows))
 
     def reserved(device: str) -> set[str]:
-        subject = found.subject.model_copy(update={"device": device})
-        return {row.texts[-1] for row in endings_table(replace(found, surface=surface, subject=subject)).rows}
+        task_info = found.task_info.model_copy(update={"device": device})
+        return {row.texts[-1] for row in endings_table(replace(found, surface=surface, task_info=task_info)).rows}
 
     assert reserved("cpu") == {"–"}
     assert reserved("cuda") == {"1.00 GiB"}

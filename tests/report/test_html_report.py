@@ -152,7 +152,7 @@ def test_partial_studies_wear_a_banner(study: Study, plan: Any) -> None:
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     # the sentences that the analysis wrote are the analysis' own to test
-    found = replace(study("samples"), trust=(), answers=(), not_answered=(), conclusions=(), failures=())
+    found = replace(study("samples"), trust=(), answers=(), unknown=(), conclusions=(), failures=())
     page = Page(render_html(found, None, None))
     assert not re.findall(r"[^.]*token[^.]*", page.visible, flags=re.IGNORECASE)
     assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())

@@ -84,7 +84,7 @@ def test_curves_are_sparklines(study: Study, plan: Any) -> None:
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     # the sentences that the analysis wrote are the analysis' own to test
-    found = replace(study("samples"), trust=(), answers=(), not_answered=(), conclusions=(), failures=())
+    found = replace(study("samples"), trust=(), answers=(), unknown=(), conclusions=(), failures=())
     assert "token" not in render_markdown(found, None, None).lower()
 
 
@@ -119,6 +119,6 @@ def test_notes_stay_markdown_inside_a_quotation(study: Study, plan: Any) -> None
 
 
 def test_safe_leaves_ordinary_sentences_alone() -> None:
-    sentence = "batch 16 at LR 1.0e-3: final_val_loss 2.407 (n = 3), 10 % of 5 sizes; see training_plan.json"
+    sentence = "batch 16 at LR 1.0e-3: val_loss 2.407 (n = 3), 10 % of 5 sizes; see training_plan.json"
     assert safe(sentence) == sentence
     assert safe("two\nlines | <b>") == "two lines \\| &lt;b&gt;"

@@ -1,11 +1,11 @@
-"""What the report says of memory besides the plot: who holds it, what fits elsewhere, what savings buy."""
+"""What the report says of memory besides the plot: who holds it, what fits elsewhere, what memory_optimizations buy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from batchlab.analysis.capacity.capacity import Rung
+from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import format_bytes
 from batchlab.core.record import PhasePeak, TracePoint
@@ -37,9 +37,12 @@ def traced(size: int) -> TracePoint:
 
 def with_traces(found: Findings) -> Findings:
     assert found.memory is not None
-    ladder = (Rung("as it is", 48, "verified", 900.0, 16), Rung("chunked loss", why_not="no <linear> layer"))
+    variants = (
+        MemoryVariant("as it is", 48, "verified", 900.0, 16),
+        MemoryVariant("chunked loss", why_not="no <linear> layer"),
+    )
     traces = tuple(traced(size) for size in (2, 8, 48))
-    return replace(found, memory=replace(found.memory, traced=traces, ladder=ladder))
+    return replace(found, memory=replace(found.memory, traced=traces, variants=variants))
 
 
 def test_bytes_by_phase_and_holder_are_those_of_the_trace(study: Callable[[str], Findings]) -> None:
@@ -52,7 +55,7 @@ def test_bytes_by_phase_and_holder_are_those_of_the_trace(study: Callable[[str],
     assert backward["activations"] == format_bytes(48 * 15 * MIB)
     assert backward["peak"] == format_bytes((40 + 48 * 15) * MIB)
     assert [row.texts[0] for row in section.cards.rows][:2] == ["16 GiB", "24 GiB"]
-    assert section.ladder.rows[1].texts[-1] == "no <linear> layer"
+    assert section.variants.rows[1].texts[-1] == "no <linear> layer"
 
 
 def test_the_plot_shows_the_bend_and_the_line_only_above_it(study: Callable[[str], Findings]) -> None:

@@ -17,7 +17,7 @@ BUDGET = {
     "runs_planned": 12,
     "runs_at_most": 20,
     "seconds_planned": 7200.0,
-    "starved": [64],
+    "undertrained": [64],
     "text": "",
 }
 SECTIONS = [
@@ -39,7 +39,7 @@ def test_the_page_is_filled_in_from_the_study(study: Callable[[str], Findings]) 
     page = notes_page(found, (1e-3, 3e-3), BUDGET)
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == SECTIONS
     parts = dict(zip(SECTIONS, re.split(r"^## .+\n", page, flags=re.MULTILINE)[1:], strict=True))
-    assert f"{found.subject.parameter_count:,} parameters" in parts["Frozen variables"]
+    assert f"{found.task_info.parameter_count:,} parameters" in parts["Frozen variables"]
     assert "- optimizer: " in parts["Frozen variables"]
     assert "learning rates" not in parts["Frozen variables"]
     assert "- learning rate: 1.0e-3 and 3.0e-3" in parts["Independent variables"]

@@ -91,7 +91,7 @@ def test_sound_task_has_only_ticks() -> None:
     assert [item.name for item in result.items] == LINES
     assert not_ok(result) == {}
     assert result.passed
-    assert result.separable
+    assert result.sample_independent
     assert result.mixing_layer is None
 
 
@@ -176,14 +176,14 @@ def test_sum_loss() -> None:
     result = run_check(make_task(loss=loss))
     assert not_ok(result) == {"mean or sum": "fail", "splitting": "note"}
     assert 'reduction="sum"' in item(result, "mean or sum").text
-    assert result.separable  # a wrong reduction is not a layer that mixes samples
+    assert result.sample_independent  # a wrong reduction is not a layer that mixes samples
 
 
 def test_mean_declared_as_sum() -> None:
     result = run_check(make_task(reduction="sum"))
     assert item(result, "mean or sum").status == "fail"
     assert "leave out reduction" in item(result, "mean or sum").text
-    assert result.separable
+    assert result.sample_independent
 
 
 def test_mean_returned_with_a_count() -> None:
@@ -220,7 +220,7 @@ def test_mean_over_padded_targets_without_count() -> None:
     result = run_check(make_task(model=tagger, loss=padded_loss, train=padded(0), valid=padded(1)))
     assert not_ok(result) == {"mean or sum": "fail", "splitting": "note"}
     assert "count=" in item(result, "mean or sum").text
-    assert result.separable
+    assert result.sample_independent
 
 
 def test_mean_over_padded_targets_with_count_is_sound() -> None:
@@ -265,7 +265,7 @@ def test_crash_in_the_loss_is_told_once_with_its_line() -> None:
 def test_batch_norm_is_named() -> None:
     result = run_check(make_task(model=lambda: network(nn.BatchNorm1d(16))))
     assert not_ok(result) == {"splitting": "note"}
-    assert not result.separable
+    assert not result.sample_independent
     assert result.mixing_layer is not None
     assert "BatchNorm1d" in result.mixing_layer
     assert "statistics" in item(result, "splitting").text
@@ -278,15 +278,15 @@ def test_in_batch_negatives_name_the_loss_function() -> None:
 
     result = run_check(make_task(loss=loss))
     assert not_ok(result) == {"mean or sum": "note", "splitting": "note"}
-    assert not result.separable
+    assert not result.sample_independent
     assert result.mixing_layer == "the loss function"
 
 
 def test_declared_not_separable_is_respected() -> None:
-    result = run_check(make_task(separable=False))
+    result = run_check(make_task(sample_independent=False))
     assert not_ok(result) == {"splitting": "note"}
     assert "declared" in item(result, "splitting").text
-    assert not result.separable
+    assert not result.sample_independent
     assert result.mixing_layer is None
 
 
@@ -301,7 +301,7 @@ def test_other_randomness_is_not_blamed_for_mixing() -> None:
     result = run_check(make_task(model=lambda: network(Noisy())))
     assert not_ok(result) == {"splitting": "note"}
     assert "random in some other way" in item(result, "splitting").text
-    assert result.separable
+    assert result.sample_independent
 
 
 # ---- seeds
@@ -427,7 +427,7 @@ def test_dropout_left_on_in_evaluation() -> None:
     result = run_check(make_task(loss=loss))
     assert item(result, "evaluation").status == "fail"
     assert "dropout" in item(result, "evaluation").text
-    assert result.separable
+    assert result.sample_independent
 
 
 def test_evaluation_that_updates_running_statistics() -> None:
@@ -545,7 +545,7 @@ def test_single_training_sample_is_refused_without_running_anything() -> None:
 class Scarce:
     """A Trainable with room for `room` samples only."""
 
-    separable = True
+    sample_independent = True
 
     def __init__(self, room: int) -> None:
         self.room = room

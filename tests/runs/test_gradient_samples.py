@@ -99,7 +99,7 @@ def test_sampling_several_micro_batches_changes_no_bit_of_the_run() -> None:
 def test_a_lone_micro_batch_is_cut_in_two_and_only_rounding_changes() -> None:
     plain, _ = run(spec(15, 15, None))
     sampled, notebook = run(spec(15, 15, GradientSampling(every=8, split_lone=True)))
-    assert sampled.result.final_val_loss == pytest.approx(plain.result.final_val_loss, rel=1e-12)
+    assert sampled.result.val_loss == pytest.approx(plain.result.val_loss, rel=1e-12)
     sizes = {row.gradients.micro_batch_sizes for row in notebook.samples if row.gradients}
     assert len(sizes) == 1
     assert sizes.pop() == pytest.approx((8, 7))
@@ -119,7 +119,18 @@ def test_one_micro_batch_that_stays_whole_is_no_sample_and_the_record_says_why(
 
 def test_a_framework_that_cannot_measure_trains_all_the_same() -> None:
     inner = SimulatedTrainable(Simulation(PROBLEM), DeviceSettings(name="simulated"), PLAIN)
-    names = ("separable", "init", "count", "accumulate", "apply", "evaluate", "state", "load", "memory", "synchronize")
+    names = (
+        "sample_independent",
+        "init",
+        "count",
+        "accumulate",
+        "apply",
+        "evaluate",
+        "state",
+        "load",
+        "memory",
+        "synchronize",
+    )
 
     class OnlyTrains:
         pass

@@ -37,7 +37,7 @@ class Numbers:
 class Recorder:
     """A Trainable that notes what it was given; its loss falls as 1/step unless told otherwise."""
 
-    separable = True
+    sample_independent = True
 
     def __init__(self, losses: dict[int, float] | None = None) -> None:
         self.losses = losses or {}
@@ -158,7 +158,7 @@ def test_evaluations_fall_on_the_same_token_counts_for_every_size() -> None:
         assert isinstance(ended.result, TrainResult)
         curves.append([tokens for tokens, _ in ended.result.val_curve])
     assert curves == [[128, 256, 384, 512]] * 3
-    assert ended.result.final_val_loss == 0.25
+    assert ended.result.val_loss == 0.25
 
 
 def test_rows_are_means_since_the_previous_row() -> None:
@@ -177,7 +177,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_an_outcome(bad: float, wo
     assert ended.outcome is Outcome.DIVERGED
     assert recorder.steps == 20
     assert ended.reason == f"The training loss was {word} at step 20 of 64."
-    assert ended.result.final_val_loss is None
+    assert ended.result.val_loss is None
     last = notebook.rows[-1]
     assert (last.step, last.tokens) == (20, 160)
     assert not math.isfinite(last.train_loss)
@@ -222,8 +222,8 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_to_the_same_numbers() -> None
 
 def test_starved_is_recorded_and_epochs_are_counted() -> None:
     ended, _, _ = run(spec(32))
-    assert ended.result.starved
+    assert ended.result.undertrained
     assert ended.result.epochs == pytest.approx(5.12)
-    assert not spec(4).starved
-    assert spec(8, schedule=ScheduleConfig(warmup_fraction=0.05)).starved
-    assert not spec(8, schedule=ScheduleConfig(warmup_fraction=0.0)).starved
+    assert not spec(4).undertrained
+    assert spec(8, schedule=ScheduleConfig(warmup_fraction=0.05)).undertrained
+    assert not spec(8, schedule=ScheduleConfig(warmup_fraction=0.0)).undertrained

@@ -23,7 +23,7 @@ from batchlab.search.prior import (
     after_study,
     moved,
 )
-from batchlab.search.surrogate import Bowls, linex, percent_of
+from batchlab.search.surrogate import Basins, linex, percent_of
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.testing import check_search
 
@@ -46,14 +46,14 @@ def run(search: AdaptiveSearch, judge: Judge, shuffle: random.Random | None = No
 
 
 def valley(best_lr: float = 2e-3, *, best_batch: float = 32, steep: float = 0.01, diverges: float = math.inf) -> Judge:
-    """A valley that the search's own bowls do not contain: parabolas, the best rate ∝ √batch at every size."""
+    """A valley that the search's own basins do not contain: parabolas, the best rate ∝ √batch at every size."""
 
     def judge(trial: Trial) -> TrialOutcome:
         if trial.learning_rate > diverges:
             return TrialOutcome(None, why=Outcome.DIVERGED)
-        octaves = math.log2(trial.global_batch_size / best_batch)
-        over_rate = (math.log2(trial.learning_rate / best_lr) - 0.5 * octaves) ** 2
-        return TrialOutcome(3 * (1 + steep * (over_rate + 0.3 * octaves**2)))
+        doublings = math.log2(trial.global_batch_size / best_batch)
+        over_rate = (math.log2(trial.learning_rate / best_lr) - 0.5 * doublings) ** 2
+        return TrialOutcome(3 * (1 + steep * (over_rate + 0.3 * doublings**2)))
 
     return judge
 
@@ -70,7 +70,7 @@ def test_the_valley_is_found_also_where_it_lies_beyond_the_range(best_lr: float,
     judge = valley(best_lr, steep=steep)
     search = AdaptiveSearch(SIZES, RANGE, seeds=1)
     rounds = run(search, judge)
-    # the lattice alone costs up to a quarter octave in the learning rate; less than noise is not looked for
+    # the lattice alone costs up to a quarter doubling in the learning rate; less than noise is not looked for
     assert excess(search, judge) <= steep * (0.25**2 + 0.05) + 0.0005
     assert len(rounds) < 50
     assert "expected to gain" in search.stopped
@@ -112,7 +112,7 @@ def test_a_cheaper_study_moves_the_start_to_larger_batches_and_widens_its_doubt(
 
 
 def test_a_study_is_moved_along_its_own_ridge() -> None:
-    """At a batch size far below the best one the learning rate falls by its published exponent, whatever the bowl."""
+    """At a batch size far below the best one the learning rate falls by its published exponent, whatever the basin."""
     small = AdaptiveSearch(SIZES, RANGE, seeds=1)
     run(small, valley(2e-3, best_batch=16))
     here, there = (moved(EarlierStudy(small.outcomes, ratio), SIZES, RANGE, 0.05) for ratio in (1.0, 16.0))
@@ -125,11 +125,11 @@ def test_a_study_is_moved_along_its_own_ridge() -> None:
 def test_nothing_ignores_an_earlier_study_before_it_can_be_doubted() -> None:
     small = AdaptiveSearch(SIZES, RANGE, seeds=1)
     run(small, valley(2e-3, best_batch=16))
-    bowls = moved(EarlierStudy(small.outcomes), SIZES, RANGE, 0.05)
+    basins = moved(EarlierStudy(small.outcomes), SIZES, RANGE, 0.05)
     wide = (-40.0, 40.0)
-    untried, tried = (after_study(bowls, wide, wide, runs) for runs in (DOUBTABLE - 1, DOUBTABLE))
-    assert np.array_equal(untried.batch, bowls.batch)
-    assert np.mean(tried.batch != bowls.batch) == pytest.approx(STUBBORN_STUDY, abs=0.005)
+    untried, tried = (after_study(basins, wide, wide, runs) for runs in (DOUBTABLE - 1, DOUBTABLE))
+    assert np.array_equal(untried.batch, basins.batch)
+    assert np.mean(tried.batch != basins.batch) == pytest.approx(STUBBORN_STUDY, abs=0.005)
 
 
 def test_a_study_of_something_else_costs_runs_but_not_the_answer() -> None:
@@ -400,12 +400,12 @@ def test_linex_is_a_parabola_near_zero_and_skewed_beyond() -> None:
 
 def test_the_ridge_rises_below_the_knee_and_is_flat_above() -> None:
     one = np.array([1.0])
-    bowl = Bowls(batch=5 * one, rate=-9 * one, skew=one, climb=one, knee=0 * one, over_batch=one, lean=one)
-    ridge = bowl.ridge(np.array([-5.0, -4.0, 5.0, 15.0, 16.0]))[0]
+    basin = Basins(batch=5 * one, rate=-9 * one, skew=one, slope=one, knee=0 * one, over_batch=one, batch_skew=one)
+    ridge = basin.ridge(np.array([-5.0, -4.0, 5.0, 15.0, 16.0]))[0]
     assert ridge[2] == pytest.approx(-9.0)
     assert ridge[1] - ridge[0] == pytest.approx(1.0, abs=1e-2)
     assert ridge[4] - ridge[3] == pytest.approx(0.0, abs=1e-2)
-    assert bowl.excess(np.array([5.0]), np.array([-9.0]))[0, 0] == pytest.approx(0.0, abs=1e-9)
+    assert basin.excess(np.array([5.0]), np.array([-9.0]))[0, 0] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_percent_is_relative_for_positive_losses_and_finite_for_any() -> None:

@@ -97,7 +97,7 @@ def test_extension_time_is_spent_on_steps_when_the_largest_size_would_starve() -
     just = enough * without / 0.85 * 1.001
     made = plan(just)
     assert made.token_budget == enough
-    assert made.starved == ()
+    assert made.undertrained == ()
     assert "gets 50 steps" in made.text
 
 
@@ -105,7 +105,7 @@ def test_starved_sizes_are_named() -> None:
     made = plan(20.0)
     steps = made.token_budget // (64 * 64)
     assert steps < 50
-    assert set(made.starved) == {size for size in SIZES if made.token_budget // (size * 64) < 50}
+    assert set(made.undertrained) == {size for size in SIZES if made.token_budget // (size * 64) < 50}
     assert "too few to be judged" in made.text
     assert "64" in made.text
 

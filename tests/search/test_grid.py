@@ -41,7 +41,7 @@ def run(search: GridSearch, judge: Judge, shuffle: random.Random | None = None) 
     return rounds
 
 
-def bowl(best_lr: float, *, best_batch: float = 16, steep: float = 1.0) -> Judge:
+def basin(best_lr: float, *, best_batch: float = 16, steep: float = 1.0) -> Judge:
     """Loss with its minimum at `best_lr` for every size, and at `best_batch` over sizes."""
 
     def judge(trial: Trial) -> TrialOutcome:
@@ -57,7 +57,7 @@ def test_it_is_a_search() -> None:
 
 
 def test_coarse_rounds_first_then_seeds_at_best_and_neighbour() -> None:
-    rounds = run(GridSearch((8, 16, 32), RATES), bowl(2.5e-3, best_batch=20))
+    rounds = run(GridSearch((8, 16, 32), RATES), basin(2.5e-3, best_batch=20))
     assert [{t.learning_rate for t in trials} for trials in rounds[:2]] == [{1e-3, 4e-3}, {2e-3, 8e-3}]
     assert all({t.global_batch_size for t in trials} == {8, 16, 32} for trials in rounds[:2])
     assert all(t.seed == 0 for trials in rounds[:2] for t in trials)
@@ -72,7 +72,7 @@ def test_coarse_rounds_first_then_seeds_at_best_and_neighbour() -> None:
 @pytest.mark.parametrize(("best_lr", "found"), [(16e-3, 16e-3), (64e-3, 64e-3), (0.5e-3, 0.5e-3), (0.125e-3, 0.125e-3)])
 def test_extension_ends_at_the_known_optimum(best_lr: float, found: float) -> None:
     search = GridSearch((4, 8), RATES, seeds=1)
-    run(search, bowl(best_lr))
+    run(search, basin(best_lr))
     for size in (4, 8):
         tried = {t.learning_rate: o.loss for t, o in search.outcomes.items() if t.global_batch_size == size}
         assert min(tried, key=lambda rate: tried[rate]) == pytest.approx(found)
@@ -80,10 +80,10 @@ def test_extension_ends_at_the_known_optimum(best_lr: float, found: float) -> No
 
 def test_extension_stops_one_beyond_the_optimum_and_never_exceeds_the_maximum() -> None:
     search = GridSearch((4,), RATES, seeds=1)
-    run(search, bowl(16e-3))
+    run(search, basin(16e-3))
     assert sorted({t.learning_rate for t in search.outcomes}) == pytest.approx([*RATES, 16e-3, 32e-3])
     far = GridSearch((4,), RATES, seeds=1, max_extensions=3)
-    run(far, bowl(10.0))
+    run(far, basin(10.0))
     assert sorted({t.learning_rate for t in far.outcomes}) == pytest.approx([*RATES, 16e-3, 32e-3, 64e-3])
 
 
@@ -115,17 +115,17 @@ def test_not_a_number_counts_as_diverged() -> None:
 
 
 def test_single_learning_rate_is_never_extended() -> None:
-    rounds = run(GridSearch((4, 8, 16), (1e-3,)), bowl(1.0))
+    rounds = run(GridSearch((4, 8, 16), (1e-3,)), basin(1.0))
     assert [len(trials) for trials in rounds] == [3, 4]
 
 
 def test_single_batch_size_gets_seeds_at_its_best_cell_only() -> None:
-    rounds = run(GridSearch((16,), RATES, first_seed=5), bowl(2e-3))
+    rounds = run(GridSearch((16,), RATES, first_seed=5), basin(2e-3))
     assert rounds[-1] == (Trial(16, 2e-3, 6), Trial(16, 2e-3, 7))
 
 
 def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
-    good = bowl(64e-3, best_batch=64)
+    good = basin(64e-3, best_batch=64)
 
     def judge(trial: Trial) -> TrialOutcome:
         return TrialOutcome(good(trial).loss, judged=trial.global_batch_size < 32)
@@ -150,7 +150,7 @@ def test_telling_another_round_is_refused() -> None:
 @pytest.mark.parametrize("max_runs", range(1, 30))
 def test_max_runs_keeps_every_size_first_then_seeds_of_the_best(max_runs: int) -> None:
     search = GridSearch((8, 16, 32), RATES, max_runs=max_runs)
-    rounds = run(search, bowl(2e-3))
+    rounds = run(search, basin(2e-3))
     trials = [trial for one in rounds for trial in one]
     assert len(trials) <= max_runs
     if max_runs >= 3:
@@ -208,7 +208,7 @@ def test_deterministic_bounded_and_independent_of_completion_order(
 
 
 def test_expected_runs_are_those_of_a_search_without_extensions() -> None:
-    rounds = run(GridSearch((8, 16, 32), RATES), bowl(2e-3))
+    rounds = run(GridSearch((8, 16, 32), RATES), basin(2e-3))
     assert sum(map(len, rounds)) == runs_expected(3, 4, Repeats())
 
 

@@ -47,7 +47,7 @@ def finished_runs(train_spec: Callable[..., TrainSpec]) -> list[tuple[Spec, Reco
             TrainResult(
                 steps=10,
                 tokens=1280,
-                final_val_loss=1 / 3,
+                val_loss=1 / 3,
                 best_val_loss=0.1 + 0.2,
                 seconds=1.25,
                 tokens_per_second=1024.5,

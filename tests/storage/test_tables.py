@@ -21,10 +21,10 @@ def test_outcomes_hold_training_runs_sorted_with_floats_that_read_back(finished_
     rows = read(outcomes_csv(finished_runs))
     assert [(row["global_batch_size"], row["outcome"]) for row in rows] == [("4", "diverged"), ("16", "completed")]
     last = rows[1]
-    assert float(last["final_val_loss"]) == 1 / 3
+    assert float(last["val_loss"]) == 1 / 3
     assert last["best_val_loss"] == "0.30000000000000004"
     assert last["learning_rate"] == "0.1"
-    assert rows[0]["final_val_loss"] == ""
+    assert rows[0]["val_loss"] == ""
 
 
 def test_outcomes_do_not_depend_on_the_order_or_on_time(finished_runs: Runs) -> None:

@@ -28,7 +28,7 @@ from batchlab.storage.run_folder import RunFolder
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.task_source import merge, resolve_task
 
 SMALL = {
     "model": {"samples": 4096, "dimensions": 16},
@@ -42,7 +42,7 @@ def make_engine(path: Path, workers: int) -> InlineEngine:
 
 
 def study(folder: Path, **sections: Any) -> Path:
-    run_study(merge(resolve_what("simulated"), {**SMALL, **sections}), folder, make_engine, SilentView())
+    run_study(merge(resolve_task("simulated"), {**SMALL, **sections}), folder, make_engine, SilentView())
     return folder
 
 
@@ -198,7 +198,7 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
 
 def test_a_study_without_an_answer_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "s"
-    run_study(merge(resolve_what("simulated"), SMALL), folder, make_engine, SilentView(), until="check")
+    run_study(merge(resolve_task("simulated"), SMALL), folder, make_engine, SilentView(), until="check")
     with pytest.raises(InputError, match="no answer to start from"):
         run_critical(folder, make_engine, SilentView(), execute=True)
     assert run(["critical", str(folder)]) == 1
@@ -221,10 +221,10 @@ def test_one_sample_per_step_and_no_splitting_is_an_answer_too(tmp_path: Path) -
 
 
 def test_kept_ends_stay_when_a_run_is_finished(settled: Path) -> None:
-    trunks = [s for s, _ in Store.open(settled).records() if isinstance(s, TrainSpec) and s.keep_end]
-    for trunk in trunks:
-        folder = RunFolder(settled, trunk)
-        assert folder.end_of(run_id(trunk)) is not None
+    parents = [s for s, _ in Store.open(settled).records() if isinstance(s, TrainSpec) and s.keep_end]
+    for parent in parents:
+        folder = RunFolder(settled, parent)
+        assert folder.end_of(run_id(parent)) is not None
         assert not (folder.path / "checkpoint").exists()
 
 
@@ -234,7 +234,7 @@ def test_a_study_of_edited_code_is_not_continued(settled: Path, tmp_path: Path) 
     mine = tmp_path / "mine.py"
     mine.write_text("x = 1\n")
     content = json.loads((folder / "decisions.json").read_text())
-    content["subject"]["code"] = {str(mine): "0" * 64}
+    content["task_info"]["code"] = {str(mine): "0" * 64}
     (folder / "decisions.json").write_text(json.dumps(content))
     with pytest.raises(StudyChanged, match=r"mine\.py"):
         run_critical(folder, make_engine, SilentView(), execute=True)

@@ -16,7 +16,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.task_source import merge, resolve_task
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def make_engine(path: Path, workers: int) -> InlineEngine:
 
 def study(folder: Path, sizes: tuple[int, ...], schedule: str) -> Path:
     asked = merge(
-        resolve_what("simulated"),
+        resolve_task("simulated"),
         {**SMALL, "batch": {"global_batch_sizes": sizes}, "schedule": {"kind": schedule}, "diagnostics": "off"},
     )
     run_study(asked, folder, make_engine, SilentView())
@@ -50,9 +50,9 @@ def critical(folder: Path) -> CriticalFinding:
 
 def trained(folder: Path) -> list[tuple[TrainSpec, float]]:
     return [
-        (spec, record.result.final_val_loss)
+        (spec, record.result.val_loss)
         for spec, record in Store.open(folder).records()
-        if isinstance(spec, TrainSpec) and isinstance(record.result, TrainResult) and record.result.final_val_loss
+        if isinstance(spec, TrainSpec) and isinstance(record.result, TrainResult) and record.result.val_loss
     ]
 
 
@@ -65,8 +65,8 @@ def run_one(folder: Path, spec: TrainSpec) -> float:
     engine.submit(spec)
     result = engine.wait(1.0)[-1].record.result  # type: ignore[union-attr]
     assert isinstance(result, TrainResult)
-    assert result.final_val_loss is not None
-    return result.final_val_loss
+    assert result.val_loss is not None
+    return result.val_loss
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,11 @@ def wsd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_decay_out_of_a_constant_run_is_what_a_whole_run_of_that_length_comes_to(wsd: Path) -> None:
     """Same samples in the same order, same learning rates, so the same loss but for rounding of the schedule."""
     specs = {run_id(spec): spec for spec, _ in trained(wsd)}
-    trunks = {identity: spec for identity, spec in specs.items() if spec.keep_end}
+    parents = {identity: spec for identity, spec in specs.items() if spec.keep_end}
     decays = [(spec, loss) for spec, loss in trained(wsd) if is_cooldown(spec)]
     warmup = 0.1 * max(spec.token_budget for spec in specs.values())
     for spec, loss in [one for one in decays if one[0].layout.global_batch_size == 4]:
-        tokens = seen_at_end(spec.start, trunks) + spec.token_budget
+        tokens = seen_at_end(spec.start, parents) + spec.token_budget
         shares = {"warmup_fraction": warmup / tokens, "decay_fraction": spec.token_budget / tokens}
         schedule = ScheduleConfig(kind="wsd", **shares)
         whole = spec.model_copy(

@@ -10,19 +10,19 @@ import pytest
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
-from batchlab.core.record import InspectResult
+from batchlab.core.record import TaskInfo
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.task_source import merge, resolve_task
 
 
 def study(folder: Path, **sections: Any) -> StudyResult:
     small = {"batch": {"global_batch_sizes": (8, 16, 32)}, "sweep": {"search": "adaptive", "seeds": 1}}
-    values = merge(merge(resolve_what("simulated"), small), sections)
+    values = merge(merge(resolve_task("simulated"), small), sections)
     return run_study(values, folder, lambda path, workers: InlineEngine(path), SilentView())
 
 
@@ -76,13 +76,13 @@ def test_what_cannot_be_started_from_is_refused_before_anything_is_written(
 def test_a_study_without_a_finished_run_is_no_prior(earlier: Path, tmp_path: Path) -> None:
     experiment = Store.open(earlier).experiment
     store = Store.create(tmp_path / "empty", experiment)
-    subject = Store.open(earlier).decisions()["subject"]
-    store.decide("subject", subject)
+    task_info = Store.open(earlier).decisions()["task_info"]
+    store.decide("task_info", task_info)
     asked = experiment.model_copy(
         update={"sweep": experiment.sweep.model_copy(update={"prior": str(tmp_path / "empty")})}
     )
     with pytest.raises(InputError, match="no finished training run"):
-        read_prior(asked, InspectResult.model_validate(subject))
+        read_prior(asked, TaskInfo.model_validate(task_info))
 
 
 def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
@@ -94,7 +94,7 @@ def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
             "sweep": {"prior": "deepseek"},
         }
     )
-    subject = InspectResult(
+    task_info = TaskInfo(
         unit=Unit.TOKENS,
         sequence_length=64,
         train_samples=1,
@@ -105,7 +105,7 @@ def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
         data_digest="",
         device="cpu",
     )
-    prior = read_prior(asked, subject)
+    prior = read_prior(asked, task_info)
     hint, start = start_of(prior, 524_288)
     assert start is None
     assert hint is not None

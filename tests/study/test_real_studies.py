@@ -72,17 +72,17 @@ def test_two_files_as_training_and_held_out_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "budget", "separable"),
+    ("example", "budget", "sample_independent"),
     [("language_model.py", "32768", True), ("image_model.py", "3200", False), ("tabular_model.py", "3200", True)],
 )
-def test_the_examples(example: str, budget: str, separable: bool, tmp_path: Path) -> None:
+def test_the_examples(example: str, budget: str, sample_independent: bool, tmp_path: Path) -> None:
     """`batchlab study examples/….py` ends with an answer; the convnet's BatchNorm is found and forbids splitting."""
     folder = tmp_path / "s"
     arguments = ["study", str(ROOT / "examples" / example), "--out", str(folder), "--batch-sizes", "8,16,32"]
     assert run([*arguments, "--token-budget", budget, "--seeds", "2", "--set", "sweep.max_extensions=0"]) == 0
     checks = [json.loads(path.read_text()) for path in folder.glob("runs/check-*/record.json")]
-    assert checks[0]["result"]["separable"] is separable
-    if not separable:
+    assert checks[0]["result"]["sample_independent"] is sample_independent
+    if not sample_independent:
         assert "BatchNorm" in (folder / "report.md").read_text()
 
 
@@ -97,5 +97,5 @@ def test_a_model_file_outside_the_repository_with_a_module_beside_it(
     monkeypatch.chdir(tmp_path)
     arguments = ["study", "elsewhere/mine.py", "--batch-sizes", "8,16", "--token-budget", "1600", "--seeds", "2"]
     assert run(arguments) == 0
-    subject = json.loads(Path("studies/mine/decisions.json").read_text())["subject"]
-    assert {Path(path).name for path in subject["code"]} == {"mine.py", "layers.py"}
+    task_info = json.loads(Path("studies/mine/decisions.json").read_text())["task_info"]
+    assert {Path(path).name for path in task_info["code"]} == {"mine.py", "layers.py"}

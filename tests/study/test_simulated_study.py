@@ -19,11 +19,11 @@ from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.task_source import merge, resolve_task
 
 
 def values(**sections: Any) -> dict[str, Any]:
-    return merge(resolve_what("simulated"), sections)
+    return merge(resolve_task("simulated"), sections)
 
 
 def study(folder: Path, **sections: Any) -> StudyResult:
@@ -78,7 +78,7 @@ def test_each_run_ends_near_its_expected_loss_and_the_best_cell_is_the_true_best
         expected[batch, spec.learning_rate] = truth
         assert record.result is not None
         assert record.result.kind == "train"
-        assert record.result.final_val_loss == pytest.approx(truth, rel=0.25)
+        assert record.result.val_loss == pytest.approx(truth, rel=0.25)
         assert record.pairing == "verified"
     best = finished.findings.surface.best if finished.findings.surface else None
     assert best is not None
@@ -187,8 +187,8 @@ def test_sizes_with_too_few_steps_are_run_but_never_judged(tmp_path: Path) -> No
     surface = result.findings.surface
     assert surface is not None
     largest = surface.rows[-1]
-    assert largest.starved
-    assert not largest.as_good
+    assert largest.undertrained
+    assert not largest.tied
     assert surface.best is not None
     assert surface.best.global_batch_size < 64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 from batchlab.core.batch import lay_out
-from batchlab.study.stages.throughput import hopeless
+from batchlab.study.stages.throughput import known_oom
 
 
 def test_only_what_cannot_fit_is_hopeless() -> None:
@@ -18,7 +18,7 @@ def test_only_what_cannot_fit_is_hopeless() -> None:
         limit_bytes=100,
     )
     assert (capacity.needed_bytes(8) or 0) > 100
-    assert not hopeless(lay_out(8, 8), capacity)
-    assert not hopeless(lay_out(128, 128), capacity)  # nothing says so: it is tried
-    assert hopeless(lay_out(256, 256), capacity)
-    assert not hopeless(lay_out(256, 32), capacity)
+    assert not known_oom(lay_out(8, 8), capacity)
+    assert not known_oom(lay_out(128, 128), capacity)  # nothing says so: it is tried
+    assert known_oom(lay_out(256, 256), capacity)
+    assert not known_oom(lay_out(256, 32), capacity)

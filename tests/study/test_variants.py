@@ -12,10 +12,10 @@ from batchlab.cli.app import run
 from batchlab.max_batch_size import measure_capacity, scratch_session
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
-from batchlab.study.stages.capacity import Aim, capacity_stage
-from batchlab.study.stages.variants import AS_IT_IS, RUNGS, ladder_stage
+from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.variants import AS_IT_IS, MEMORY_VARIANTS, variants_stage
 from batchlab.study.study import read_findings
-from batchlab.study.task_source import merge, resolve_what
+from batchlab.study.task_source import merge, resolve_task
 
 LARGEST = simulation({}).machine.max_micro_batch_size()
 
@@ -23,11 +23,11 @@ LARGEST = simulation({}).machine.max_micro_batch_size()
 @pytest.fixture(scope="module")
 def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The study's folder and what the command printed."""
-    folder = tmp_path_factory.mktemp("ladder") / "study"
+    folder = tmp_path_factory.mktemp("variants") / "study"
     with pytest.MonkeyPatch.context() as patch:
         printed: list[str] = []
         patch.setattr("builtins.print", lambda *texts, **_: printed.append(" ".join(map(str, texts))))
-        assert run(["capacity", "simulated", "--ladder", "--headroom", "0", "--out", str(folder)]) == 0
+        assert run(["capacity", "simulated", "--variants", "--headroom", "0", "--out", str(folder)]) == 0
     return folder, "\n".join(printed)
 
 
@@ -39,16 +39,16 @@ def memory_of(folder: Path) -> Capacity:
 
 def test_every_saving_has_a_rung_or_a_reason(climbed: tuple[Path, str]) -> None:
     folder, printed = climbed
-    rungs = {rung.name: rung for rung in memory_of(folder).ladder}
-    assert list(rungs) == [AS_IT_IS, *RUNGS]
-    plain = rungs[AS_IT_IS]
+    variants = {variant.name: variant for variant in memory_of(folder).variants}
+    assert list(variants) == [AS_IT_IS, *MEMORY_VARIANTS]
+    plain = variants[AS_IT_IS]
     assert (plain.max_micro_batch_size, plain.status) == (LARGEST, "verified")
-    assert rungs["one pass per step"].max_micro_batch_size == LARGEST
+    assert variants["one pass per step"].max_micro_batch_size == LARGEST
     assert plain.measured_at is not None
     assert plain.tokens_per_second
     for name in ("bf16", "checkpointing", "chunked loss", "fused optimizer"):
-        assert "simulated device always computes in float64" in rungs[name].why_not
-    assert "ladder: each saving alone" in printed
+        assert "simulated device always computes in float64" in variants[name].why_not
+    assert "variants: each saving alone" in printed
     assert f"{LARGEST:,} (verified)" in printed
     assert "not possible" in printed
 
@@ -59,30 +59,30 @@ def test_the_study_keeps_it_and_a_second_command_climbs_nothing(
     folder, _ = climbed
     before = (folder / "decisions.json").read_bytes()
     runs = sorted((folder / "runs").iterdir())
-    assert run(["capacity", "simulated", "--ladder", "--headroom", "0", "--out", str(folder), "--json"]) == 0
+    assert run(["capacity", "simulated", "--variants", "--headroom", "0", "--out", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [rung["name"] for rung in found["ladder"]] == [AS_IT_IS, *RUNGS]
+    assert [variant["name"] for variant in found["variants"]] == [AS_IT_IS, *MEMORY_VARIANTS]
     assert (folder / "decisions.json").read_bytes() == before
     assert sorted((folder / "runs").iterdir()) == runs
 
 
 def test_the_ladder_of_another_card_is_predicted_and_not_timed() -> None:
-    rung = measure_capacity(resolve_what("simulated"), Aim(card_bytes=2**30, ladder=True)).ladder[0]
-    assert rung.status == "predicted"
-    assert rung.tokens_per_second is None
-    assert rung.max_micro_batch_size
+    variant = measure_capacity(resolve_task("simulated"), CapacityRequest(card_bytes=2**30, variants=True)).variants[0]
+    assert variant.status == "predicted"
+    assert variant.tokens_per_second is None
+    assert variant.max_micro_batch_size
 
 
 @pytest.mark.slow
 def test_a_saving_changes_what_fits_in_a_real_model(tmp_path: Path) -> None:
-    """Sizes are predicted only, so that this needs no more than a worker for each rung."""
+    """Sizes are predicted only, so that this needs no more than a worker for each variant."""
     text = tmp_path / "text.txt"
     text.write_text("It was a bright cold day in April, and the clocks were striking thirteen. " * 4000)
-    aim = Aim(card_bytes=2**27)
-    with scratch_session(merge(resolve_what("quickstart"), {"data": {"path": str(text)}})) as session:
-        found = capacity_stage(session, aim, separable=True)
-        one = {"checkpointing": RUNGS["checkpointing"]}
-        plain, checkpointed = ladder_stage(session, found, aim, separable=True, rungs=one)
+    request = CapacityRequest(card_bytes=2**27)
+    with scratch_session(merge(resolve_task("quickstart"), {"data": {"path": str(text)}})) as session:
+        found = capacity_stage(session, request, sample_independent=True)
+        one = {"checkpointing": MEMORY_VARIANTS["checkpointing"]}
+        plain, checkpointed = variants_stage(session, found, request, sample_independent=True, variants=one)
     assert plain.max_micro_batch_size == found.max_micro_batch_size
     assert plain.max_micro_batch_size is not None
     assert (checkpointed.max_micro_batch_size or 0) > 1.1 * plain.max_micro_batch_size, checkpointed

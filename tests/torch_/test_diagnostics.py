@@ -271,7 +271,7 @@ def test_looking_changes_no_bit_where_memory_is_saved(make, saving):
         made = make(
             model=lambda: Decoder(32, 12, 16, 2, 2, 24, dropout=0.2),
             loss=next_token_loss,
-            device={"savings": (saving,)},
+            device={"memory_optimizations": (saving,)},
         )
         ended, rows = trained(made, Tokens(), level, evaluation_batch_size=16)
         seen.append((ended.result.val_curve, ended.result.final_train_loss, made.parameters(), rows))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from batchlab.core.errors import InputError
-from batchlab.core.experiment import Saving
+from batchlab.core.experiment import MemoryOptimization
 from batchlab.core.protocols import Batch
 from batchlab.torch_.checkpointing import repeated_blocks
 from batchlab.torch_.inspection import InspectableTorchTrainable
@@ -98,9 +98,11 @@ def regularised(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(logits, y.flatten()) + 1e-3 * logits.logsumexp(-1).square().mean()
 
 
-def trained(make: Make, batch: Batch, savings: tuple[Saving, ...], **task: Any) -> dict[str, Any]:
+def trained(
+    make: Make, batch: Batch, memory_optimizations: tuple[MemoryOptimization, ...], **task: Any
+) -> dict[str, Any]:
     """Losses, gradients and everything kept, after two accumulated steps and an evaluation."""
-    trainable = make(device={"savings": savings}, **task)
+    trainable = make(device={"memory_optimizations": memory_optimizations}, **task)
     trainable.init(3)
     losses = []
     for _ in range(2):
@@ -113,10 +115,14 @@ def trained(make: Make, batch: Batch, savings: tuple[Saving, ...], **task: Any) 
 
 
 @pytest.mark.parametrize("model", [decoder, Convolutions])
-@pytest.mark.parametrize("savings", [("checkpointing",), ("chunked_loss",), ("checkpointing", "chunked_loss")])
-def test_the_same_numbers(make: Make, tokens: Batch, model: Any, savings: tuple[Saving, ...]) -> None:
+@pytest.mark.parametrize(
+    "memory_optimizations", [("checkpointing",), ("chunked_loss",), ("checkpointing", "chunked_loss")]
+)
+def test_the_same_numbers(
+    make: Make, tokens: Batch, model: Any, memory_optimizations: tuple[MemoryOptimization, ...]
+) -> None:
     plain = trained(make, tokens, (), model=model, loss=next_token_loss)
-    saved = trained(make, tokens, savings, model=model, loss=next_token_loss)
+    saved = trained(make, tokens, memory_optimizations, model=model, loss=next_token_loss)
     assert plain.keys() == saved.keys()
     for name, value in plain.items():
         np.testing.assert_allclose(saved[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
@@ -141,8 +147,10 @@ def test_a_cast_of_logits_under_autocast(make: Make, tokens: Batch) -> None:
             return F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
 
     losses = []
-    for savings in ((), ("chunked_loss",)):
-        trainable = make(model=decoder, loss=cast, device={"savings": savings, "precision": "bf16"})
+    for memory_optimizations in ((), ("chunked_loss",)):
+        trainable = make(
+            model=decoder, loss=cast, device={"memory_optimizations": memory_optimizations, "precision": "bf16"}
+        )
         trainable.init(0)
         losses.append(float(trainable.evaluate(tokens)[0]))
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
@@ -165,12 +173,12 @@ def test_logits_never_exist_whole(make: Make, tokens: Batch, monkeypatch: pytest
 def test_what_cannot_be_saved_says_so(make: Make, samples: Callable[..., Batch]) -> None:
     torch.set_default_dtype(torch.float32)
     with pytest.raises(InputError, match="blocks that repeat"):
-        make(device={"savings": ("checkpointing",)}).init(0)
+        make(device={"memory_optimizations": ("checkpointing",)}).init(0)
     with pytest.raises(InputError, match="cannot be combined"):
-        make(device={"savings": ("checkpointing",), "compile": True}).init(0)
+        make(device={"memory_optimizations": ("checkpointing",), "compile": True}).init(0)
     with pytest.raises(InputError, match=r"no nn\.Linear"):
-        make(model=lambda: nn.Conv1d(1, 1, 1), device={"savings": ("chunked_loss",)}).init(0)
-    squared = make(device={"savings": ("chunked_loss",)})
+        make(model=lambda: nn.Conv1d(1, 1, 1), device={"memory_optimizations": ("chunked_loss",)}).init(0)
+    squared = make(device={"memory_optimizations": ("chunked_loss",)})
     squared.init(0)
     with pytest.raises(InputError, match="no cross-entropy"):
         squared.accumulate(samples(4), 1.0)
@@ -195,13 +203,15 @@ def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch]
         return own([{"params": parameters[:2], "weight_decay": 0.1}, {"params": parameters[2:], "lr": 2 * lr}], lr=lr)
 
     weights = []
-    for savings in ((), ("fused_optimizer",)):
-        trainable = make(optimizer=two_groups, device={"savings": savings})
+    for memory_optimizations in ((), ("fused_optimizer",)):
+        trainable = make(optimizer=two_groups, device={"memory_optimizations": memory_optimizations})
         trainable.init(0)
         for step in range(3):
             trainable.accumulate(samples(8, np.float64, seed=step), 1 / 8)
             trainable.apply(1e-2)
-        assert all(bool(group["fused"]) is bool(savings) for group in trainable.optimizer.torch.param_groups)
+        assert all(
+            bool(group["fused"]) is bool(memory_optimizations) for group in trainable.optimizer.torch.param_groups
+        )
         weights.append(trainable.parameters())
     for name, value in weights[0].items():
         np.testing.assert_allclose(weights[1][name], value, rtol=1e-7, err_msg=name)
@@ -209,4 +219,4 @@ def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch]
 
 def test_an_optimizer_that_has_no_fused_step_says_so(make: Make) -> None:
     with pytest.raises(InputError, match="RMSprop has no fused step"):
-        make(optimizer=torch.optim.RMSprop, device={"savings": ("fused_optimizer",)}).init(0)
+        make(optimizer=torch.optim.RMSprop, device={"memory_optimizations": ("fused_optimizer",)}).init(0)

@@ -43,7 +43,7 @@ def test_the_experiment_is_valid_and_large_enough_to_judge():
         schedule=experiment.schedule,
         evaluation_interval=budget // experiment.evaluation.points,
     )
-    assert not spec.starved
+    assert not spec.undertrained
 
 
 def test_a_workload_becomes_a_task_that_trains(text, tmp_path):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import batchlab
 from batchlab.core.errors import InputError
-from batchlab.core.experiment import OptimizerConfig, Saving, TaskReference
+from batchlab.core.experiment import MemoryOptimization, OptimizerConfig, TaskReference
 from batchlab.core.record import TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.torch_.framework import TorchFramework
@@ -106,7 +106,7 @@ def test_foreach_is_what_a_card_would_use_for_a_persons_own_optimizer() -> None:
 def test_savings_show_in_a_trace() -> None:
     tokens = np.zeros((1, 64), np.int64)
 
-    def peaks(*savings: Saving) -> dict[str, Any]:
+    def peaks(*memory_optimizations: MemoryOptimization) -> dict[str, Any]:
         task = batchlab.task(
             model=lambda: Decoder(4000, 64, 32, 2, 2, 96),
             loss=next_token_loss,
@@ -116,7 +116,7 @@ def test_savings_show_in_a_trace() -> None:
         spec = TraceSpec(
             workload=Workload(task=TaskReference(kind="file", target="t.py")),
             micro_batch_sizes=(16,),
-            device=DeviceSettings(savings=savings),
+            device=DeviceSettings(memory_optimizations=memory_optimizations),
         )
         return phases(TorchFramework().trace(task, spec, (tokens, tokens), (tokens, tokens)))
 

@@ -123,7 +123,7 @@ def test_a_tail_gives_whole_lines_once_and_begins_again_after_a_rewind(tmp_path:
 def test_what_is_refused_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"no tracker 'tensorbord'\. Did you mean 'tensorboard'"):
         open_tracker("tensorbord", tmp_path, "s")
-    assert run(["study", "simulated", "--out", str(tmp_path / "s"), "--track", "aim"]) == 2
+    assert run(["study", "simulated", "--out", str(tmp_path / "s"), "--track", "request"]) == 2
     assert "Possible: tensorboard, wandb" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
     assert run(["mirror", str(tmp_path / "none"), "--to", "tensorboard"]) == 2

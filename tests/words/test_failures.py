@@ -48,29 +48,29 @@ def test_starved_sizes_are_told_the_budget_they_need(synthetic_study: Study) -> 
 
 
 def test_falling_speed_names_spill(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     slowed: list[tuple[Any, Record]] = []
     for spec, record in records:
         if isinstance(spec, ThroughputSpec) and spec.layout.global_batch_size == 64:
             slow = {"tokens_per_second": 9e3, "tokens_per_second_blocks": (9e3,)}
             record = record.model_copy(update={"result": record.result.model_copy(update=slow)})
         slowed.append((spec, record))
-    (failure,) = listed((experiment, subject, slowed, rows, decisions), "More than 20 % slower")
+    (failure,) = listed((experiment, task_info, slowed, rows, decisions), "More than 20 % slower")
     assert failure.where == "batch 64"
     assert "spilled" in failure.remedy
 
 
 def test_batch_statistics_and_failed_checks_are_explained(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study(out_of_memory=(64,))
+    experiment, task_info, records, rows, decisions = synthetic_study(out_of_memory=(64,))
     result = CheckResult(
         items=(CheckItem(name="data", status="fail", text="12 % of the held-out samples are in the training data."),),
-        separable=False,
+        sample_independent=False,
         mixing_layer="bn1",
     )
     spec = CheckSpec(workload=records[0][0].workload)
     checked = [(spec, Record(run_id="check-1", outcome=Outcome.COMPLETED, result=result)), *records]
-    findings = assemble(experiment, subject, checked, rows, decisions)
-    assert not findings.separable
+    findings = assemble(experiment, task_info, checked, rows, decisions)
+    assert not findings.sample_independent
     whats = [failure.what for failure in findings.failures]
     assert any("BatchNorm" in what for what in whats)
     assert "The check 'data' failed." in whats

@@ -58,20 +58,20 @@ def test_each_condition_fails_when_it_should(
 
 
 def test_runs_of_another_length_are_noticed(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     spec, record = records[-1]
     short = record.model_copy(update={"result": record.result.model_copy(update={"tokens": 64})})
-    findings = assemble(experiment, subject, [*records[:-1], (spec, short)], rows, decisions)
+    findings = assemble(experiment, task_info, [*records[:-1], (spec, short)], rows, decisions)
     assert items(findings)["same tokens"].ok is False
     assert items(findings)["measured = planned budget"].ok is False
 
 
 def test_other_environments_and_accepted_edits_show(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
+    experiment, task_info, records, rows, decisions = synthetic_study()
     spec, record = records[-1]
     other = record.model_copy(update={"environment": record.environment.model_copy(update={"numpy": "9.9"})})
     decisions = {**decisions, "accepted_edits": ["model.py"]}
-    findings = assemble(experiment, subject, [*records[:-1], (spec, other)], rows, decisions)
+    findings = assemble(experiment, task_info, [*records[:-1], (spec, other)], rows, decisions)
     assert findings.environments_differ == ("numpy: 2.0.0, 9.9",)
     assert items(findings)["one environment"].ok is False
     assert "model.py" in items(findings)["unchanged code"].detail
@@ -97,15 +97,15 @@ def test_every_question_of_the_design_is_answered_or_said_to_be_open(synthetic_s
 
 
 def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:
-    experiment, subject, _, rows, decisions = synthetic_study()
-    findings = assemble(experiment, subject, [], rows, decisions, partial=True, planned_runs=24)
+    experiment, task_info, _, rows, decisions = synthetic_study()
+    findings = assemble(experiment, task_info, [], rows, decisions, partial=True, planned_runs=24)
     assert findings.runs == ()
     assert findings.recommended is None
     assert {a.answer for a in findings.answers if a.question.startswith(("How", "What"))} == {
         "not measured in this study"
     }
     assert answer(findings, "Which").answer == "cannot tell"
-    assert findings.not_answered[0] == "the study is not finished: 0 of 24 runs so far"
+    assert findings.unknown[0] == "the study is not finished: 0 of 24 runs so far"
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:
     ],
 )
 def test_what_is_not_answered_is_listed(synthetic_study: Study, settings: dict[str, Any], phrase: str) -> None:
-    assert phrase in assemble(*synthetic_study(**settings)).not_answered
+    assert phrase in assemble(*synthetic_study(**settings)).unknown

@@ -11,18 +11,18 @@ from batchlab.analysis.capacity.proof import rechecks
 from batchlab.analysis.critical.finding import critical_finding
 from batchlab.analysis.critical.steps_from_runs import is_sweep
 from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
+from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.extrapolation import earlier_optima
+from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.sweep.loss_surface import surface_finding
-from batchlab.analysis.sweep.recommendation import recommend
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, CheckResult, Environment, InspectResult, MetricRow, Record
+from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Record, TaskInfo
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.words.conclusions import conclusions
 from batchlab.words.failures import failures
-from batchlab.words.trust import answers, not_answered, trust_items
+from batchlab.words.trust import answers, trust_items, unknown
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
 """What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""
@@ -30,7 +30,7 @@ COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor",
 
 def assemble(
     experiment: Experiment,
-    subject: InspectResult | Mapping[str, Any],
+    task_info: TaskInfo | Mapping[str, Any],
     records: Sequence[tuple[Spec, Record]],
     rows: Callable[[str], list[MetricRow]] | None = None,
     decisions: Mapping[str, Any] | None = None,
@@ -41,34 +41,34 @@ def assemble(
     """Everything the documents are written from.
 
     `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics;
-    `decisions` is decisions.json, and `subject` may be the object stored there; `checks` are the items of the task's
+    `decisions` is decisions.json, and `task_info` may be the object stored there; `checks` are the items of the task's
     check (default: those of the check among the records).
     """
     decided = decisions or {}
-    if not isinstance(subject, InspectResult):
-        subject = InspectResult.model_validate(subject)
+    if not isinstance(task_info, TaskInfo):
+        task_info = TaskInfo.model_validate(task_info)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
     micro, prior = decided.get("micro_batch") or {}, decided.get("prior") or {}
-    rungs = [rung for key, rung in sorted(decided.items()) if key.startswith("rung ")]
+    variants = [variant for key, variant in sorted(decided.items()) if key.startswith("variant ")]
     sizes = experiment.batch.global_batch_sizes
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, rows)
     surface = surface_finding(
-        runs, sizes, throughput=throughput, token_budget=budget, fresh_seeds=experiment.sweep.fresh_seeds
+        runs, sizes, throughput=throughput, token_budget=budget, confirmation_seeds=experiment.sweep.confirmation_seeds
     )
     recommended, recommendations = recommend(surface, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
     found = Findings(
         experiment=experiment,
-        subject=subject,
+        task_info=task_info,
         environment=environments[0] if environments else None,
         environments_differ=differing_environments(environments),
         checks=tuple(checks) or (checked.items if checked else ()),
-        separable=checked.separable if checked else True,
+        sample_independent=checked.sample_independent if checked else True,
         token_budget=budget,
-        memory=capacity_finding(experiment, records, {"searched_up_to": sizes[-1], "ladder": rungs, **micro}),
+        memory=capacity_finding(experiment, records, {"searched_up_to": sizes[-1], "variants": variants, **micro}),
         throughput=throughput,
         surface=surface,
         diagnostics=diagnostics_finding(runs, surface),
@@ -77,7 +77,7 @@ def assemble(
         recommendations=recommendations,
         trust=(),
         answers=(),
-        not_answered=(),
+        unknown=(),
         failures=(),
         conclusions=(),
         planned_runs=planned_runs,
@@ -86,13 +86,13 @@ def assemble(
         search_stopped=decided.get("search_stopped") or "",
         earlier_optima=earlier_optima(prior["trials"], prior["token_budget"]) if "trials" in prior else (),
         rechecks=rechecks(records),
-        critical=critical_finding(experiment, records, runs, surface, budget, family=subject.optimizer_family),
+        critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
     found = replace(found, trust=trust_items(found))
     return replace(
         found,
         answers=answers(found),
-        not_answered=not_answered(found),
+        unknown=unknown(found),
         failures=failures(found, records),
         conclusions=conclusions(found),
     )

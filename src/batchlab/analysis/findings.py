@@ -13,7 +13,7 @@ from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
 from batchlab.analysis.values import DiagnosticsFinding, Recommendation, Run, SurfaceFinding, ThroughputFinding
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, Environment, InspectResult
+from batchlab.core.record import CheckItem, Environment, TaskInfo
 from batchlab.scaling import Optimum
 
 
@@ -50,11 +50,11 @@ class Findings:
     """Everything the documents are written from."""
 
     experiment: Experiment
-    subject: InspectResult
+    task_info: TaskInfo
     environment: Environment | None
     environments_differ: tuple[str, ...]
     checks: tuple[CheckItem, ...]
-    separable: bool
+    sample_independent: bool
     token_budget: int | None
     memory: Capacity | None
     throughput: ThroughputFinding | None
@@ -65,7 +65,7 @@ class Findings:
     recommendations: tuple[Recommendation, ...]
     trust: tuple[TrustItem, ...]
     answers: tuple[Answer, ...]
-    not_answered: tuple[str, ...]
+    unknown: tuple[str, ...]
     failures: tuple[Failure, ...]
     conclusions: tuple[str, ...]  # the findings section, one computed sentence each
     planned_runs: int | None = None

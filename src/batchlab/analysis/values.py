@@ -54,7 +54,7 @@ class Run:
     reason: str
     steps: int
     tokens: int
-    starved: bool
+    undertrained: bool
     val_loss: float | None
     train_loss: float | None
     clipped_fraction: float | None
@@ -103,7 +103,7 @@ class LrFit:
     best_loss: float | None = None
     curvature: float | None = None  # nats per octave²
     learning_rates: tuple[float, ...] = ()  # the cells used
-    octaves: float | None = None  # standard error of the best learning rate
+    doublings: float | None = None  # standard error of the best learning rate
     cautious_learning_rate: float | None = None  # with the least expected cost: below the best, the less it is known
     next_learning_rate: float | None = None  # where the fit is not valid: the run that would help most
 
@@ -119,8 +119,8 @@ class BatchRow:
     loss: Interval | None
     fit: LrFit
     edge: Literal["", "low", "high"]
-    starved: bool
-    as_good: bool
+    undertrained: bool
+    tied: bool
     tokens_per_second: float | None
     hours: float | None  # budget ÷ measured tokens/s
     remark: str = ""
@@ -149,15 +149,15 @@ class SurfaceFinding:
     pairing: Literal["verified", "declared", "none"]
     resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
     cannot_tell: str = ""  # why there is no best, in a sentence
-    as_good_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
+    tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
     paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
     fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
     inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
 
     @property
-    def as_good(self) -> tuple[BatchRow, ...]:
-        return tuple(row for row in self.rows if row.as_good)
+    def tied(self) -> tuple[BatchRow, ...]:
+        return tuple(row for row in self.rows if row.tied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Comparison:
 class DiagnosticsFinding:
     """What was looked at while runs trained; the readings themselves stay in the runs' rows."""
 
-    looks: tuple[int, ...]  # token counts, the same for every batch size
+    snapshots: tuple[int, ...]  # token counts, the same for every batch size
     parts: Mapping[str, tuple[str, ...]]  # quantity → parts of the model, in its order
     spikes: tuple[LossSpike, ...]
     events: tuple[StepEvent, ...]

@@ -1,4 +1,4 @@
-"""The settings that every command over a WHAT shares, and how their texts become experiment values."""
+"""The settings that every command over a TASK shares, and how their texts become experiment values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from batchlab.recipes import Variant
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings every command over a WHAT shares.
+    """Settings every command over a TASK shares.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class Options:
     json: Annotated[bool, Parameter(negative=())] = False
 
 
-def experiment_values(what: str, options: Options) -> dict[str, Any]:
-    """Experiment values from WHAT, then --set, then the named flags."""
+def experiment_values(task: str, options: Options) -> dict[str, Any]:
+    """Experiment values from TASK, then --set, then the named flags."""
     from batchlab.core.experiment import set_dotted
     from batchlab.search.grid import parse_learning_rates, parse_sizes
-    from batchlab.study.task_source import resolve_what
+    from batchlab.study.task_source import resolve_task
 
     variant = variant_of(low_resource=options.low_resource, quick_test=options.quick_test)
-    values = resolve_what(what, variant)
+    values = resolve_task(task, variant)
     for assignment in options.set_:
         name, equals, text = assignment.partition("=")
         if not equals:

@@ -171,7 +171,7 @@ class SweepConfig(Frozen):
     first_seed: NonNegativeInt = 0
 
     @property
-    def fresh_seeds(self) -> range:
+    def confirmation_seeds(self) -> range:
         """Seeds that choose nothing: what is quoted comes from them."""
         count = self.confirm if self.confirm is not None else 2 if self.seeds > 1 else 0
         start = self.first_seed + self.seeds
@@ -225,7 +225,7 @@ class CriticalConfig(Frozen):
     tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
 
 
-Saving = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
+MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
 """checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
 linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
 
@@ -240,7 +240,7 @@ class DeviceConfig(Frozen):
     headroom: Headroom | None = Field(
         default=None, description="of the limit, left free by the largest micro-batch: 5% or 512MiB; default 5%"
     )
-    savings: tuple[Saving, ...] = Field(
+    memory_optimizations: tuple[MemoryOptimization, ...] = Field(
         default=(), description="to need less memory: checkpointing, chunked_loss, fused_optimizer"
     )
     workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")

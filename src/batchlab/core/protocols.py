@@ -81,7 +81,7 @@ class Trainable(Protocol):
     `apply`. Nothing in between may wait for the device.
     """
 
-    separable: bool  # False where samples of one batch influence each other: the batch may not be split
+    sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
         """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
@@ -308,7 +308,7 @@ class Interrupted(Exception):
     """A run was asked to stop and has saved its checkpoint; it has no record and goes on when asked again."""
 
 
-class Ended(NamedTuple):
+class RunResult(NamedTuple):
     """How a run came out, before it is wrapped into a Record."""
 
     outcome: Outcome

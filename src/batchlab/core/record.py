@@ -51,7 +51,7 @@ class CheckItem(Frozen):
     text: str
 
 
-class InspectResult(Frozen):
+class TaskInfo(Frozen):
     kind: Literal["inspect"] = "inspect"
     unit: Unit
     sequence_length: int
@@ -72,7 +72,7 @@ class InspectResult(Frozen):
 class CheckResult(Frozen):
     kind: Literal["check"] = "check"
     items: tuple[CheckItem, ...]
-    separable: bool = True
+    sample_independent: bool = True
     mixing_layer: str | None = None
 
     @property
@@ -160,15 +160,15 @@ class TrainResult(Frozen):
     final_grad_norm: float | None = Field(
         default=None, description="global gradient norm before clipping, mean over the last tenth of the run"
     )
-    final_val_loss: float | None = None
+    val_loss: float | None = None
     val_error: float | None = Field(
-        default=None, description="standard error of final_val_loss over the held-out samples, from its batches"
+        default=None, description="standard error of val_loss over the held-out samples, from its batches"
     )
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
     clipped_fraction: float | None = None
     epochs: float = Field(default=0.0, description="passes over the training samples; above 1 data is repeated")
-    starved: bool = False
+    undertrained: bool = False
     seconds: float = 0.0
     tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
     peak_allocated_bytes: int | None = None
@@ -189,7 +189,7 @@ def perplexity(loss: float | None) -> float | None:
 
 
 Result = Annotated[
-    InspectResult | CheckResult | TraceResult | CapacityResult | ThroughputResult | TrainResult,
+    TaskInfo | CheckResult | TraceResult | CapacityResult | ThroughputResult | TrainResult,
     Field(discriminator="kind"),
 ]
 

@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import DataConfig, OptimizerConfig, ScheduleConfig, TaskReference
-from batchlab.core.experiment import Saving as Saving
+from batchlab.core.experiment import MemoryOptimization as MemoryOptimization
 
 
 class Workload(Frozen):
@@ -37,7 +37,9 @@ class DeviceSettings(Frozen):
     compile: bool = False
     threads: PositiveInt = 1
     memory_limit: PositiveInt | None = Field(default=None, description="bytes above the warmed-up baseline")
-    savings: tuple[Saving, ...] = Field(default=(), description="what is done to need less memory, besides precision")
+    memory_optimizations: tuple[MemoryOptimization, ...] = Field(
+        default=(), description="what is done to need less memory, besides precision"
+    )
 
 
 class OptimizerSettings(Frozen):
@@ -156,7 +158,7 @@ class TrainSpec(Frozen):
         return self.schedule.warmup_fraction * self.token_budget
 
     @property
-    def starved(self) -> bool:
+    def undertrained(self) -> bool:
         """Too few updates to judge the batch size by: under 50 steps, or a warm-up of under 5 steps."""
         warmup_steps = self.warmup_tokens / self.layout.tokens_per_step
         return self.steps < MIN_STEPS or 0 < warmup_steps < MIN_WARMUP_STEPS

@@ -26,7 +26,7 @@ class Task:
     unit: Unit = Unit.TOKENS
     count: Callable[..., float] | None = None
     reduction: Literal["mean", "sum"] = "mean"
-    separable: bool | None = None
+    sample_independent: bool | None = None
     framework: str = "torch"
     source: str = ""
 
@@ -42,7 +42,7 @@ def task(
     unit: str | None = None,
     count: Callable[..., float] | None = None,
     reduction: str = "mean",
-    separable: bool | None = None,
+    sample_independent: bool | None = None,
 ) -> Task:
     """Describe what to train, for `batchlab study this_file.py`.
 
@@ -55,7 +55,7 @@ def task(
     unit: "tokens" or "samples"; default: tokens where there is a sequence_length.
     count: `count(x, y)` → targets the loss averages over, where that is not every element of y.
     reduction: "sum" where the loss is a plain sum rather than a mean.
-    separable: False where samples of a batch influence each other; default: found out by `batchlab check`.
+    sample_independent: False where samples of a batch influence each other; default: found out by `batchlab check`.
     """
     for name, function in (("model", model), ("loss", loss)):
         if not callable(function):
@@ -83,5 +83,5 @@ def task(
         unit=chosen,
         count=count,
         reduction="sum" if reduction == "sum" else "mean",
-        separable=separable,
+        sample_independent=sample_independent,
     )

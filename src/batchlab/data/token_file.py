@@ -27,7 +27,7 @@ from batchlab.data.tokens import TokenDigest, TokenSpan
 from batchlab.storage.atomic import storage_errors, write_atomically
 
 SAVE_BYTES = 16 * 2**20
-"""Bytes of text between two savings: what a kill can cost."""
+"""Bytes of text between two memory_optimizations: what a kill can cost."""
 
 _CHUNK = 1 << 22  # ids read at once
 

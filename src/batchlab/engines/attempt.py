@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.errors import InputError, StorageFailed
-from batchlab.core.protocols import Ended, Interrupted, OutOfMemory, Progress
+from batchlab.core.protocols import Interrupted, OutOfMemory, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 from batchlab.storage.atomic import storage_failure
@@ -72,7 +72,7 @@ def did_not_fit(spec: Spec, *, certain: bool = True) -> Result | None:
     )
 
 
-def _end(run: LiveRun) -> Ended:
+def _end(run: LiveRun) -> RunResult:
     """Everything the run allocated is free again when this returns."""
     from batchlab.runs.execute import execute
 
@@ -81,9 +81,9 @@ def _end(run: LiveRun) -> Ended:
     except (OutOfMemory, MemoryError) as error:
         certain = not isinstance(error, OutOfMemory) or error.certain
         reason = str(error) or "The device has no more memory."
-        return Ended(Outcome.OUT_OF_MEMORY, reason, did_not_fit(run.spec, certain=certain))
+        return RunResult(Outcome.OUT_OF_MEMORY, reason, did_not_fit(run.spec, certain=certain))
     except InputError as error:
-        return Ended(Outcome.FAILED, str(error), None)
+        return RunResult(Outcome.FAILED, str(error), None)
     except (Interrupted, StorageFailed):
         raise
     except (Exception, SystemExit) as error:  # whatever it is, it must not end a study
@@ -91,7 +91,7 @@ def _end(run: LiveRun) -> Ended:
         if failure is not None:
             raise failure from error
         run.log("".join(traceback.format_exception(error)))
-        return Ended(Outcome.FAILED, describe(error, Path(run.spec.workload.task.target)), None)
+        return RunResult(Outcome.FAILED, describe(error, Path(run.spec.workload.task.target)), None)
 
 
 def describe(error: BaseException, file: Path) -> str:

@@ -24,7 +24,7 @@ from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec
 from batchlab.engines.attempt import did_not_fit
 from batchlab.engines.crash import fatal_error
-from batchlab.engines.pool import Job, Place, Pool, visible_cuda_devices
+from batchlab.engines.pool import Job, Pool, WorkerSlot, visible_cuda_devices
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.run_folder import RunFolder
 
@@ -159,7 +159,7 @@ class LocalEngine:
                 return
             self._waiting.popleft()
 
-    def _hear(self, place: Place, event: dict[str, Any]) -> None:
+    def _hear(self, place: WorkerSlot, event: dict[str, Any]) -> None:
         name, job = event.pop("event"), place.job
         if name == "failed_storage":
             raise StorageFailed(event["text"])

@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class WorkerSlot:
     """A worker process and the job it has now."""
 
     process: WorkerProcess
@@ -66,7 +66,7 @@ class Pool:
     """
 
     def __init__(self, study: Path, command: Sequence[str], workers: int, cores: int, devices: Sequence[str]) -> None:
-        self.places: list[Place] = []
+        self.places: list[WorkerSlot] = []
         self._study = study
         self._command = command
         self._workers = workers
@@ -88,7 +88,7 @@ class Pool:
         place.process.send({"spec": SPEC.dump_python(job.spec, mode="json"), "attempt": job.deaths + 1})
         return True
 
-    def words(self, timeout: float) -> Iterator[tuple[Place, dict[str, Any] | None, int]]:
+    def words(self, timeout: float) -> Iterator[tuple[WorkerSlot, dict[str, Any] | None, int]]:
         """(place, event, 0) for everything workers say within `timeout` seconds, then (place, None, exit code) for
         those that have exited; these are gone from the pool, with everything they had started."""
         for ready, _ in self._selector.select(timeout):
@@ -121,7 +121,7 @@ class Pool:
         self.places.clear()
         self._selector.close()
 
-    def _find(self, job: Job) -> Place | None:
+    def _find(self, job: Job) -> WorkerSlot | None:
         running = [place.job for place in self.places if place.job is not None]
         if any(other.exclusive for other in running) or (job.exclusive and running):
             return None
@@ -144,7 +144,7 @@ class Pool:
             return None
         return self._open(job, key)
 
-    def _open(self, job: Job, key: str | None) -> Place:
+    def _open(self, job: Job, key: str | None) -> WorkerSlot:
         device = None
         if job.spec.device.name == "cuda:0" and len(self._devices) > 1:
             device = min(self._devices, key=[place.device for place in self.places].count)
@@ -153,12 +153,12 @@ class Pool:
             extra[_MMAP_THRESHOLD] = os.environ.get(_MMAP_THRESHOLD, _FROM_THE_SYSTEM)
             command = placed_alike(command)
         process = WorkerProcess(command, self._study, threads=job.spec.device.threads, extra=extra)
-        place = Place(process, key, device)
+        place = WorkerSlot(process, key, device)
         self.places.append(place)
         self._selector.register(process, selectors.EVENT_READ)
         return place
 
-    def _forget_output(self, place: Place) -> None:
+    def _forget_output(self, place: WorkerSlot) -> None:
         if place.process.fileno() in self._selector.get_map():
             self._selector.unregister(place.process)
 

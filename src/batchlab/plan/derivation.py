@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.critical.finding import beyond
+from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.extrapolation import Carried, Target, carry
-from batchlab.analysis.sweep.recommendation import Objective, recommend_for
+from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.values import BatchRow, ThroughputFinding
 from batchlab.core.batch import BatchLayout, format_count, lay_out, require_devices
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import MIN_STEPS
-from batchlab.plan.extrapolation import carried_provenance
+from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.training_plan import (
     BatchConfiguration,
     Expectation,
@@ -30,7 +30,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
-from batchlab.words.phrases import say_count, say_list, say_rate
+from batchlab.words.phrases import format_list, format_plural, format_rate
 
 HERE = Target()
 """The study's own recommendation."""
@@ -38,10 +38,10 @@ HERE = Target()
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What the plan is for: a measured row, or the measured row nearest to what was carried over."""
+    """What the plan is for: a measured row, or the measured row nearest to what was extrapolated."""
 
     near: BatchRow
-    carried: Carried | None
+    extrapolated: Extrapolation | None
     global_batch_size: int
     learning_rate: float
     token_budget: int
@@ -56,13 +56,13 @@ def make_plan(
     """The plan for `devices` data-parallel devices like the measured one, at the recommended batch, at the one that
     serves `objective`, or at `target`.
 
-    A batch size, budget or model size that was not measured is carried to by `scaling`, and every number that depends
+    A batch size, budget or model size that was not measured is extrapolated to by `scaling`, and every number that depends
     on it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
     shared by that many devices.
     """
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
-    experiment, carried = findings.experiment, choice.carried
+    experiment, extrapolated = findings.experiment, choice.extrapolated
     configuration = BatchConfiguration(
         micro_batch_size=layout.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
@@ -80,24 +80,24 @@ def make_plan(
         token_budget=choice.token_budget,
         steps=choice.token_budget // layout.tokens_per_step,
         schedule=experiment.schedule,
-        optimizer=_optimizer(findings, layout.global_batch_size, carried),
+        optimizer=_optimizer(findings, layout.global_batch_size, extrapolated),
         precision=experiment.device.precision,
         compile=experiment.device.compile,
     )
     speed, speed_from = _speed(findings.throughput if choice.same_model else None, layout)
     workers = [f"worker-{rank}" for rank in range(devices)]
-    loss = choice.near.loss if carried is None else None
+    loss = choice.near.loss if extrapolated is None else None
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = _provenance(findings, choice, layout, speed_from)
-    if carried:
-        provenance |= carried_provenance(carried, choice.near)
+    if extrapolated:
+        provenance |= extrapolated_provenance(extrapolated, choice.near)
     provenance["micro_batch_size"] = _proved(findings, layout, provenance["micro_batch_size"])
     return TrainingPlan(
         made_from=MadeFrom(
             study=experiment.name,
             run_ids=tuple(run.run_id for run in behind if run.val_loss is not None),
             batchlab=findings.environment.batchlab if findings.environment else "",
-            data_digest=findings.subject.data_digest,
+            data_digest=findings.task_info.data_digest,
         ),
         batch_configuration=configuration,
         hardware_calibration=HardwareCalibration(
@@ -105,16 +105,16 @@ def make_plan(
             workload_distribution=dict.fromkeys(workers, 1 / devices),
         ),
         expectation=Expectation(
-            validation_loss=loss.value if loss else None,
+            val_loss=loss.value if loss else None,
             low=loss.low if loss else None,
             high=loss.high if loss else None,
             n=loss.n if loss else 0,
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
         provenance=provenance,
-        not_known=findings.not_answered,
+        not_known=findings.unknown,
         warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
-        confirm=carried.confirm if carried else "",
+        confirm=extrapolated.confirm if extrapolated else "",
     )
 
 
@@ -135,12 +135,12 @@ def _unfit(findings: Findings, layout: BatchLayout) -> tuple[str, ...]:
 
 
 def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:
-    """A measured row where the target is one, else what the rules carry over; InputError with the reason."""
+    """A measured row where the target is one, else what the rules extrapolate; InputError with the reason."""
     surface, budget = findings.surface, findings.token_budget
     if surface is None or findings.recommended is None or budget is None:
         why = surface.cannot_tell.rstrip(".") if surface else "no training run has finished"
         raise InputError(f"There is no plan because the study has no answer: {why}.")
-    usable = [row for row in surface.rows if row.best is not None and not row.starved]
+    usable = [row for row in surface.rows if row.best is not None and not row.undertrained]
     if objective is not None and target != HERE:
         raise InputError(
             "An objective chooses among the batch sizes of the study at its own budget; leave it away where another "
@@ -150,19 +150,21 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     why = chosen.why if wanted == chosen.layout.global_batch_size else "asked for"
     warmup = findings.experiment.schedule.warmup_fraction * budget
-    same_model = target.parameters in (None, findings.subject.parameter_count)
+    same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget):
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
                 return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, why)
-    carried = carry(findings, target)
-    if isinstance(carried, Refused):
-        measured = say_list([row.global_batch_size for row in usable])
-        raise InputError(f"{carried.reason} Measured are batch {measured} at {format_count(budget)}.")
-    size = carried.global_batch_size
+    extrapolated = extrapolate(findings, target)
+    if isinstance(extrapolated, Refused):
+        measured = format_list([row.global_batch_size for row in usable])
+        raise InputError(f"{extrapolated.reason} Measured are batch {measured} at {format_count(budget)}.")
+    size = extrapolated.global_batch_size
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
-    rate = float(f"{carried.learning_rate.value:.3g}")
-    return _Choice(near, carried, size, rate, carried.token_budget, carried.warmup_tokens.value, why, same_model)
+    rate = float(f"{extrapolated.learning_rate.value:.3g}")
+    return _Choice(
+        near, extrapolated, size, rate, extrapolated.token_budget, extrapolated.warmup_tokens.value, why, same_model
+    )
 
 
 def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
@@ -183,7 +185,7 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
             f"{devices} devices cannot share a batch of {size} equally, and most trainers need that; "
             f"use {fewer} or {more} devices, or another measured batch."
         )
-    if not findings.separable and devices > 1:
+    if not findings.sample_independent and devices > 1:
         raise InputError(
             f"This model mixes the samples of a batch, so {devices} devices with {size // devices} samples each would "
             "train something else than was measured; plan for one device."
@@ -192,7 +194,7 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     most = min(fits or row.layout.micro_batch_size, findings.experiment.batch.micro_batch_size or size)
     if findings.experiment.batch.micro_batching == "off":
         most = max(most, row.layout.micro_batch_size)
-    if not findings.separable and size > most:
+    if not findings.sample_independent and size > most:
         raise InputError(
             f"This model mixes the samples of a batch, so batch {size} cannot be split, and at most {most} samples are "
             "known to fit at once; plan for a smaller batch."
@@ -200,13 +202,17 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     return lay_out(size, most, data_parallel_size=devices, sequence_length=row.layout.sequence_length)
 
 
-def _optimizer(findings: Findings, global_batch_size: int, carried: Carried | None) -> OptimizerPlan:
+def _optimizer(findings: Findings, global_batch_size: int, extrapolated: Extrapolation | None) -> OptimizerPlan:
     config = findings.experiment.optimizer
     ratio = global_batch_size / findings.experiment.reference_batch_size
     adam = config.is_adam
     decay = None if config.name == "task" else config.weight_decay
     if decay is not None and config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY:
-        decay = carried.weight_decay.value if carried and carried.weight_decay else weight_decay_at(decay, ratio)
+        decay = (
+            extrapolated.weight_decay.value
+            if extrapolated and extrapolated.weight_decay
+            else weight_decay_at(decay, ratio)
+        )
     beta2 = config.beta2 if config.across_batch is AcrossBatch.FIXED else beta2_at(config.beta2, ratio)
     return OptimizerPlan(
         name=config.name,
@@ -245,12 +251,14 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
     assert row.best is not None
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses)
-    runs = f"{say_count(n, 'seed')} at batch {row.global_batch_size}, learning rate {say_rate(row.best.learning_rate)}"
-    tried = f"lowest loss of {say_count(len(row.cells), 'learning rate')} tried at this batch size"
+    runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_rate(row.best.learning_rate)}"
+    tried = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
     edge = f"; {row.remark}" if row.remark else ""
     memory = findings.memory
     fits = f"largest micro-batch that ran: {memory.max_micro_batch_size} ({memory.status})" if memory else "not probed"
-    solved = f"global batch ÷ {say_count(layout.data_parallel_size, 'device')}, in the fewest pieces that fit; {fits}"
+    solved = (
+        f"global batch ÷ {format_plural(layout.data_parallel_size, 'device')}, in the fewest pieces that fit; {fits}"
+    )
     solved += "; every device assumed to have this one's memory" if not one else ""
     optimizer, reference = experiment.optimizer, experiment.reference_batch_size
     rule = (
@@ -280,7 +288,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
         "optimizer.beta2": Provenance(status="computed", source=rule),
         "measured_performance": speed,
         "workload_distribution": Provenance(status="computed", source="equal shares of equal devices"),
-        "expectation.validation_loss": Provenance(
+        "expectation.val_loss": Provenance(
             status="measured" if one else "computed",
             source=runs + ("" if one else "; splitting a batch over devices does not change its gradient"),
             n=n,

@@ -10,7 +10,7 @@ import tomli_w
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.plan.training_plan import TrainingPlan, literal
-from batchlab.words.phrases import say_rate
+from batchlab.words.phrases import format_rate
 
 Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 
@@ -18,7 +18,7 @@ Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 def format_plan(plan: TrainingPlan, format: Format = "json") -> str:
     """The plan as text in a trainer's own names; InputError where that trainer cannot express it.
 
-    What was carried over is marked in comments; JSON has none, so for `hf` only `plan.notes` says it.
+    What was extrapolated is marked in comments; JSON has none, so for `hf` only `plan.notes` says it.
     """
     comments = "".join(f"# {note}\n" for note in plan.notes)
     match format:
@@ -141,7 +141,7 @@ def _nanochat(plan: TrainingPlan) -> str:
         f"--total-batch-size={c.tokens_per_step}",
         f"--num-iterations={c.steps}",
     ]
-    measured = f"{say_rate(c.learning_rate)} was measured with {c.optimizer.name}"
+    measured = f"{format_rate(c.learning_rate)} was measured with {c.optimizer.name}"
     note = f"# its learning rates belong to its own optimizers; {measured}"
     return f"{note}\n{' '.join(command)}"
 

@@ -25,7 +25,7 @@ class Provenance(Frozen):
     n: int | None = None
     rule: str = Field(default="", description="what was done to carry the number over")
     range: str = Field(default="", description="where the rule was shown to hold")
-    low: float | None = Field(default=None, description="95 % interval of a number that was carried over")
+    low: float | None = Field(default=None, description="95 % interval of a number that was extrapolated")
     high: float | None = None
 
 
@@ -114,7 +114,7 @@ class HardwareCalibration(Frozen):
 class Expectation(Frozen):
     """What the study saw with these settings, and how long it takes at the speed above."""
 
-    validation_loss: float | None = None
+    val_loss: float | None = None
     low: float | None = None
     high: float | None = None
     n: int = 0
@@ -134,11 +134,11 @@ class TrainingPlan(Frozen):
     warnings: tuple[str, ...] = Field(
         default=(), description="by which estimators this batch is beyond the critical one; a layout that did not fit"
     )
-    confirm: str = Field(default="", description="the cheapest runs that would confirm what was carried over")
+    confirm: str = Field(default="", description="the cheapest runs that would confirm what was extrapolated")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A line per number that a rule carried over, and what would confirm them; empty where all was measured."""
+        """A line per number that a rule extrapolated, and what would confirm them; empty where all was measured."""
         lines = [
             f"extrapolated: {name} by {entry.rule}{_between(entry)} ({entry.source}; shown for {entry.range})"
             for name, entry in self.provenance.items()

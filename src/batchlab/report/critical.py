@@ -18,11 +18,11 @@ from batchlab.words.critical import (
     at_recommended,
     cost_lines,
     disagreement,
-    say_branches,
-    say_critical,
-    say_noise,
-    say_signs,
-    say_source,
+    format_branches,
+    format_critical,
+    format_noise,
+    format_signs,
+    format_source,
     schedule_lines,
 )
 
@@ -94,14 +94,14 @@ def _along_table(findings: Findings) -> Table:
     lines: list[tuple[float, tuple[str, ...]]] = []
     for window in series.windows if series is not None else ():
         span = f"{count(window.tokens_from)} to {count(window.tokens_to)}"
-        lines.append((window.tokens_to, (span, say_noise(window), "–", "–", "–")))
+        lines.append((window.tokens_to, (span, format_noise(window), "–", "–", "–")))
     for branch in critical.branches:
-        lines.append((branch.tokens * length, (count(branch.tokens * length), "–", "–", "–", say_branches(branch))))
+        lines.append((branch.tokens * length, (count(branch.tokens * length), "–", "–", "–", format_branches(branch))))
     whole = (
         "the whole run",
-        say_noise(series.whole) if series is not None else "–",
-        say_critical(critical.steps.twice),
-        say_critical(critical.steps.overhead),
+        format_noise(series.whole) if series is not None else "–",
+        format_critical(critical.steps.twice),
+        format_critical(critical.steps.overhead),
         "–",
     )
     return Table(columns, tuple(Row(texts) for _, texts in [*sorted(lines), (math.inf, whole)]))
@@ -123,10 +123,10 @@ def _series_table(findings: Findings) -> Table:
 
 
 def _series_texts(one: NoiseSeries) -> tuple[str, ...]:
-    first, last = (say_noise(one.windows[0]), say_noise(one.windows[-1])) if len(one.windows) > 1 else ("–", "–")
-    inner = say_noise(one.norm_layers) if one.norm_layers else "–"
-    whole = say_noise(one.whole) if one.parameters == "all" else "norm layers only"
-    return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, whole, say_signs(one.signs), inner
+    first, last = (format_noise(one.windows[0]), format_noise(one.windows[-1])) if len(one.windows) > 1 else ("–", "–")
+    inner = format_noise(one.norm_layers) if one.norm_layers else "–"
+    whole = format_noise(one.whole) if one.parameters == "all" else "norm layers only"
+    return f"{one.batch:,}", f"{one.whole.steps:,}", first, last, whole, format_signs(one.signs), inner
 
 
 def _branches_table(findings: Findings) -> Table:
@@ -186,7 +186,7 @@ def _costs_note(findings: Findings) -> str:
     critical = findings.critical
     if critical is None or critical.target is None:
         return ""
-    note = f"To validation loss {loss(critical.target)}, {say_source(critical)}."
+    note = f"To validation loss {loss(critical.target)}, {format_source(critical)}."
     if findings.devices > 1:
         note += (
             f" On {findings.devices:,} devices each takes an equal share of the batch at the speed measured for the "

@@ -54,7 +54,7 @@ class Document:
     paste_block: str
     trust: tuple[TrustItem, ...]
     answers: tuple[Answer, ...]
-    not_answered: tuple[str, ...]
+    unknown: tuple[str, ...]
     setup: tuple[Term, ...]
     results: Table
     results_note: str
@@ -115,7 +115,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         paste_block=plan.paste_block if plan else "",
         trust=findings.trust,
         answers=findings.answers,
-        not_answered=findings.not_answered,
+        unknown=findings.unknown,
         setup=setup(findings),
         results=results_table(findings),
         results_note=_results_note(findings),
@@ -147,7 +147,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
 def _facts(findings: Findings) -> tuple[str, ...]:
     """The line under the title: what was trained, on what, where."""
     environment = findings.environment
-    device = findings.subject.device
+    device = findings.task_info.device
     if environment:
         name = environment.device if environment.device not in ("", device) else environment.processor
         if name:
@@ -155,8 +155,8 @@ def _facts(findings: Findings) -> tuple[str, ...]:
     budget = findings.token_budget
     return (
         task_name(findings.experiment.task),
-        f"{findings.subject.parameter_count:,} parameters",
-        findings.subject.data_source,
+        f"{findings.task_info.parameter_count:,} parameters",
+        findings.task_info.data_source,
         f"{count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
         f"{device}, {findings.experiment.device.precision}",
     )
@@ -192,7 +192,7 @@ def _results_note(findings: Findings) -> str:
     surface, words = findings.surface, Words.of(findings)
     if not surface or not surface.rows:
         return ""
-    as_good = sorted(row.global_batch_size for row in surface.as_good)
+    tied = sorted(row.global_batch_size for row in surface.tied)
     parts = ["Every size is judged at its own best learning rate; steps are optimizer updates."]
     if surface.resolved:
         parts.append(
@@ -201,8 +201,8 @@ def _results_note(findings: Findings) -> str:
         )
     else:
         parts.append("Noise was not measured (n = 1), so no interval is given and no winner is claimed within noise.")
-    if len(as_good) > 1:
-        parts.append(f"Marked sizes, {listing(as_good)}, cannot be told apart from the best.")
+    if len(tied) > 1:
+        parts.append(f"Marked sizes, {listing(tied)}, cannot be told apart from the best.")
     hours = [row.hours for row in surface.rows if row.hours is not None]
     if hours:
         parts.append(

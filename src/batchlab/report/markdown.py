@@ -100,8 +100,8 @@ def _first_screen(doc: Document) -> list[str]:
     if doc.answers:
         rows = [(a.question, a.answer, a.doubt, a.evidence) for a in doc.answers]
         blocks.append(_rows(("Question", "Answer", "Doubt", "Evidence"), (False,) * 4, rows))
-    if doc.not_answered:
-        blocks += ["**Not answered**", _list(doc.not_answered)]
+    if doc.unknown:
+        blocks += ["**Not answered**", _list(doc.unknown)]
     return blocks
 
 
@@ -216,7 +216,7 @@ def _memory(doc: Document) -> list[str]:
             if section.holders.rows
             else ()
         ),
-        *(("### What each saving buys", _table(section.ladder)) if section.ladder.rows else ()),
+        *(("### What each saving buys", _table(section.variants)) if section.variants.rows else ()),
         *(("### On other cards", _table(section.cards), safe(section.cards_note)) if section.cards.rows else ()),
     ]
 

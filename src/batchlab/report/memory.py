@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchlab.analysis.capacity.capacity import Capacity, Rung
+from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import format_bytes
 from batchlab.report.method import Term
@@ -22,7 +22,7 @@ class MemorySection:
     holders_note: str
     cards: Table
     cards_note: str
-    ladder: Table
+    variants: Table
 
 
 def memory_section(findings: Findings) -> MemorySection:
@@ -36,7 +36,7 @@ def memory_section(findings: Findings) -> MemorySection:
         holders_note=_holders_note(found),
         cards=_cards(found),
         cards_note=f"Largest micro-batch: {CARDS_ARE}.",
-        ladder=_ladder(found, Words.of(findings)),
+        variants=_ladder(found, Words.of(findings)),
     )
 
 
@@ -94,17 +94,17 @@ def _ladder(found: Capacity, words: Words) -> Table:
         Column("at size"),
         Column("remark", number=False, wide=True),
     )
-    return Table(columns, tuple(Row(_rung(rung)) for rung in found.ladder))
+    return Table(columns, tuple(Row(_variant(variant)) for variant in found.variants))
 
 
-def _rung(rung: Rung) -> tuple[str, ...]:
-    size = rung.max_micro_batch_size
-    speed = rung.tokens_per_second
+def _variant(variant: MemoryVariant) -> tuple[str, ...]:
+    size = variant.max_micro_batch_size
+    speed = variant.tokens_per_second
     return (
-        rung.name,
+        variant.name,
         f"{size:,}" if size else NONE,
-        rung.status if size else NONE,
+        variant.status if size else NONE,
         f"{speed:,.0f}" if speed is not None else NONE,
-        f"{rung.measured_at:,}" if rung.measured_at is not None else NONE,
-        rung.why_not or ("" if size else "nothing fits"),
+        f"{variant.measured_at:,}" if variant.measured_at is not None else NONE,
+        variant.why_not or ("" if size else "nothing fits"),
     )

@@ -15,17 +15,17 @@ Term = tuple[str, str]
 
 def setup(findings: Findings) -> tuple[Term, ...]:
     """Model, data, optimizer, schedule, budget, axes and device, as (name, value)."""
-    experiment, subject, words = findings.experiment, findings.subject, Words.of(findings)
+    experiment, task_info, words = findings.experiment, findings.task_info, Words.of(findings)
     optimizer, evaluation = experiment.optimizer, experiment.evaluation
     model = ", ".join(f"{key} {value}" for key, value in experiment.model.items())
     terms = [
         ("task", task_name(experiment.task)),
-        ("model", f"{subject.parameter_count:,} parameters" + (f"; {model}" if model else "")),
-        ("data", f"{subject.data_source}; digest {subject.data_digest[:12]}"),
+        ("model", f"{task_info.parameter_count:,} parameters" + (f"; {model}" if model else "")),
+        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12]}"),
         (
             "samples",
-            f"{subject.train_samples:,} for training, {subject.valid_samples:,} held out"
-            + (f", {subject.sequence_length:,} {words.units} each" if words.items == "sequences" else ""),
+            f"{task_info.train_samples:,} for training, {task_info.valid_samples:,} held out"
+            + (f", {task_info.sequence_length:,} {words.units} each" if words.items == "sequences" else ""),
         ),
         ("budget", f"{findings.token_budget:,} {words.units} per run" if findings.token_budget else "not set yet"),
         ("batch sizes", listing(experiment.batch.global_batch_sizes)),
@@ -40,9 +40,9 @@ def setup(findings: Findings) -> tuple[Term, ...]:
         ),
         ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
     ]
-    if subject.vocabulary:
-        terms.insert(3, ("vocabulary", f"{subject.vocabulary:,}"))
-    if optimizer.grad_clip and not subject.own_optimizer:
+    if task_info.vocabulary:
+        terms.insert(3, ("vocabulary", f"{task_info.vocabulary:,}"))
+    if optimizer.grad_clip and not task_info.own_optimizer:
         terms.insert(-3, ("gradient clipping", f"norm {optimizer.grad_clip:g}"))
     environment = findings.environment
     if environment:
@@ -70,7 +70,7 @@ def _rates(findings: Findings) -> str:
 
 def _optimizer(findings: Findings) -> str:
     optimizer = findings.experiment.optimizer
-    if findings.subject.own_optimizer or optimizer.name == "task":
+    if findings.task_info.own_optimizer or optimizer.name == "task":
         return "the task's own; the learning rate reaches it through its parameter groups"
     if optimizer.name == "sgd":
         return f"SGD, momentum {optimizer.momentum:g}, weight decay {optimizer.weight_decay:g}"
@@ -111,7 +111,7 @@ def method(findings: Findings) -> tuple[Term, ...]:
         ),
         ("best learning rate", _best_rate(findings)),
         ("noise", _noise(findings)),
-        ("starved", "A size with under 50 steps, or under 5 steps of warm-up, is run but not judged."),
+        ("undertrained", "A size with under 50 steps, or under 5 steps of warm-up, is run but not judged."),
         ("across batch sizes", _across(findings)),
         (
             f"{words.units}/s",
@@ -123,10 +123,10 @@ def method(findings: Findings) -> tuple[Term, ...]:
     ]
     if findings.accepted_edits:
         terms.append(("edits accepted", f"The study went on after these changed: {listing(findings.accepted_edits)}."))
-    if not findings.separable:
+    if not findings.sample_independent:
         terms.append(
             (
-                "not separable",
+                "not sample_independent",
                 "The model mixes the samples of a batch, so a batch split into micro-batches trains something else.",
             )
         )
@@ -146,7 +146,7 @@ def _pairing(findings: Findings) -> str:
 
 
 def _fresh(experiment: Experiment) -> str:
-    count = len(experiment.sweep.fresh_seeds)
+    count = len(experiment.sweep.confirmation_seeds)
     return f", {count} fresh ones at the best, which its loss is quoted from, where the budget allowed" if count else ""
 
 
@@ -180,10 +180,10 @@ def _noise(findings: Findings) -> str:
 
 def _across(findings: Findings) -> str:
     experiment = findings.experiment
-    if experiment.optimizer.name == "task" or findings.subject.own_optimizer:
+    if experiment.optimizer.name == "task" or findings.task_info.own_optimizer:
         return "The task brings its own optimizer: apart from the learning rate its settings are equal at every size."
     rule = experiment.optimizer.across_batch
-    if findings.subject.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
+    if findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
         return "Apart from the learning rate the optimizer's settings are equal at every batch size."
     words = Words.of(findings)
     text = (
@@ -200,8 +200,8 @@ def time_constants(findings: Findings) -> Table:
     experiment = findings.experiment
     optimizer, rule = experiment.optimizer, experiment.optimizer.across_batch
     columns = (Column("batch"), Column("beta2"), Column("weight decay"))
-    own = optimizer.name == "task" or findings.subject.own_optimizer
-    if own or findings.subject.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
+    own = optimizer.name == "task" or findings.task_info.own_optimizer
+    if own or findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
         return Table(columns)
     rows = []
     for size in experiment.batch.global_batch_sizes:

@@ -45,8 +45,8 @@ def notes_page(findings: Findings, rates: Sequence[float], budget: Mapping[str, 
         f"- {duration(seconds / 3600)} of training at measured speed" if seconds else "- time: not known before it ran",
         f"- the same {words.items} in the same order for every size; compared at equal {words.units}",
     ]
-    if budget["starved"]:
-        design.append(f"- too few steps to be judged: batch {listing(budget['starved'])}")
+    if budget["undertrained"]:
+        design.append(f"- too few steps to be judged: batch {listing(budget['undertrained'])}")
     return _PAGE.format(
         name=experiment.name,
         units=words.units,

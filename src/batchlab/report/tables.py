@@ -68,7 +68,7 @@ def _mark(surface: SurfaceFinding | None, row: BatchRow) -> str:
     """One seed makes no winner: where noise was not measured the best is only the `lowest`."""
     if surface and surface.best and surface.best.global_batch_size == row.global_batch_size:
         return "best" if surface.resolved else "lowest"
-    return "as-good" if row.as_good else ""
+    return "as-good" if row.tied else ""
 
 
 def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
@@ -109,7 +109,7 @@ def status(row: BatchRow) -> str:
     """`best`, `as good`, `done`, or how all of its runs ended."""
     runs = [run for cell in row.cells for run in cell.runs]
     if any(run.outcome is Outcome.COMPLETED for run in runs):
-        return "starved" if row.starved else "done"
+        return "undertrained" if row.undertrained else "done"
     outcomes = Counter(run.outcome.word for run in runs)
     return " · ".join(outcomes) if outcomes else "not run"
 
@@ -121,7 +121,7 @@ def remark(row: BatchRow) -> str:
     parts = []
     if row.edge:
         parts.append(f"best LR is the {'lowest' if row.edge == 'low' else 'highest'} tried")
-    if row.starved:
+    if row.undertrained:
         parts.append("too few steps to judge")
     ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
     parts += [f"{plural(number, 'run')} {word}" for word, number in ended.items()]
@@ -145,7 +145,7 @@ def endings_table(findings: Findings) -> Table:
         Column("peak reserved"),
     )
     rows = [
-        _ending(row.best, tokens=tokens, clips=clips, allocator=findings.subject.device != "cpu")
+        _ending(row.best, tokens=tokens, clips=clips, allocator=findings.task_info.device != "cpu")
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]

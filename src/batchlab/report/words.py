@@ -24,7 +24,7 @@ class Words:
 
     @classmethod
     def of(cls, findings: Findings) -> Words:
-        return cls(findings.experiment.unit, findings.subject.sequence_length)
+        return cls(findings.experiment.unit, findings.task_info.sequence_length)
 
     @property
     def units(self) -> str:

@@ -8,7 +8,7 @@ Where samples differ in size, each batch holds the largest ones.
 from __future__ import annotations
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.protocols import Batch, Dataset, Ended, MemoryBound, RunContext, Trainable
+from batchlab.core.protocols import Batch, Dataset, MemoryBound, RunContext, RunResult, Trainable
 from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
@@ -24,7 +24,7 @@ def probe(
     spec: CapacitySpec,
     context: RunContext,
     bound: MemoryBound,
-) -> Ended:
+) -> RunResult:
     """Train `spec.steps` steps and evaluate once; OutOfMemory passes through to the worker."""
     layout = BatchLayout(
         global_batch_size=spec.micro_batch_size * spec.grad_accum_steps,
@@ -52,7 +52,7 @@ def probe(
         batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,
         seconds_per_sample=seconds / layout.global_batch_size,
     )
-    return Ended(Outcome.COMPLETED, "", result)
+    return RunResult(Outcome.COMPLETED, "", result)
 
 
 def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:

@@ -48,7 +48,7 @@ def check(
     precision: Literal["fp32", "tf32", "bf16"] = "fp32",
     largest_batch: int | None = None,
 ) -> CheckResult:
-    """Every line of `batchlab check`, and whether batches may be split (`separable`, with the layer that forbids it).
+    """Every line of `batchlab check`, and whether batches may be split (`sample_independent`, with the layer that forbids it).
 
     `make` builds a fresh Trainable; `precision` is what it computes in and decides how equal "equal" must be;
     `largest_batch` is the largest global batch size of the sweep, where known. Lets OutOfMemory through only when not
@@ -57,20 +57,20 @@ def check(
     lines = Lines()
     samples = min(SAMPLES, len(train_dataset))
     bench = set_up(make, train, samples - samples % 2, precision) if samples >= 2 else None
-    separable, layer = True, None
+    sample_independent, layer = True, None
     if bench is not None:
         vocabulary = getattr(train_dataset, "vocabulary", None)
         lines.add("loss", lambda: loss_at_start(bench, vocabulary if unit is Unit.TOKENS else None))
         miscounted = lines.add("mean or sum", lambda: reduction(bench)) == "fail"
         lines.add("splitting", lambda: splitting(bench, miscounted))
-        separable, layer = bench.trainable.separable and bench.mixes is None, bench.mixes
+        sample_independent, layer = bench.trainable.sample_independent and bench.mixes is None, bench.mixes
         lines.add("seeds", lambda: seeds(bench))
         lines.add("learning rate", lambda: learning_rate_honoured(bench, own_optimizer))
         lines.add("evaluation", lambda: evaluation(bench))
         lines.add("gradients", lambda: gradients_reach(bench))
     lines.add("held-out data", lambda: _overlap(valid, train_dataset))
     lines.add("data size", lambda: _sizes(len(train_dataset), len(valid), largest_batch))
-    return CheckResult(items=tuple(lines.items), separable=separable, mixing_layer=layer)
+    return CheckResult(items=tuple(lines.items), sample_independent=sample_independent, mixing_layer=layer)
 
 
 @dataclass(slots=True)

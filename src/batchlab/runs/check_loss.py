@@ -125,8 +125,8 @@ def _hidden_counts(bench: Bench, whole: float) -> tuple[float, float] | None:
 def splitting(bench: Bench, miscounted: bool) -> Verdict:
     """Gradient of the whole batch against the sum over its halves; what mixes samples is left in `bench.mixes`."""
     trainable = bench.trainable
-    if not trainable.separable:
-        return "note", "declared separable=False: batches are never split"
+    if not trainable.sample_independent:
+        return "note", "declared sample_independent=False: batches are never split"
     start = bench.start()
     bench.accumulate(bench.batch)
     once = copy(trainable.gradients())

@@ -1,4 +1,4 @@
-"""One spec in, one `Ended` out: prepares the process for it and calls the run of its kind.
+"""One spec in, one `RunResult` out: prepares the process for it and calls the run of its kind.
 
 Called by every engine's worker, in the worker's process. Whatever the person's code raises passes through; the worker
 turns it into an outcome.
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Ended, MemoryBound, RunContext
-from batchlab.core.record import Environment, InspectResult, Outcome, TracePoint, TraceResult
+from batchlab.core.protocols import MemoryBound, RunContext, RunResult
+from batchlab.core.record import Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
     CheckSpec,
@@ -50,7 +50,7 @@ class _Process:
 _process = _Process()
 
 
-def execute(spec: Spec, context: RunContext) -> Ended:
+def execute(spec: Spec, context: RunContext) -> RunResult:
     """Run one spec in this process."""
     loaded = _load(spec.workload, context.cache_dir)
     if isinstance(spec, TraceSpec):
@@ -126,13 +126,13 @@ def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
     return spec.micro_batch_size if isinstance(spec, CapacitySpec) else spec.layout.micro_batch_size
 
 
-def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
+def _inspect(spec: InspectSpec, loaded: Loaded) -> RunResult:
     device = loaded.framework.resolve_device(spec.device.name)
     settings = spec.device.model_copy(update={"name": device})
     trainable = loaded.framework.trainable(loaded.task, settings, spec.optimizer)
     trainable.init(0)
     paths = [path for path in (loaded.task.train, loaded.task.valid) if isinstance(path, str | Path)]
-    result = InspectResult(
+    result = TaskInfo(
         unit=loaded.task.unit,
         sequence_length=loaded.task.sequence_length or 1,
         train_samples=epoch_samples(loaded.train),
@@ -148,14 +148,14 @@ def _inspect(spec: InspectSpec, loaded: Loaded) -> Ended:
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
     )
-    return Ended(Outcome.COMPLETED, "", result)
+    return RunResult(Outcome.COMPLETED, "", result)
 
 
 def _configured(workload: Workload) -> list[str]:
     return [path for path in (workload.data.path, workload.data.valid_path) if path]
 
 
-def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
+def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
     uncompiled = spec.device.model_copy(update={"compile": False})  # the check uses several batch shapes
     result = check(
         lambda: loaded.framework.trainable(loaded.task, uncompiled, spec.optimizer),
@@ -167,17 +167,17 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> Ended:
         precision=spec.device.precision,
         largest_batch=spec.largest_batch,
     )
-    return Ended(Outcome.COMPLETED, "", result)
+    return RunResult(Outcome.COMPLETED, "", result)
 
 
-def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> Ended:
+def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult:
     stream = WorstStream(loaded.train, seed=0)
     bound = _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     return probe(trainable, stream, loaded.valid, spec, context, bound)
 
 
-def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> Ended:
+def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
     """One size after the other: a step that is followed operation by operation can take minutes, and each size is a
     sign of life."""
     sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
@@ -186,7 +186,7 @@ def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> Ended:
         alone = spec.model_copy(update={"micro_batch_sizes": (size,)})
         traced = loaded.framework.trace(loaded.task, alone, sample, held_out)
         if traced.untraceable:
-            return Ended(Outcome.COMPLETED, "", traced)
+            return RunResult(Outcome.COMPLETED, "", traced)
         points += traced.points
         context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
-    return Ended(Outcome.COMPLETED, "", TraceResult(points=points))
+    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points))

@@ -9,7 +9,7 @@ import statistics
 
 import psutil
 
-from batchlab.core.protocols import Ended, Interrupted, RunContext, Trainable
+from batchlab.core.protocols import Interrupted, RunContext, RunResult, Trainable
 from batchlab.core.record import Outcome, ThroughputResult
 from batchlab.core.spec import ThroughputSpec
 from batchlab.data.stream import SampleStream
@@ -52,7 +52,7 @@ class OtherLoad:
         return sum(times) - guests, idle, own.user + own.system
 
 
-def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext) -> Ended:
+def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext) -> RunResult:
     """Time `spec.repeats` blocks of whole steps, each at least `spec.block_seconds` long.
 
     Raises Interrupted when asked to stop, and lets OutOfMemory through.
@@ -94,4 +94,4 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         peak_allocated_bytes=memory.peak_allocated_bytes,
         peak_reserved_bytes=memory.peak_reserved_bytes,
     )
-    return Ended(Outcome.COMPLETED, "", result)
+    return RunResult(Outcome.COMPLETED, "", result)

@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, astuple, dataclass, field
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.protocols import Dataset, Ended, Interrupted, RunContext, StepStats, Trainable
+from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
 from batchlab.core.record import MetricRow, Outcome, TrainResult
 from batchlab.core.schedule import Schedule
 from batchlab.core.spec import TrainSpec
@@ -69,7 +69,9 @@ class Tally:
         self.loss_max, self.row_steps = None, 0
 
 
-def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: TrainSpec, context: RunContext) -> Ended:
+def train(
+    trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: TrainSpec, context: RunContext
+) -> RunResult:
     """Run `spec` to its end, from its checkpoint if there is one.
 
     Raises Interrupted after saving when the context asks to stop, and lets OutOfMemory through.
@@ -97,10 +99,10 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
     sampler = GradientSampler(trainable, spec)
     resumed_at = saved_at = trainable.synchronize()
 
-    def diverged(found: Divergence) -> Ended:
+    def diverged(found: Divergence) -> RunResult:
         context.row(MetricRow(tokens=found.step * tokens_per_step, **asdict(found)))
         result = _result(spec, tally, found.step, trainable, stream, context, sampler.why_not)
-        return Ended(Outcome.DIVERGED, found.reason(steps, tally.watch.start), result)
+        return RunResult(Outcome.DIVERGED, found.reason(steps, tally.watch.start), result)
 
     while step < steps:
         learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
@@ -140,7 +142,7 @@ def train(trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: T
                 raise Interrupted
     if spec.keep_end:
         keep_end(trainable, spec, context, stream.first + steps * layout.global_batch_size)
-    return Ended(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context, sampler.why_not))
+    return RunResult(Outcome.COMPLETED, "", _result(spec, tally, steps, trainable, stream, context, sampler.why_not))
 
 
 def one_step(
@@ -211,13 +213,13 @@ def _result(
         tokens=step * spec.layout.tokens_per_step,
         final_train_loss=tally.tail_loss_sum / tally.tail_steps if finished else None,
         final_grad_norm=tally.tail_norm_sum / tally.tail_steps if finished else None,
-        final_val_loss=losses[-1] if finished and losses else None,
+        val_loss=losses[-1] if finished and losses else None,
         val_error=tally.val_error if finished else None,
         best_val_loss=min(losses) if losses else None,
         val_curve=tuple(tally.val_curve),
         clipped_fraction=tally.clipped_total / max(1, step),
         epochs=stream.epochs(step * spec.layout.global_batch_size),
-        starved=spec.starved,
+        undertrained=spec.undertrained,
         seconds=tally.seconds,
         tokens_per_second=step * spec.layout.tokens_per_step / tally.seconds if tally.seconds > 0 else None,
         peak_allocated_bytes=memory.peak_allocated_bytes,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A carried-over number. `low` and `high` bound it at about 95 %; None where the rule knows no doubt."""
+    """A extrapolated number. `low` and `high` bound it at about 95 %; None where the rule knows no doubt."""
 
     value: float
     rule: str  # what was done, in words, with the numbers that went in
@@ -36,7 +36,7 @@ def refuse_unless_positive(**numbers: float) -> Refused | None:
     return None
 
 
-def say_size(number: float) -> str:
+def format_size(number: float) -> str:
     """Sizes in sentences: 8,192 stays exact, larger ones become 512k, 51.2M, 1.3B, 2.1T, and small ones keep digits."""
     for factor, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e5, "")):
         if number >= factor and suffix:

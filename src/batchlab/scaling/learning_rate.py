@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from batchlab.core.experiment import AcrossBatch
-from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
+from batchlab.scaling.answer import Refused, Scaled, Scaling, format_size, refuse_unless_positive
 
 REACH = 8.0
-"""No learning rate is carried further than this factor in batch size: the rules were tested that far."""
+"""No learning rate is extrapolated further than this factor in batch size: the rules were tested that far."""
 
 HALF_LIFE_EXPONENT = 1 / 3
 """Learning rate ∝ B^⅓ with beta2's half-life in tokens held: 2⁻¹¹ at batch 1 to 2⁻⁸ at 512 (Marek et al. 2025)."""
@@ -42,7 +42,7 @@ _SOURCE = {
     LearningRateRule.NONE: "no rule: the measured learning rate kept",
 }
 
-# 95 % of the moves on the Step Law table that are not refused ended within this many octaves of the learning rate tuned
+# 95 % of the moves on the Step Law table that are not refused ended within this many doublings of the learning rate tuned
 # at their end; the doubt of tuning at both ends is in it, so it hardly grows with the distance.
 _SCATTER = {
     LearningRateRule.SATURATING: 0.8,
@@ -91,13 +91,13 @@ def learning_rate_at(
         return refusal
     if from_batch == to_batch:
         return Scaled(
-            learning_rate, "the same batch size: nothing to carry over", "the measurement itself", "this batch"
+            learning_rate, "the same batch size: nothing to extrapolate", "the measurement itself", "this batch"
         )
     factor = to_batch / from_batch
     if not 1 / REACH <= factor <= REACH:
-        ends = f"{say_size(from_batch / REACH)} to {say_size(from_batch * REACH)}"
+        ends = f"{format_size(from_batch / REACH)} to {format_size(from_batch * REACH)}"
         return Refused(
-            f"Batch {say_size(to_batch)} is {max(factor, 1 / factor):.3g} × away from {say_size(from_batch)}, where "
+            f"Batch {format_size(to_batch)} is {max(factor, 1 / factor):.3g} × away from {format_size(from_batch)}, where "
             f"the learning rate was tuned; it is carried at most {REACH:g} ×, to {ends}. Tune it nearer."
         )
     if refusal := _refuse_rule(rule, from_batch, to_batch, best):
@@ -132,11 +132,11 @@ def learning_rate_between(
     """The learning rate at `to_batch` from a study's own tuned ones (batch size → learning rate).
 
     Between two measured sizes at most 8 × apart it is interpolated, log against log, and no rule is needed; outside
-    them the nearest measured size is carried over by `rule`.
+    them the nearest measured size is extrapolated by `rule`.
     """
     if not tuned:
         return Refused(
-            "No batch size has a tuned learning rate, so there is nothing to carry over; run the study first."
+            "No batch size has a tuned learning rate, so there is nothing to extrapolate; run the study first."
         )
     for size, learning_rate in ((to_batch, 1.0), *tuned.items()):
         if refusal := refuse_unless_positive(batch_size=size, learning_rate=learning_rate):
@@ -152,9 +152,9 @@ def learning_rate_between(
     low, high = sorted((tuned[below], tuned[above]))
     return Scaled(
         tuned[below] ** (1 - share) * tuned[above] ** share,
-        rule=f"interpolated between the tuned learning rates of batch {say_size(below)} and {say_size(above)}",
+        rule=f"interpolated between the tuned learning rates of batch {format_size(below)} and {format_size(above)}",
         source="this study",
-        range=f"batch {say_size(below)} to {say_size(above)}",
+        range=f"batch {format_size(below)} to {format_size(above)}",
         low=low,
         high=high,
     )
@@ -176,13 +176,13 @@ def _refuse_rule(rule: LearningRateRule, from_batch: float, to_batch: float, bes
         )
     if best is not None and rule is LearningRateRule.LINEAR and larger > best:
         return Refused(
-            f"The linear rule ends at the best batch size, {say_size(best)}, and this move reaches {say_size(larger)}: "
+            f"The linear rule ends at the best batch size, {format_size(best)}, and this move reaches {format_size(larger)}: "
             "beyond it, learning rates set in proportion diverged in tests. Use the saturating rule."
         )
     if best is not None and rule is LearningRateRule.SQUARE_ROOT and larger > best:
         return Refused(
             f"The square-root rule holds while noise outweighs the gradient, below the best batch size "
-            f"{say_size(best)}; this move reaches {say_size(larger)}. Use the saturating rule."
+            f"{format_size(best)}; this move reaches {format_size(larger)}. Use the saturating rule."
         )
     return None
 
@@ -192,14 +192,14 @@ def _name(rule: LearningRateRule) -> str:
 
 
 def _describe(rule: LearningRateRule, from_batch: float, to_batch: float, best: float | None) -> str:
-    move = f"batch {say_size(from_batch)} → {say_size(to_batch)}"
+    move = f"batch {format_size(from_batch)} → {format_size(to_batch)}"
     match rule:
         case LearningRateRule.SATURATING:
             assert best is not None
-            return f"lr_max/(1 + B_opt/B) up to B_opt = {say_size(best)}, the same above; {move}"
+            return f"lr_max/(1 + B_opt/B) up to B_opt = {format_size(best)}, the same above; {move}"
         case LearningRateRule.UNCAPPED:
             assert best is not None
-            return f"lr_max/(1 + B_opt/B), B_opt = {say_size(best)}; {move}"
+            return f"lr_max/(1 + B_opt/B), B_opt = {format_size(best)}; {move}"
         case LearningRateRule.SQUARE_ROOT:
             return f"learning rate ∝ √B; {move}"
         case LearningRateRule.LINEAR:
@@ -212,7 +212,7 @@ def _range(rule: LearningRateRule, from_batch: float, best: float | None, across
     low, high = from_batch / REACH, from_batch * REACH
     if best is not None and rule in (LearningRateRule.LINEAR, LearningRateRule.SQUARE_ROOT):
         high = min(high, best)
-    text = f"batch {say_size(low)} to {say_size(high)}, same model and budget"
+    text = f"batch {format_size(low)} to {format_size(high)}, same model and budget"
     if across_batch is not AcrossBatch.FIXED:
         text += "; tested with beta2 and weight decay fixed, here beta2 follows the batch, where the rise was slower"
     return text

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchlab.core.batch import Unit
-from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
+from batchlab.scaling.answer import Refused, Scaled, Scaling, format_size, refuse_unless_positive
 from batchlab.scaling.power_law import DOUBT_OCTAVES, Exponent, fit_power_law
 from batchlab.scaling.published import STEP_LAW, TESTED_BUDGETS, PublishedLaw
 
 REACH = 30.0
-"""No optimum is carried further than this factor in budget or parameters; tested up to 25 × in budget, 2 × in size."""
+"""No optimum is extrapolated further than this factor in budget or parameters; tested up to 25 × in budget, 2 × in size."""
 
 LAW_OCTAVES = 1.0
 """A published law is doubted by a factor of 2 either way: batches within it cost at most 5 % more tokens (Schaipp)."""
@@ -64,7 +64,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The cheapest runs that could show a carried-over number to be wrong."""
+    """The cheapest runs that could show a extrapolated number to be wrong."""
 
     token_budget: float  # of each run
     batch_size: float
@@ -81,11 +81,11 @@ def optimum_at_budget(
     sequence_length: int = 1,
     unit: Unit = Unit.TOKENS,
     law: PublishedLaw = STEP_LAW,
-    octaves: float = DOUBT_OCTAVES,
+    doublings: float = DOUBT_OCTAVES,
 ) -> Moved:
     """The optimum of the same model at `token_budget`, from what was measured at other budgets.
 
-    `octaves` is the standard error of each measured optimum. `law` is used only where nothing was measured, and needs
+    `doublings` is the standard error of each measured optimum. `law` is used only where nothing was measured, and needs
     tokens; a law in N also needs `parameters`. Refused beyond 30 × outside what was measured (or tested, for a law).
     """
     if refusal := refuse_unless_positive(token_budget=token_budget) or _refuse_optima(measured):
@@ -93,7 +93,7 @@ def optimum_at_budget(
     if not measured:
         return _from_law(law, token_budget, parameters, sequence_length, unit)
     if len({optimum.parameters for optimum in measured} - {None}) > 1:
-        sizes = ", ".join(sorted({say_size(o.parameters) for o in measured if o.parameters is not None}))
+        sizes = ", ".join(sorted({format_size(o.parameters) for o in measured if o.parameters is not None}))
         refused = Refused(
             f"The optima belong to models of different size ({sizes} parameters); give those of one model."
         )
@@ -108,7 +108,7 @@ def optimum_at_budget(
             "B_opt",
             "D",
             BATCH_BY_BUDGET,
-            octaves,
+            doublings,
         ),
         _move(
             [(o.token_budget, o.learning_rate) for o in measured],
@@ -116,13 +116,13 @@ def optimum_at_budget(
             "learning rate at B_opt",
             "D",
             RATE_BY_BUDGET,
-            octaves,
+            doublings,
         ),
     )
 
 
 def optimum_at_size(
-    measured: Sequence[Optimum], parameters: float, *, mup: bool = False, octaves: float = DOUBT_OCTAVES
+    measured: Sequence[Optimum], parameters: float, *, mup: bool = False, doublings: float = DOUBT_OCTAVES
 ) -> Moved:
     """The optimum of a wider model of the same family at the same token budget, from sizes that were measured.
 
@@ -147,8 +147,10 @@ def optimum_at_size(
         return Moved(refusal, refusal)
     rate = RATE_BY_SIZE_MUP if mup else RATE_BY_SIZE
     return Moved(
-        _move([(size, o.best_batch_size) for size, o in known], parameters, "B_opt", "N", BATCH_BY_SIZE, octaves),
-        _move([(size, o.learning_rate) for size, o in known], parameters, "learning rate at B_opt", "N", rate, octaves),
+        _move([(size, o.best_batch_size) for size, o in known], parameters, "B_opt", "N", BATCH_BY_SIZE, doublings),
+        _move(
+            [(size, o.learning_rate) for size, o in known], parameters, "learning rate at B_opt", "N", rate, doublings
+        ),
     )
 
 
@@ -166,7 +168,7 @@ def confirm_batch(learning_rate: Scaled, to_batch: float, token_budget: float) -
         to_batch,
         rates,
         token_budget * len(rates),
-        f"{runs} of {say_size(token_budget)} tokens at batch {say_size(to_batch)}, learning rate "
+        f"{runs} of {format_size(token_budget)} tokens at batch {format_size(to_batch)}, learning rate "
         f"{' and '.join(f'{rate:.3g}' for rate in rates)}: confirmed if the first loses to none of the measured cells "
         "by more than noise.",
     )
@@ -176,7 +178,7 @@ def confirm_budget(measured: Sequence[Optimum], token_budget: float) -> Confirma
     """What to run before trusting an optimum at `token_budget`: a quarter-size study, or one step towards the target.
 
     With one measured budget the exponent itself is unmeasured: eight runs at a quarter of it cost two of its runs. With
-    several, the carried-over optimum is run against the unmoved one at 4 × the largest budget (or at the target).
+    several, the extrapolated optimum is run against the unmoved one at 4 × the largest budget (or at the target).
     """
     if not measured:
         return Refused(
@@ -196,27 +198,27 @@ def confirm_budget(measured: Sequence[Optimum], token_budget: float) -> Confirma
             batch,
             (rate,),
             2 * budget,
-            f"2 runs of {say_size(budget)} tokens: batch {say_size(batch)} at learning rate {rate:.3g}, and batch "
-            f"{say_size(largest.best_batch_size)} at {largest.learning_rate:.3g} as measured at "
-            f"{say_size(largest.token_budget)}: confirmed if the first is better.",
+            f"2 runs of {format_size(budget)} tokens: batch {format_size(batch)} at learning rate {rate:.3g}, and batch "
+            f"{format_size(largest.best_batch_size)} at {largest.learning_rate:.3g} as measured at "
+            f"{format_size(largest.token_budget)}: confirmed if the first is better.",
         )
     return Confirmation(
         budget,
         batch,
         (rate,),
         8 * budget,
-        f"a study of 8 runs at {say_size(budget)} tokens around batch {say_size(batch)} and learning rate {rate:.3g}, "
-        f"{say_size(8 * budget)} tokens in all: it measures how the optimum moves with the budget.",
+        f"a study of 8 runs at {format_size(budget)} tokens around batch {format_size(batch)} and learning rate {rate:.3g}, "
+        f"{format_size(8 * budget)} tokens in all: it measures how the optimum moves with the budget.",
     )
 
 
 def _move(
-    points: list[tuple[float, float]], to: float, what: str, by: str, published: Exponent, octaves: float
+    points: list[tuple[float, float]], to: float, what: str, by: str, published: Exponent, doublings: float
 ) -> Scaled:
-    law = fit_power_law(points, published, octaves)
+    law = fit_power_law(points, published, doublings)
     value, low, high = law.at(to)
     budgets = sorted({x for x, _ in points})
-    measured_at = " and ".join(say_size(x) for x in (budgets[0], budgets[-1])[: len(budgets)])
+    measured_at = " and ".join(format_size(x) for x in (budgets[0], budgets[-1])[: len(budgets)])
     exponent = f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
     if law.measured is None:
         rule = f"{what} ∝ {by}^{exponent}, the published exponent from the optimum at {measured_at}"
@@ -225,7 +227,12 @@ def _move(
         rule = f"{what} ∝ {by}^{exponent}, {law.measured:.2f} from {len(budgets)} measured {_AXIS[by]} alone"
         source = f"this study, {measured_at}, weighed against {published.source}"
     return Scaled(
-        value, rule, source, f"{by} from {say_size(budgets[0] / REACH)} to {say_size(budgets[-1] * REACH)}", low, high
+        value,
+        rule,
+        source,
+        f"{by} from {format_size(budgets[0] / REACH)} to {format_size(budgets[-1] * REACH)}",
+        low,
+        high,
     )
 
 
@@ -283,9 +290,9 @@ def _refuse_far(
     if factor <= REACH * (1 + 1e-9):
         return None
     nearest, bound = (
-        (high, f"at least {say_size(to / REACH)}") if to > high else (low, f"at most {say_size(to * REACH)}")
+        (high, f"at least {format_size(to / REACH)}") if to > high else (low, f"at most {format_size(to * REACH)}")
     )
     return Refused(
-        f"A {what} of {say_size(to)} is {say_size(factor)} × beyond {basis} ({say_size(nearest)}), and nothing is "
-        f"carried further than {REACH:g} ×. {remedy}, {bound}."
+        f"A {what} of {format_size(to)} is {format_size(factor)} × beyond {basis} ({format_size(nearest)}), and nothing is "
+        f"extrapolated further than {REACH:g} ×. {remedy}, {bound}."
     )

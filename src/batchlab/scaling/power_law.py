@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DOUBT_OCTAVES = 0.3
-"""Standard error of one measured optimum: a grid of one octave's spacing knows it to 1/√12 = 0.29 octaves."""
+"""Standard error of one measured optimum: a grid of one doubling's spacing knows it to 1/√12 = 0.29 doublings."""
 
 _Z95 = 1.96
 
@@ -32,23 +32,23 @@ class PowerLaw:
     x0: float
     y0: float
     measured: float | None  # least-squares exponent of the points alone; None with fewer than two distinct x
-    octaves: float  # standard error of one point
+    doublings: float  # standard error of one point
     exponent_sd: float
 
     def at(self, x: float) -> tuple[float, float, float]:
         """y at x with a 95 % interval for an optimum that would be measured there."""
         away = math.log2(x / self.x0)
         value = self.y0 * 2.0 ** (self.exponent * away)
-        sd = math.sqrt(self.octaves**2 * (1 + 1 / self.n) + (self.exponent_sd * away) ** 2)
+        sd = math.sqrt(self.doublings**2 * (1 + 1 / self.n) + (self.exponent_sd * away) ** 2)
         return value, value * 2.0 ** (-_Z95 * sd), value * 2.0 ** (_Z95 * sd)
 
 
 def fit_power_law(
-    points: Sequence[tuple[float, float]], published: Exponent, octaves: float = DOUBT_OCTAVES
+    points: Sequence[tuple[float, float]], published: Exponent, doublings: float = DOUBT_OCTAVES
 ) -> PowerLaw:
     """Log-log least squares through (x, y) points, its exponent averaged with the published one by inverse variance.
 
-    `octaves` is the standard error of each y; scatter about the line larger than that replaces it. Two budgets close
+    `doublings` is the standard error of each y; scatter about the line larger than that replaces it. Two budgets close
     together know an exponent far worse than the literature does, many far apart far better: the weights say so. With
     one point, or equal x, the published exponent stands alone. ValueError without points or with one not above zero.
     """
@@ -64,10 +64,10 @@ def fit_power_law(
         measured = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread
         if n > 2:
             squares = sum((y - y_mean - measured * (x - x_mean)) ** 2 for x, y in zip(xs, ys, strict=True))
-            octaves = max(octaves, math.sqrt(squares / (n - 2)))
-        own, theirs = spread / octaves**2, 1 / published.sd**2
+            doublings = max(doublings, math.sqrt(squares / (n - 2)))
+        own, theirs = spread / doublings**2, 1 / published.sd**2
         exponent = (own * measured + theirs * published.mean) / (own + theirs)
         sd = 1 / math.sqrt(own + theirs)
     return PowerLaw(
-        exponent, exponent - _Z95 * sd, exponent + _Z95 * sd, n, 2.0**x_mean, 2.0**y_mean, measured, octaves, sd
+        exponent, exponent - _Z95 * sd, exponent + _Z95 * sd, n, 2.0**x_mean, 2.0**y_mean, measured, doublings, sd
     )

@@ -6,7 +6,7 @@ import math
 
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import MIN_WARMUP_STEPS
-from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive, say_size
+from batchlab.scaling.answer import Refused, Scaled, Scaling, format_size, refuse_unless_positive
 
 TIMESCALE_EXPONENT = 0.53
 """Best AdamW timescale, as a share of the run, ∝ (tokens per parameter)^−0.53 (exponent from secondary sources)."""
@@ -103,7 +103,7 @@ def weight_decay_by_timescale(
         return Refused(f"Weight decay is {weight_decay:g}; it must be a finite number of at least 0.")
     if critical_batch_size is not None and to_batch > max(critical_batch_size, from_batch):
         return Refused(
-            f"Batch {say_size(to_batch)} is above the critical batch size {say_size(critical_batch_size)}; weight "
+            f"Batch {format_size(to_batch)} is above the critical batch size {format_size(critical_batch_size)}; weight "
             "decay in proportion to the batch was shown only below it. Keep the weight decay, or tune it there."
         )
     value = weight_decay_at(weight_decay, to_batch / from_batch) / learning_rate_ratio
@@ -134,9 +134,9 @@ def warmup_by_tokens(warmup_tokens: float, tokens_per_step: float, *, budget_rat
     if 0 < value < MIN_WARMUP_STEPS * tokens_per_step:
         steps = value / tokens_per_step
         return Refused(
-            f"A warm-up of {say_size(value)} tokens is {steps:.2g} steps of {say_size(tokens_per_step)} tokens; "
+            f"A warm-up of {format_size(value)} tokens is {steps:.2g} steps of {format_size(tokens_per_step)} tokens; "
             f"under {MIN_WARMUP_STEPS} steps is a jump, not a warm-up. "
-            f"Give at least {say_size(MIN_WARMUP_STEPS * tokens_per_step)} tokens of it, or a smaller batch."
+            f"Give at least {format_size(MIN_WARMUP_STEPS * tokens_per_step)} tokens of it, or a smaller batch."
         )
     return Scaled(
         value,

@@ -1,7 +1,7 @@
 """Which batch × learning-rate cells to train, each chosen by what the ones before it taught.
 
 A run goes where it is expected to gain most over the best so far (expected improvement under `surrogate`), on the
-`lattice` of the allowed batch sizes and half octaves of the learning rate. It ends when another run would gain less
+`lattice` of the allowed batch sizes and half doublings of the learning rate. It ends when another run would gain less
 than the noise between seeds; then come the same `repeats` as after a grid.
 """
 
@@ -27,7 +27,7 @@ from batchlab.search.prior import (
     repeated_cells,
 )
 from batchlab.search.repeats import Repeats, best_by_size
-from batchlab.search.surrogate import SEED_NOISE, Bowls, Evidence, Posterior
+from batchlab.search.surrogate import SEED_NOISE, Basins, Evidence, Posterior
 from batchlab.search.trial import Trial, TrialOutcome
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AdaptiveSearch:
     had come out as predicted. Of `max_runs`, further seeds of the best cell are reserved beyond the first five runs,
     and all repeats beyond twelve.
 
-    Outcomes without a loss: a divergence rules out that learning rate and above at its size and makes bowls that find
+    Outcomes without a loss: a divergence rules out that learning rate and above at its size and makes basins that find
     it harmless unlikely; out of memory rules out that size and larger, and says nothing of learning rates; any other
     failure makes its neighbourhood less attractive. Starved: that size and larger are left alone.
 
@@ -94,7 +94,7 @@ class AdaptiveSearch:
         """Of the most promising cell, when last asked; None before the first finite loss."""
         self._outcomes: dict[Trial, TrialOutcome] = {}
         self._pending: tuple[Trial, ...] = ()
-        self._moved: Bowls | None = None
+        self._moved: Basins | None = None
 
     @property
     def outcomes(self) -> dict[Trial, TrialOutcome]:
@@ -103,7 +103,7 @@ class AdaptiveSearch:
 
     @property
     def best(self) -> Trial | None:
-        """The cell with the lowest loss at the first seed, a starved one only where all are; None without a loss."""
+        """The cell with the lowest loss at the first seed, a undertrained one only where all are; None without a loss."""
         bests = best_by_size(self._outcomes, self.repeats.first_seed)
         if not bests:
             return None
@@ -135,7 +135,7 @@ class AdaptiveSearch:
         if count < 1:
             self.stopped = self._spent()
         elif not cells.sizes:
-            self.stopped = "every cell that is left ran out of memory, is starved or lies above a divergence"
+            self.stopped = "every cell that is left ran out of memory, is undertrained or lies above a divergence"
         elif not finite and len(self._outcomes) >= FRUITLESS:
             self.stopped = f"none of {len(self._outcomes)} runs has a finite loss"
         elif len(finite) >= FEWEST and len({outcome.loss for _, outcome in finite}) == 1:
@@ -201,7 +201,7 @@ class AdaptiveSearch:
         if not picked:
             self.stopped = (
                 f"another run is expected to gain {self.expected_gain_percent:.2g} % of the loss, less than "
-                f"{self._least_gain():.2g} %, {self._say_noise()}"
+                f"{self._least_gain():.2g} %, {self._format_noise()}"
             )
         return tuple(self._trial(cells, place) for place in picked)
 
@@ -227,7 +227,7 @@ class AdaptiveSearch:
     def _noise(self) -> float:
         return noise_between_seeds(self._outcomes, self.noise_percent)
 
-    def _say_noise(self) -> str:
+    def _format_noise(self) -> str:
         if self.smallest_gain_percent is not None:
             return "the least that was asked for"
         runs = sum(map(len, repeated_cells(self._outcomes)))
@@ -264,7 +264,7 @@ class AdaptiveSearch:
     def _posterior(self, evidence: Evidence) -> Posterior:
         return Posterior(self._bowls(), evidence)
 
-    def _bowls(self) -> Bowls:
+    def _bowls(self) -> Basins:
         """Possible surfaces before this study's own runs."""
         if self.earlier is not None and self._moved is None:
             self._moved = moved(self.earlier, self.sizes, self.learning_rates, self.noise_percent)
@@ -275,7 +275,7 @@ class AdaptiveSearch:
 
 
 def _first_highest(values: Floats) -> int:
-    """Place of the highest value; the first of those that differ only by rounding, which is not the same everywhere."""
+    """WorkerSlot of the highest value; the first of those that differ only by rounding, which is not the same everywhere."""
     highest = float(values.max())
     return int(np.argmax(values >= highest - 1e-6 * abs(highest)))
 
@@ -301,7 +301,7 @@ def _check(
         if not all(math.isfinite(value) and value > 0 for value in given):
             raise InputError(
                 f"The hint of batch {hint.global_batch_size:g} at learning rate {hint.learning_rate:g} cannot be used; "
-                "both, and its octaves of doubt, are positive finite numbers."
+                "both, and its doublings of doubt, are positive finite numbers."
             )
     if hint is not None and earlier is not None:
         raise InputError("A search starts from a hint or from an earlier study, not from both; the study knows more.")

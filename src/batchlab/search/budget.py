@@ -26,7 +26,7 @@ EXPLORED = 16
 """Runs on different cells that an adaptive search is given: replays of published runs took 8 to 12."""
 
 EXPLORED_OF_A_SIZE = 8
-"""The same where there are one or two batch sizes: half octaves over four octaves of the learning rate."""
+"""The same where there are one or two batch sizes: half doublings over four doublings of the learning rate."""
 
 REPEATS = Repeats()
 
@@ -62,7 +62,7 @@ class BudgetPlan:
 
     `runs_planned` are those of a grid without extensions, or the most that an adaptive search may make; `runs_at_most`
     includes all that are allowed.
-    `seconds_planned` is for the planned ones; None where nothing is known of the speed. `starved` sizes get too few
+    `seconds_planned` is for the planned ones; None where nothing is known of the speed. `undertrained` sizes get too few
     steps to be judged.
     """
 
@@ -71,12 +71,12 @@ class BudgetPlan:
     runs_planned: int
     runs_at_most: int
     seconds_planned: float | None
-    starved: Sequence[int]
+    undertrained: Sequence[int]
     text: str
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able; `BudgetPlan(**plan.as_dict())` is the plan again."""
-        return {**asdict(self), "starved": list(self.starved)}
+        return {**asdict(self), "undertrained": list(self.undertrained)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
     """The largest token budget with which the whole sweep should end within `time_seconds` (None: the default).
 
     Time for one extension per batch size is set aside where extensions are allowed. Where that would leave the largest
-    size with under 50 steps (or 5 of warm-up), it is spent on steps instead; sizes that are starved even then are
+    size with under 50 steps (or 5 of warm-up), it is spent on steps instead; sizes that are undertrained even then are
     named. InputError when not even one quantum fits into the time, or no speed is known.
     """
     time_seconds = time_seconds or DEFAULT_TIME_BUDGET
@@ -147,8 +147,8 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
         tokens = min(usable / cost.planned, enough)
     if round(tokens, 6) < one:
         raise InputError(
-            f"In {say_time(time_seconds)} not even {one:,} {sweep.unit} per run fit, a whole number of steps at every "
-            f"batch size; give at least {say_time(one * cost.planned / (1 - reserve))}, or fewer, smaller or rounder "
+            f"In {format_time(time_seconds)} not even {one:,} {sweep.unit} per run fit, a whole number of steps at every "
+            f"batch size; give at least {format_time(one * cost.planned / (1 - reserve))}, or fewer, smaller or rounder "
             "sizes."
         )
     return _plan(int(round(tokens, 6)), sweep, cost, reserve)
@@ -211,21 +211,21 @@ def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
 def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> BudgetPlan:
     budget, interval = token_budget_of(requested, sweep.sizes, sweep.sequence_length, sweep.points)
     least = steps_to_judge(sweep.warmup_fraction)
-    starved = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)
+    undertrained = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)
     seconds = budget * cost.planned / (1 - reserve) if cost.planned else None
     text = f"{'at most ' if sweep.adaptive else ''}{cost.runs} runs × {format_count(budget)} {sweep.unit}"
     if seconds is not None:
-        text += f", about {say_time(seconds)}" + (f" with {sweep.workers} at a time" if sweep.workers > 1 else "")
+        text += f", about {format_time(seconds)}" + (f" with {sweep.workers} at a time" if sweep.workers > 1 else "")
     if cost.runs_at_most > cost.runs:
         text += f" (at most {cost.runs_at_most - cost.runs} more, where a best lies at the end of the grid)"
     text += f"; the largest size gets {sweep.steps(budget, max(sweep.sizes)):,} steps"
-    if starved:
-        listed = ", ".join(f"{size:,}" for size in sorted(starved))
+    if undertrained:
+        listed = ", ".join(f"{size:,}" for size in sorted(undertrained))
         text += f"; fewer than {least}, too few to be judged: {listed}"
-    return BudgetPlan(budget, interval, cost.runs, cost.runs_at_most, seconds, starved, text)
+    return BudgetPlan(budget, interval, cost.runs, cost.runs_at_most, seconds, undertrained, text)
 
 
-def say_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Seconds, minutes or hours, to about two digits, rounded up."""
     if seconds < 90:
         return f"{math.ceil(seconds)} s"

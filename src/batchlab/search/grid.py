@@ -22,7 +22,7 @@ class GridSearch:
 
     A cell without a finite loss is worse than any with one. A size is extended by the grid's own ratio, at most
     `max_extensions` times, and never past a learning rate that has no finite loss. Starved sizes are run, but neither
-    extended nor given more seeds while a size that is not starved has a finite loss.
+    extended nor given more seeds while a size that is not undertrained has a finite loss.
 
     `max_runs` cuts each round at its end. Of it, the further seeds of the best cell are reserved first (beyond one run
     per size): without them noise is unknown and no size may be called better than another, while one learning rate

@@ -27,10 +27,10 @@ def infer(
         (*sizes, *(trial.global_batch_size for trial in outcomes)),
         (*rates, *(trial.learning_rate for trial in outcomes)),
     )
-    bowls = before_any_run(
+    basins = before_any_run(
         (float(seen.batch.min()), float(seen.batch.max())), (float(seen.rate.min()), float(seen.rate.max())), None
     )
-    posterior = Posterior(bowls, evidence_of(outcomes, noise_between_seeds(outcomes, SEED_NOISE)))
+    posterior = Posterior(basins, evidence_of(outcomes, noise_between_seeds(outcomes, SEED_NOISE)))
     wanted = Cells(tuple(sizes), tuple(rates))
     mean, deviation = posterior.predict(wanted.batch, wanted.rate)
     expected = np.exp(mean / 100) if min(losses) > 0 else mean * max(map(abs, losses)) / 100

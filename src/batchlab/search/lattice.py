@@ -1,4 +1,4 @@
-"""Which cells an adaptive search may still try: the allowed batch sizes × half octaves of the learning rate."""
+"""Which cells an adaptive search may still try: the allowed batch sizes × half doublings of the learning rate."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Lattice:
         return min([low, *(rate - ROOM for rate in wanted)]), max([high, *(rate + ROOM for rate in wanted)])
 
     def rates(self, outcomes: Outcomes, best: Trial | None) -> tuple[float, ...]:
-        """Half octaves from the lowest learning rate given, to three digits."""
+        """Half doublings from the lowest learning rate given, to three digits."""
         start = self.learning_rates[0]
         if len(self.learning_rates) == 1:
             return self.learning_rates
@@ -96,7 +96,7 @@ class Lattice:
     def open_cells(self, outcomes: Outcomes, best: Trial | None) -> Cells:
         """Cells that may be tried: not yet tried, nor ruled out by a divergence, by memory or by too few steps."""
         too_high: dict[int, float] = {}
-        no_memory, starved = math.inf, math.inf
+        no_memory, undertrained = math.inf, math.inf
         for trial, outcome in outcomes.items():
             size = trial.global_batch_size
             if outcome.why is Outcome.DIVERGED:
@@ -104,14 +104,14 @@ class Lattice:
             if outcome.why is Outcome.OUT_OF_MEMORY:
                 no_memory = min(no_memory, size)
             if not outcome.judged:
-                starved = min(starved, size)
-        if starved <= self.sizes[0]:
-            starved = math.inf  # all are, so they can only be compared with each other
+                undertrained = min(undertrained, size)
+        if undertrained <= self.sizes[0]:
+            undertrained = math.inf  # all are, so they can only be compared with each other
         tried = {(trial.global_batch_size, trial.learning_rate) for trial in outcomes}
         cells = [
             (size, rate)
             for size in self.sizes
-            if size < min(no_memory, starved)
+            if size < min(no_memory, undertrained)
             for rate in self.rates(outcomes, best)
             if rate < too_high.get(size, math.inf) and (size, rate) not in tried
         ]
@@ -120,7 +120,7 @@ class Lattice:
     def beside(self, best: Trial, outcomes: Outcomes, cells: Cells) -> list[int]:
         """Places of open cells that enclose the best one on a side where nothing near was tried.
 
-        The sides are the next learning rates of its size and its neighbouring sizes, each within an octave of its
+        The sides are the next learning rates of its size and its neighbouring sizes, each within an doubling of its
         learning rate. So a search never ends on the word of a model alone, nor without the runs that a fit over
         learning rates needs.
         """

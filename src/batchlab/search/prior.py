@@ -11,14 +11,14 @@ import numpy as np
 
 from batchlab.core.record import Outcome
 from batchlab.search import lattice
-from batchlab.search.surrogate import Bowls, Evidence, Posterior, draw, percent_of
+from batchlab.search.surrogate import Basins, Evidence, Posterior, draw, percent_of
 from batchlab.search.trial import Trial, TrialOutcome
 
 if TYPE_CHECKING:
     from batchlab.search.surrogate import Floats
 
 STUBBORN = 0.1
-"""Share of the bowls that ignore a hint: it may be wrong."""
+"""Share of the basins that ignore a hint: it may be wrong."""
 
 STUBBORN_STUDY = 0.02
 """Share of those that ignore an earlier study, which measured this very model, once there is evidence to doubt it."""
@@ -36,7 +36,7 @@ the model's size moves the batch hardly at all, says Zhang). Step Law is not amo
 RATE_EXPONENT = (-0.37, 0.10)
 """Best learning rate ∝ tokens^z at a fixed, small batch size: −0.32 (Bjorck et al. 2024, arXiv:2409.19913), −0.47
 (Bergsma et al. 2025: B/(η·λ·D) ∝ D^−0.53 at constant weight decay λ), −0.33 (DeepSeek 2024: compute^−0.125, less the
-−0.41 that a model's size takes, between 1/width and GPT-3's table, and less CLIMB times its batch exponent).
+−0.41 that a model's size takes, between 1/width and GPT-3's table, and less SLOPE times its batch exponent).
 
 The spreads are those of one more publication, √(1 + 1/n) times the standard deviation of the n."""
 
@@ -69,7 +69,7 @@ class EarlierStudy:
     tokens_ratio: float = 1.0
 
 
-def before_any_run(batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None) -> Bowls:
+def before_any_run(batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None) -> Basins:
     """Possible surfaces over ranges of log2 batch size and log2 learning rate: spread evenly over both, but around the
     hint for all except a stubborn few."""
     unit, shapes = draw()
@@ -77,18 +77,18 @@ def before_any_run(batch: tuple[float, float], rate: tuple[float, float], hint: 
     return _around(hint, shapes, unit).where(unit[:, 2] >= STUBBORN, even) if hint else even
 
 
-def after_study(moved: Bowls, batch: tuple[float, float], rate: tuple[float, float], runs: int) -> Bowls:
+def after_study(moved: Basins, batch: tuple[float, float], rate: tuple[float, float], runs: int) -> Basins:
     """The surfaces that an earlier study leaves possible; after `DOUBTABLE` runs of this one a few ignore it."""
     if runs < DOUBTABLE:
         return moved
     return moved.where(draw()[0][:, 2] >= STUBBORN_STUDY, before_any_run(batch, rate, None))
 
 
-def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], noise_percent: float) -> Bowls:
+def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], noise_percent: float) -> Basins:
     """The surfaces that an earlier study leaves possible, moved to this budget by published exponents.
 
-    Along its ridge: a lowest point that moves to larger batches takes the learning rate with it by the climb that the
-    bowl has, so that two exponents published apart, and what the study measured of the ridge, agree with each other.
+    Along its ridge: a lowest point that moves to larger batches takes the learning rate with it by the slope that the
+    basin has, so that two exponents published apart, and what the study measured of the ridge, agree with each other.
     """
     from scipy.special import ndtri
 
@@ -99,17 +99,17 @@ def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], n
     believed = Posterior(before, evidence_of(earlier.outcomes, noise_percent)).bowl_weights()
     count = len(believed)
     chosen = np.minimum(np.searchsorted(np.cumsum(believed), (np.arange(count) + 0.5) / count), count - 1)
-    bowls = before.take(chosen)
-    octaves = math.log2(earlier.tokens_ratio)
+    basins = before.take(chosen)
+    doublings = math.log2(earlier.tokens_ratio)
     normal = ndtri(draw()[0])
     along, down = (
-        mean * octaves + math.hypot(spread * octaves, TRANSFER) * normal[:, direction]
+        mean * doublings + math.hypot(spread * doublings, TRANSFER) * normal[:, direction]
         for direction, (mean, spread) in enumerate((BATCH_EXPONENT, RATE_EXPONENT))
     )
-    return bowls.moved(along, down + bowls.climb * along)
+    return basins.moved(along, down + basins.slope * along)
 
 
-def _around(hint: Hint, shapes: Bowls, unit: Floats) -> Bowls:
+def _around(hint: Hint, shapes: Basins, unit: Floats) -> Basins:
     from scipy.special import ndtri
 
     return shapes.moved(

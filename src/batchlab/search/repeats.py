@@ -26,7 +26,7 @@ class Repeats:
     first_seed: int = 0
 
     @property
-    def fresh_seeds(self) -> range:
+    def confirmation_seeds(self) -> range:
         """Those that choose nothing."""
         start = self.first_seed + self.seeds
         return range(start, start + self.confirm)
@@ -56,7 +56,7 @@ class Repeats:
         )
         if len(ranked) == 2 and _clearly_behind(losses[ranked[1]], losses[ranked[0]]):
             ranked = ranked[:1]
-        return [Trial(size, rate, seed) for size, rate in ranked for seed in self.fresh_seeds]
+        return [Trial(size, rate, seed) for size, rate in ranked for seed in self.confirmation_seeds]
 
     def _contenders(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[tuple[int, float]]:
         bests = best_by_size(outcomes, self.first_seed)
@@ -76,14 +76,14 @@ class Repeats:
 
 
 def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
-    """Size → (loss, learning rate) of its best cell at the first seed; starved sizes only when all are."""
+    """Size → (loss, learning rate) of its best cell at the first seed; undertrained sizes only when all are."""
     bests: dict[int, tuple[float, float]] = {}
     for trial, outcome in outcomes.items():
         if trial.seed == first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
             cell = (outcome.loss, trial.learning_rate)
             bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
-    starved = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
-    unstarved = {size: cell for size, cell in bests.items() if size not in starved}
+    undertrained = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
+    unstarved = {size: cell for size, cell in bests.items() if size not in undertrained}
     return unstarved or bests
 
 

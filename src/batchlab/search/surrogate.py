@@ -1,12 +1,12 @@
-"""What few runs tell about the loss over batch size × learning rate: many possible bowls, weighed by the evidence.
+"""What few runs tell about the loss over batch size × learning rate: many possible basins, weighed by the evidence.
 
 The loss of a training run over (log2 batch size, log2 learning rate) is a skewed valley, and a handful of runs is too
-few to learn that from nothing. So the model is: loss in percent = level + s · bowl(position, shape) + what the bowl
-leaves over, where the last is a Gaussian process with a Matérn-5/2 kernel. Some thousand bowls are drawn once from a
+few to learn that from nothing. So the model is: loss in percent = level + s · basin(position, shape) + what the basin
+leaves over, where the last is a Gaussian process with a Matérn-5/2 kernel. Some thousand basins are drawn once from a
 weak prior (Sobol, so always the same ones), and every prediction is their mean, weighed by likelihood. Nothing is
 optimised, nothing can fail to converge.
 
-A bowl has, in octaves u and v from its lowest point:
+A basin has, in doublings u and v from its lowest point:
 - in the learning rate 2·(exp(k·u) − 1 − k·u)/k² ("LINEX"): near the bottom u², beyond it exponential towards too
   high and only linear towards too low. With k = 1, two times too high costs twice, four times too high four times what
   the same error downwards costs.
@@ -35,7 +35,7 @@ BOWLS = 2048
 """A power of two, for Sobol's sequence."""
 
 STEEPNESS = tuple(2.0**i for i in range(-3, 6))
-"""s in percent of the loss, one octave from the best learning rate: language models lie near 0.5, small or easy
+"""s in percent of the loss, one doubling from the best learning rate: language models lie near 0.5, small or easy
 problems far above."""
 
 STEEPNESS_CENTRE, STEEPNESS_OCTAVES = 0.5, 2.0
@@ -44,14 +44,14 @@ STEEPNESS_CENTRE, STEEPNESS_OCTAVES = 0.5, 2.0
 SKEW = 0.9
 """Prior mean of k of the learning rate."""
 
-CLIMB = 0.75
+SLOPE = 0.75
 """Prior mean of a, between the two bounds for Adam."""
 
 OVER_BATCH = 0.5
 """Prior median of the steepness in the batch size over that in the learning rate: retuned, it matters less."""
 
 RESIDUAL = (0.15, 0.3, 0.6, 1.2, 2.4)
-"""Standard deviations of what a bowl leaves over, in units of s. Several, so that a surface that is no bowl shows: the
+"""Standard deviations of what a basin leaves over, in units of s. Several, so that a surface that is no basin shows: the
 evidence then turns to the larger ones, the doubt grows and the search goes on."""
 
 RESIDUAL_CENTRE, RESIDUAL_OCTAVES = 0.3, 1.0
@@ -61,7 +61,7 @@ LENGTHSCALE = 2.0
 """Octaves over which that is similar, in both directions."""
 
 FAR = 0.2
-"""A loss this far above the best one is trusted to this share of the distance: the bowl is a model of the bottom."""
+"""A loss this far above the best one is trusted to this share of the distance: the basin is a model of the bottom."""
 
 SEED_NOISE = 0.05
 """Standard deviation over seeds in percent of the loss, where none was measured (0.043 over 8 runs of a 124M model)."""
@@ -76,48 +76,48 @@ MISJUDGED = 0.05
 """Probability that a divergence says nothing about the learning rate; so its penalty is bounded."""
 
 KEPT = 256
-"""Weighed triples of bowl, steepness and residual that predictions are made of."""
+"""Weighed triples of basin, steepness and residual that predictions are made of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bowls:
+class Basins:
     """Possible surfaces, an array per parameter: `batch` and `rate` (log2) where the loss is lowest, `skew` k of the
-    learning rate, `climb` a and `knee` (octaves above `batch`) of its ridge, `over_batch` steepness in the batch size
-    relative to that in the learning rate, `lean` k of the batch size."""
+    learning rate, `slope` a and `knee` (doublings above `batch`) of its ridge, `over_batch` steepness in the batch size
+    relative to that in the learning rate, `batch_skew` k of the batch size."""
 
     batch: Floats
     rate: Floats
     skew: Floats
-    climb: Floats
+    slope: Floats
     knee: Floats
     over_batch: Floats
-    lean: Floats
+    batch_skew: Floats
 
     def rate_excess(self, batch: Floats, rate: Floats) -> Floats:
-        """Bowls × points: excess of each point over the best learning rate at its batch size, in units of s."""
+        """Basins × points: excess of each point over the best learning rate at its batch size, in units of s."""
         u = rate[None, :] - self.ridge(batch)
         return linex(u, self.skew[:, None])
 
     def excess(self, batch: Floats, rate: Floats) -> Floats:
-        """Bowls × points: excess of each point over the lowest loss, in units of s."""
+        """Basins × points: excess of each point over the lowest loss, in units of s."""
         v = batch[None, :] - self.batch[:, None]
-        return self.rate_excess(batch, rate) + self.over_batch[:, None] * linex(v, self.lean[:, None])
+        return self.rate_excess(batch, rate) + self.over_batch[:, None] * linex(v, self.batch_skew[:, None])
 
     def ridge(self, batch: Floats) -> Floats:
-        """Bowls × points: log2 of the best learning rate at each batch size."""
+        """Basins × points: log2 of the best learning rate at each batch size."""
         knee = (self.batch + self.knee)[:, None]
         at = np.logaddexp2(0.0, knee - batch[None, :])
-        return (self.rate + self.climb * np.logaddexp2(0.0, self.knee))[:, None] - self.climb[:, None] * at
+        return (self.rate + self.slope * np.logaddexp2(0.0, self.knee))[:, None] - self.slope[:, None] * at
 
-    def take(self, chosen: NDArray[np.intp]) -> Bowls:
+    def take(self, chosen: NDArray[np.intp]) -> Basins:
         """Those of the given indices."""
-        return Bowls(*(getattr(self, name)[chosen] for name in self.__slots__))
+        return Basins(*(getattr(self, name)[chosen] for name in self.__slots__))
 
-    def where(self, chosen: NDArray[np.bool_], other: Bowls) -> Bowls:
+    def where(self, chosen: NDArray[np.bool_], other: Basins) -> Basins:
         """These where `chosen`, elsewhere the other's."""
-        return Bowls(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in self.__slots__))
+        return Basins(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
-    def moved(self, batch: Floats | float, rate: Floats | float) -> Bowls:
+    def moved(self, batch: Floats | float, rate: Floats | float) -> Basins:
         """The same shapes elsewhere."""
         return replace(self, batch=self.batch + batch, rate=self.rate + rate)
 
@@ -133,21 +133,21 @@ def linex(u: Floats, k: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def draw(count: int = BOWLS) -> tuple[Floats, Bowls]:
-    """(uniform numbers to place each of `count` bowls with, count × 3; their shapes, at position 0)."""
+def draw(count: int = BOWLS) -> tuple[Floats, Basins]:
+    """(uniform numbers to place each of `count` basins with, count × 3; their shapes, at position 0)."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 
     unit = np.clip(qmc.Sobol(8, scramble=True, seed=0).random(count), 1e-6, 1 - 1e-6)
     normal = ndtri(unit[:, 3:])
-    shapes = Bowls(
+    shapes = Basins(
         batch=np.zeros(count),
         rate=np.zeros(count),
         skew=SKEW + 0.3 * normal[:, 0],
-        climb=np.clip(CLIMB + 0.2 * normal[:, 1], 0.2, 1.3),
+        slope=np.clip(SLOPE + 0.2 * normal[:, 1], 0.2, 1.3),
         knee=normal[:, 2],
         over_batch=OVER_BATCH * np.exp2(normal[:, 3]),
-        lean=0.4 * normal[:, 4],
+        batch_skew=0.4 * normal[:, 4],
     )
     return unit[:, :3], shapes
 
@@ -166,17 +166,17 @@ class Evidence:
 
 
 class Posterior:
-    """Bowls weighed by the evidence. `weights` sums to 1 over bowls × (steepness, residual)."""
+    """Basins weighed by the evidence. `weights` sums to 1 over basins × (steepness, residual)."""
 
-    def __init__(self, bowls: Bowls, evidence: Evidence) -> None:
+    def __init__(self, basins: Basins, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.bowls = bowls
+        self.basins = basins
         self.pairs = tuple(product(STEEPNESS, RESIDUAL))
-        log_weight = np.tile([_log_prior(s, residual) for s, residual in self.pairs], (len(bowls.batch), 1))
-        log_weight += _survival(bowls, evidence)[:, None]
+        log_weight = np.tile([_log_prior(s, residual) for s, residual in self.pairs], (len(basins.batch), 1))
+        log_weight += _survival(basins, evidence)[:, None]
         self._solved = []
         if len(evidence.percent):
-            shape = bowls.excess(evidence.batch, evidence.rate)
+            shape = basins.excess(evidence.batch, evidence.rate)
             near = evidence.percent - evidence.percent.min()
             variance = np.diag(max(evidence.noise, LEAST_NOISE) ** 2 + (FAR * near) ** 2)
             alike = matern(evidence.batch, evidence.rate, evidence.batch, evidence.rate)
@@ -193,20 +193,20 @@ class Posterior:
         self._kept = kept / kept.sum()
 
     def bowl_weights(self) -> Floats:
-        """Over bowls, summing to 1."""
+        """Over basins, summing to 1."""
         return np.asarray(self.weights.sum(axis=1))
 
     def nearness(self, batch: Floats, rate: Floats) -> Floats:
-        """Mean of exp(−excess) over the bowls: which points are likely near the lowest, before any loss is known."""
-        return np.asarray(self.bowl_weights() @ np.exp(-self.bowls.excess(batch, rate)))
+        """Mean of exp(−excess) over the basins: which points are likely near the lowest, before any loss is known."""
+        return np.asarray(self.bowl_weights() @ np.exp(-self.basins.excess(batch, rate)))
 
     def components(self, batch: Floats, rate: Floats) -> tuple[Floats, Floats, Floats]:
         """(weights, means, standard deviations) of the percent at the given points: kept, kept × points twice."""
         evidence = self.evidence
-        bowls = self.bowls.take(self._bowl)
+        basins = self.basins.take(self._bowl)
         s = np.array([self.pairs[place][0] for place in self._pair])
-        here = s[:, None] * bowls.excess(batch, rate)
-        seen = s[:, None] * bowls.excess(evidence.batch, evidence.rate)
+        here = s[:, None] * basins.excess(batch, rate)
+        seen = s[:, None] * basins.excess(evidence.batch, evidence.rate)
         alike = matern(batch, rate, evidence.batch, evidence.rate)
         mean, deviation = np.empty_like(here), np.empty_like(here)
         for place in np.unique(self._pair):
@@ -264,25 +264,25 @@ def _log_prior(s: float, residual: float) -> float:
 
 
 def matern(batch: Floats, rate: Floats, other_batch: Floats, other_rate: Floats) -> Floats:
-    """Matérn-5/2 correlation between points, by their distance in octaves over LENGTHSCALE."""
+    """Matérn-5/2 correlation between points, by their distance in doublings over LENGTHSCALE."""
     square = (batch[:, None] - other_batch[None, :]) ** 2 + (rate[:, None] - other_rate[None, :]) ** 2
     r = np.sqrt(5 * square) / LENGTHSCALE
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
-def _survival(bowls: Bowls, evidence: Evidence) -> Floats:
-    """Log-likelihood, per bowl, of which runs diverged and which did not."""
-    of_finite = _diverges(bowls, evidence.batch, evidence.rate)
-    of_diverged = _diverges(bowls, evidence.diverged_batch, evidence.diverged_rate)
+def _survival(basins: Basins, evidence: Evidence) -> Floats:
+    """Log-likelihood, per basin, of which runs diverged and which did not."""
+    of_finite = _diverges(basins, evidence.batch, evidence.rate)
+    of_diverged = _diverges(basins, evidence.diverged_batch, evidence.diverged_rate)
     sure = np.minimum(evidence.diverged, 1 - MISJUDGED)
     finite = np.log(1 - (1 - MISJUDGED) * of_finite).sum(axis=1)
     return np.asarray(finite + np.log(1 - sure + sure * of_diverged).sum(axis=1))
 
 
-def _diverges(bowls: Bowls, batch: Floats, rate: Floats) -> Floats:
-    """Bowls × points: probability that a run diverges, x²/(x² + DIVERGES²) of the excess of a too high rate."""
-    excess = bowls.rate_excess(batch, rate)
-    too_high = rate[None, :] > bowls.ridge(batch)
+def _diverges(basins: Basins, batch: Floats, rate: Floats) -> Floats:
+    """Basins × points: probability that a run diverges, x²/(x² + DIVERGES²) of the excess of a too high rate."""
+    excess = basins.rate_excess(batch, rate)
+    too_high = rate[None, :] > basins.ridge(batch)
     return np.asarray(np.where(too_high, excess**2 / (excess**2 + DIVERGES**2), 0.0))
 
 

@@ -19,7 +19,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: starved.
+    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: undertrained.
 
     `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
     about the batch size.

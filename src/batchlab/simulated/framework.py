@@ -75,10 +75,10 @@ class SimulatedFramework:
 
 
 def _require_simulated(device: DeviceSettings) -> None:
-    if device.precision != "fp32" or device.compile or device.savings:
+    if device.precision != "fp32" or device.compile or device.memory_optimizations:
         raise InputError(
-            "The simulated device always computes in float64, without compilation and without savings of memory; leave "
-            "device.precision at fp32, device.compile off and device.savings empty."
+            "The simulated device always computes in float64, without compilation and without memory_optimizations of memory; leave "
+            "device.precision at fp32, device.compile off and device.memory_optimizations empty."
         )
 
 

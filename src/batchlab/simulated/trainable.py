@@ -27,7 +27,7 @@ class SimulatedTrainable:
     The memory limit of the device settings applies at once, above a baseline of zero bytes.
     """
 
-    separable = True
+    sample_independent = True
 
     def __init__(self, simulation: Simulation, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
         self.problem = simulation.problem

@@ -32,9 +32,9 @@ _LOSSES = (
     "steps",
     "tokens",
     "epochs",
-    "starved",
+    "undertrained",
     "final_train_loss",
-    "final_val_loss",
+    "val_loss",
     "best_val_loss",
     "perplexity",
     "final_grad_norm",
@@ -122,7 +122,7 @@ def _row(spec: Spec, record: Record) -> Row:
             values = result.model_dump()
             row |= {name: values[name] for name in RESULT_COLUMNS if name in values and name not in row}
     if isinstance(record.result, TrainResult) and spec.workload.unit is Unit.TOKENS:
-        row["perplexity"] = perplexity(record.result.final_val_loss)
+        row["perplexity"] = perplexity(record.result.val_loss)
     return row
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.protocols import Engine, Finished
-from batchlab.core.record import InspectResult, Outcome
+from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
@@ -35,19 +35,19 @@ def engine_factory(asked: Experiment) -> EngineFactory:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenStudy:
     """A study ready to go on."""
 
     store: Store
     experiment: Experiment
-    subject: InspectResult
+    task_info: TaskInfo
 
     @property
     def workload(self) -> Workload:
-        return workload_of(self.experiment, self.subject)
+        return workload_of(self.experiment, self.task_info)
 
 
-def workload_of(experiment: Experiment, subject: InspectResult | None = None) -> Workload:
+def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Workload:
     """What the study's specs train, with the digests that make their run ids; without them before it is inspected."""
     workload = Workload(
         task=experiment.task,
@@ -56,12 +56,12 @@ def workload_of(experiment: Experiment, subject: InspectResult | None = None) ->
         model=experiment.model,
         data=experiment.data,
     )
-    if subject is None:
+    if task_info is None:
         return workload
-    return workload.model_copy(update={"data_digest": subject.data_digest, "code_digest": digest_of(subject.code)})
+    return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
 
 
-def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> Opened:
+def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
 
     Raises InputError for anything wrong with the request, StudyChanged when the folder answers another question or the
@@ -70,36 +70,36 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
     asked = build_experiment(values)
     if Store.exists(folder):
         store = Store.open(folder)
-        subject = InspectResult.model_validate(store.decisions()["subject"])
-        store.require_same(complete(asked, subject))
-        _require_same_data(subject)
-        _require_same_code(store, subject, accept_edits)
-        return Opened(store, store.experiment, subject)
+        task_info = TaskInfo.model_validate(store.decisions()["task_info"])
+        store.require_same(complete(asked, task_info))
+        _require_same_data(task_info)
+        _require_same_code(store, task_info, accept_edits)
+        return OpenStudy(store, store.experiment, task_info)
     Store.require_usable(folder)
-    subject = inspect(asked, make_engine)
-    experiment = complete(asked, subject)
-    require_sound(experiment, subject)
-    prior = read_prior(experiment, subject)
+    task_info = inspect(asked, make_engine)
+    experiment = complete(asked, task_info)
+    require_sound(experiment, task_info)
+    prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment)
     if prior is not None:
         store.decide("prior", prior)
-    store.decide("subject", subject.model_dump(mode="json"))
-    return Opened(store, experiment, subject)
+    store.decide("task_info", task_info.model_dump(mode="json"))
+    return OpenStudy(store, experiment, task_info)
 
 
-def reopen_study(folder: Path) -> Opened:
+def reopen_study(folder: Path) -> OpenStudy:
     """The study that is in `folder`; StudyChanged where the person's code or data changed since."""
     store = Store.open(folder)
-    subject = store.decisions().get("subject")
-    if subject is None:
+    task_info = store.decisions().get("task_info")
+    if task_info is None:
         raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
-    opened = Opened(store, store.experiment, InspectResult.model_validate(subject))
-    _require_same_data(opened.subject)
-    _require_same_code(store, opened.subject, accept_edits=False)
-    return opened
+    study = OpenStudy(store, store.experiment, TaskInfo.model_validate(task_info))
+    _require_same_data(study.task_info)
+    _require_same_code(store, study.task_info, accept_edits=False)
+    return study
 
 
-def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult:
+def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
     """Load the task in a worker process and describe it. Writes nothing that stays."""
     spec = InspectSpec(
         workload=workload_of(experiment),
@@ -114,25 +114,25 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> InspectResult
                 for event in engine.wait(1.0):
                     if isinstance(event, Finished):
                         record = event.record
-                        if record.outcome is Outcome.COMPLETED and isinstance(record.result, InspectResult):
+                        if record.outcome is Outcome.COMPLETED and isinstance(record.result, TaskInfo):
                             return record.result
                         raise InputError(record.reason)
         finally:
             engine.close()
 
 
-def complete(asked: Experiment, subject: InspectResult) -> Experiment:
+def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     """The experiment with what only the task itself can say: unit, lengths, its own optimizer, tokens of its epochs."""
-    changes: dict[str, Any] = {"unit": subject.unit, "sequence_length": subject.sequence_length}
+    changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
-        tokens = round(epochs * subject.train_samples * subject.sequence_length)
+        tokens = round(epochs * task_info.train_samples * task_info.sequence_length)
         changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
-    if subject.own_optimizer:
+    if task_info.own_optimizer:
         changes["optimizer"] = asked.optimizer.model_copy(update={"name": "task"})
     return asked.model_copy(update=changes)
 
 
-def require_sound(experiment: Experiment, subject: InspectResult) -> None:
+def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
     """InputError where the question cannot be answered whatever is measured."""
     sizes, unit = experiment.batch.global_batch_sizes, experiment.unit
     budget = experiment.budget
@@ -143,17 +143,17 @@ def require_sound(experiment: Experiment, subject: InspectResult) -> None:
         runs_within(tokens, budget.max_runs, budget.max_tokens)
     elif budget.max_tokens is not None:
         runs_within(quantum(sizes, experiment.sequence_length), budget.max_runs, budget.max_tokens)
-    if sizes[-1] > subject.train_samples:
+    if sizes[-1] > task_info.train_samples:
         raise InputError(
-            f"The largest batch size is {sizes[-1]}, but the training data holds {subject.train_samples} samples"
+            f"The largest batch size is {sizes[-1]}, but the training data holds {task_info.train_samples} samples"
             + (f" of {experiment.sequence_length} {unit}" if experiment.sequence_length > 1 else "")
             + "; use smaller --batch-sizes or more data."
         )
 
 
-def _require_same_data(subject: InspectResult) -> None:
-    now = file_states(subject.data_files)
-    changed = [path for path, state in subject.data_files.items() if now[path] != state]
+def _require_same_data(task_info: TaskInfo) -> None:
+    now = file_states(task_info.data_files)
+    changed = [path for path, state in task_info.data_files.items() if now[path] != state]
     if changed:
         raise StudyChanged(
             f"The data changed since this study began: {', '.join(changed)}. Old and new runs cannot be "
@@ -161,14 +161,14 @@ def _require_same_data(subject: InspectResult) -> None:
         )
 
 
-def changed_code(store: Store, subject: InspectResult) -> dict[str, str]:
+def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:
     """Path → present hash of the person's files that are neither as at the beginning nor accepted since."""
     accepted = store.decisions()
-    now = hash_files([Path(path) for path in subject.code])
+    now = hash_files([Path(path) for path in task_info.code])
     return {
         path: digest
         for path, digest in now.items()
-        if digest != subject.code[path] and _acceptance(path, digest) not in accepted
+        if digest != task_info.code[path] and _acceptance(path, digest) not in accepted
     }
 
 
@@ -177,8 +177,8 @@ def accepted_edits(decisions: dict[str, Any]) -> list[str]:
     return sorted({name.split(":", 2)[2] for name in decisions if name.startswith("accepted_edit:")})
 
 
-def _require_same_code(store: Store, subject: InspectResult, accept_edits: bool) -> None:
-    changed = changed_code(store, subject)
+def _require_same_code(store: Store, task_info: TaskInfo, accept_edits: bool) -> None:
+    changed = changed_code(store, task_info)
     if not changed:
         return
     if not accept_edits:

@@ -10,7 +10,7 @@ from typing import Any
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError, did_you_mean
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import InspectResult, Outcome, Record, TrainResult
+from batchlab.core.record import Outcome, Record, TaskInfo, TrainResult
 from batchlab.core.spec import TrainSpec
 from batchlab.scaling import LAWS
 from batchlab.search.prior import EarlierStudy, Hint
@@ -20,7 +20,7 @@ from batchlab.storage.store import Store
 STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
 
 
-def read_prior(experiment: Experiment, subject: InspectResult) -> dict[str, Any] | None:
+def read_prior(experiment: Experiment, task_info: TaskInfo) -> dict[str, Any] | None:
     """What `sweep.prior` names, as a JSON value that a study keeps among its decisions; None where it names nothing.
 
     InputError where there is no such study or law, where it has no finished run, and where it is of another model.
@@ -38,7 +38,7 @@ def read_prior(experiment: Experiment, subject: InspectResult) -> dict[str, Any]
                 f"--prior {given}: published laws are of language models and count tokens, and this task counts "
                 "samples; give an earlier study instead."
             )
-        return {"law": given, "parameters": subject.parameter_count, "sequence_length": experiment.sequence_length}
+        return {"law": given, "parameters": task_info.parameter_count, "sequence_length": experiment.sequence_length}
     folder = Path(given)
     if not Store.exists(folder):
         raise InputError(
@@ -46,7 +46,7 @@ def read_prior(experiment: Experiment, subject: InspectResult) -> dict[str, Any]
             f" Possible: a study's folder, {', '.join(STARTING_LAWS)}."
         )
     store = Store.open(folder)
-    _require_same_model(store, experiment, subject)
+    _require_same_model(store, experiment, task_info)
     trials = [
         {**asdict(trial), **asdict(outcome)}
         for spec, record in store.records()
@@ -90,20 +90,20 @@ def outcome_of(record: Record | None) -> TrialOutcome:
         return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
     if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
         return TrialOutcome(loss=None, why=record.outcome)
-    return TrialOutcome(loss=record.result.final_val_loss, judged=not record.result.starved)
+    return TrialOutcome(loss=record.result.val_loss, judged=not record.result.undertrained)
 
 
-def _require_same_model(store: Store, experiment: Experiment, subject: InspectResult) -> None:
+def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInfo) -> None:
     """By what a learning rate depends on; the data and the budget may differ, and the task's file may lie elsewhere."""
     earlier = store.experiment
-    theirs = InspectResult.model_validate(store.decisions()["subject"])
+    theirs = TaskInfo.model_validate(store.decisions()["task_info"])
     pairs: dict[str, tuple[object, object]] = {
-        "parameters": (f"{theirs.parameter_count:,}", f"{subject.parameter_count:,}"),
+        "parameters": (f"{theirs.parameter_count:,}", f"{task_info.parameter_count:,}"),
         "unit": (earlier.unit.value, experiment.unit.value),
         "sequence length": (earlier.sequence_length, experiment.sequence_length),
         "optimizer": (
             f"{earlier.optimizer.name} ({theirs.optimizer_family})",
-            f"{experiment.optimizer.name} ({subject.optimizer_family})",
+            f"{experiment.optimizer.name} ({task_info.optimizer_family})",
         ),
     }
     for name in sorted({*earlier.model, *experiment.model}):

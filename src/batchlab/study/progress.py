@@ -134,9 +134,9 @@ def describe_finished(event: Finished) -> str:
         name = record.run_id
     if record.outcome is not Outcome.COMPLETED:
         return f"{name}: {record.outcome.word}. {record.reason}"
-    if isinstance(record.result, TrainResult) and record.result.final_val_loss is not None:
-        starved = ", starved" if record.result.starved else ""
-        return f"{name}: val loss {record.result.final_val_loss:.4f} in {duration(record.result.seconds)}{starved}"
+    if isinstance(record.result, TrainResult) and record.result.val_loss is not None:
+        undertrained = ", undertrained" if record.result.undertrained else ""
+        return f"{name}: val loss {record.result.val_loss:.4f} in {duration(record.result.seconds)}{undertrained}"
     return f"{name}: done"
 
 

@@ -11,14 +11,14 @@ from batchlab.core.protocols import Engine, Finished, View
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
-from batchlab.study.open_study import EngineFactory, Opened, changed_code
+from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """One invocation working on a study."""
 
-    opened: Opened
+    study: OpenStudy
     make_engine: EngineFactory
     view: View
     retry_failed: bool = False
@@ -27,33 +27,33 @@ class Session:
     @property
     def device(self) -> DeviceSettings:
         """Device settings of a measurement that runs alone; training runs change the threads."""
-        asked = self.opened.experiment.device
+        asked = self.study.experiment.device
         return DeviceSettings(
-            name=self.opened.subject.device,
+            name=self.study.task_info.device,
             precision=asked.precision,
             compile=asked.compile,
             threads=asked.threads or usable_cores(),
             memory_limit=asked.memory_limit,
-            savings=asked.savings,
+            memory_optimizations=asked.memory_optimizations,
         )
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:
         """The optimizer at this size, relative to the size its settings are meant for."""
-        experiment = self.opened.experiment
+        experiment = self.study.experiment
         ratio = global_batch_size / experiment.reference_batch_size
         return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
 
 
 def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:
     """Records of measurements that must have the device to themselves: a fresh process each, one after the other."""
-    with opened_engine(session, workers=1) as engine:
+    with open_engine(session, workers=1) as engine:
         return run_specs(session, specs, engine, exclusive=True)
 
 
 @contextmanager
-def opened_engine(session: Session, workers: int) -> Iterator[Engine]:
+def open_engine(session: Session, workers: int) -> Iterator[Engine]:
     """An engine that is closed whatever happens; its worker processes start when there is work for them."""
-    engine = session.make_engine(session.opened.store.path, workers)
+    engine = session.make_engine(session.study.store.path, workers)
     try:
         yield engine
     finally:
@@ -62,7 +62,7 @@ def opened_engine(session: Session, workers: int) -> Iterator[Engine]:
 
 def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclusive: bool = False) -> list[Record]:
     """Records of these specs, in their order: those on disk as they are, the others executed now."""
-    store = session.opened.store
+    store = session.study.store
     found = {run_id(spec): _finished(session, run_id(spec)) for spec in specs}
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
@@ -82,15 +82,15 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
 
 def _finished(session: Session, identity: str) -> Record | None:
     """The record on disk; where failed runs are to be retried, a failed one is dropped first."""
-    record = session.opened.store.record(identity)
+    record = session.study.store.record(identity)
     if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
-        session.opened.store.forget(identity)
+        session.study.store.forget(identity)
         return None
     return record
 
 
 def _require_unchanged_code(session: Session) -> None:
-    changed = changed_code(session.opened.store, session.opened.subject)
+    changed = changed_code(session.study.store, session.study.task_info)
     if changed:
         raise StudyChanged(
             f"Edited while the study ran: {', '.join(sorted(changed))}. Finished runs are kept; undo the edit and run "

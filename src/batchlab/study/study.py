@@ -20,7 +20,7 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET, Experiment
 from batchlab.core.protocols import View
-from batchlab.core.record import CheckResult, InspectResult, Outcome
+from batchlab.core.record import CheckResult, Outcome, TaskInfo
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
@@ -36,9 +36,9 @@ from batchlab.study.progress import duration
 from batchlab.study.session import Session, run_alone
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, learning_rates_of
 from batchlab.study.stages.capacity import (
+    LARGEST,
     LARGEST_EVALUATION_BATCH,
-    THE_LARGEST,
-    Aim,
+    CapacityRequest,
     capacity_stage,
     describe_capacity,
     sweep_need,
@@ -47,8 +47,8 @@ from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.critical import critical_stage, describe_runs
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.sweep import sweep_stage
-from batchlab.study.stages.throughput import hopeless, layout_for, throughput_stage
-from batchlab.study.stages.variants import ladder_stage
+from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
+from batchlab.study.stages.variants import variants_stage
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -89,30 +89,30 @@ def run_study(
     view: View,
     *,
     until: Stage = "sweep",
-    aim: Aim = THE_LARGEST,
+    request: CapacityRequest = LARGEST,
     accept_edits: bool = False,
     retry_failed: bool = False,
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
-    aim: what the capacity stage is asked when it is the last.
+    request: what the capacity stage is asked when it is the last.
 
     Raises InputError before anything is written where the request is wrong, StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed on a full disk; in both cases what was finished is kept and the report is up to date.
     """
     begun = time.monotonic()
-    opened = open_study(values, folder, make_engine, accept_edits=accept_edits)
-    store = opened.store
+    study = open_study(values, folder, make_engine, accept_edits=accept_edits)
+    store = study.store
 
     def after_run() -> None:
         write_documents(store, partial=True)  # a tenth of a second; whatever stops the study leaves a usable report
 
-    view.say(f"   data: {opened.subject.data_source}")
-    view.say(f"   cost: {cost_of(opened.experiment, opened.subject).text}")
-    session = Session(opened, make_engine, view, retry_failed=retry_failed, after_run=after_run)
+    view.say(f"   data: {study.task_info.data_source}")
+    view.say(f"   cost: {cost_of(study.experiment, study.task_info).text}")
+    session = Session(study, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     failure = ""
     try:
-        _stages(session, until, aim)
+        _stages(session, until, request)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
@@ -135,8 +135,8 @@ def run_study(
     return StudyResult(folder, findings, tuple(lines), failure)
 
 
-def _stages(session: Session, until: Stage, aim: Aim) -> None:
-    experiment, view = session.opened.experiment, session.view
+def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
+    experiment, view = session.study.experiment, session.view
     view.stage("check: is this task sound?")
     checked = check_stage(session)
     if not isinstance(checked, CheckResult):
@@ -152,16 +152,21 @@ def _stages(session: Session, until: Stage, aim: Aim) -> None:
 
     view.stage("capacity: which micro-batch fits?")
     if until == "capacity":
-        largest = capacity_stage(session, aim, separable=checked.separable)
-        if aim.ladder:
-            largest = replace(largest, ladder=ladder_stage(session, largest, aim, separable=checked.separable))
+        largest = capacity_stage(session, request, sample_independent=checked.sample_independent)
+        if request.variants:
+            largest = replace(
+                largest,
+                variants=variants_stage(session, largest, request, sample_independent=checked.sample_independent),
+            )
         for line in str(largest).splitlines():
             view.say(line)
         return
-    capacity = capacity_stage(session, sweep_need(experiment, checked.separable), separable=checked.separable)
+    capacity = capacity_stage(
+        session, sweep_need(experiment, checked.sample_independent), sample_independent=checked.sample_independent
+    )
     view.say(describe_capacity(capacity))
     layouts = {
-        size: layout_for(session, size, capacity, separable=checked.separable)
+        size: layout_for(session, size, capacity, sample_independent=checked.sample_independent)
         for size in experiment.batch.global_batch_sizes
     }
 
@@ -173,9 +178,9 @@ def _stages(session: Session, until: Stage, aim: Aim) -> None:
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     budget = budget_stage(session, rates, concurrency)
     view.say(f"   {budget.text}")
-    store = session.opened.store
+    store = session.study.store
     store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.as_dict()))
-    sweep_stage(session, layouts, budget, concurrency, capacity, separable=checked.separable)
+    sweep_stage(session, layouts, budget, concurrency, capacity, sample_independent=checked.sample_independent)
 
 
 def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execute: bool) -> list[str]:
@@ -183,24 +188,24 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
 
     Resumable: what is on disk is not done twice. Raises as `run_study`.
     """
-    opened = reopen_study(folder)
+    study = reopen_study(folder)
 
     def after_run() -> None:
-        write_documents(opened.store, partial=True)
+        write_documents(study.store, partial=True)
 
-    session = Session(opened, make_engine, view, after_run=after_run)
-    findings = read_findings(opened.store, partial=False)
+    session = Session(study, make_engine, view, after_run=after_run)
+    findings = read_findings(study.store, partial=False)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
-    need = sweep_need(opened.experiment, findings.separable)
-    capacity = capacity_stage(session, need, separable=findings.separable)
+    need = sweep_need(study.experiment, findings.sample_independent)
+    capacity = capacity_stage(session, need, sample_independent=findings.sample_independent)
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     if not execute:
         return describe_runs(session, findings, concurrency, capacity)
     try:
-        critical_stage(session, findings, concurrency, capacity, separable=findings.separable)
+        critical_stage(session, findings, concurrency, capacity, sample_independent=findings.sample_independent)
     except KeyboardInterrupt:
-        write_documents(opened.store, partial=True)
+        write_documents(study.store, partial=True)
         raise StudyInterrupted(
             f"Stopped. Finished runs in {folder} are kept; run the same command again to go on."
         ) from None
@@ -212,13 +217,13 @@ def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view:
 
     Raises as `reopen_study`, and BatchlabError for a task that fails by itself.
     """
-    opened = reopen_study(folder)
-    findings = read_findings(opened.store, partial=False)
+    study = reopen_study(folder)
+    findings = read_findings(study.store, partial=False)
     if proof_of(layout, findings.runs, findings.rechecks) is not None:
         return
-    session = Session(opened, make_engine, view)
+    session = Session(study, make_engine, view)
     spec = CapacitySpec(
-        workload=opened.workload,
+        workload=study.workload,
         micro_batch_size=layout.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
         steps=MIN_STEPS,
@@ -232,12 +237,12 @@ def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view:
 
 
 def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:
-    fitting = [layout for layout in layouts.values() if not hopeless(layout, capacity)]
+    fitting = [layout for layout in layouts.values() if not known_oom(layout, capacity)]
     measured = throughput_stage(session, fitting)
     for size, result in measured.items():
         others = result.other_load or 0.0
         doubt = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
-        session.view.say(f"   batch {size}: {result.tokens_per_second:,.0f} {session.opened.experiment.unit}/s{doubt}")
+        session.view.say(f"   batch {size}: {result.tokens_per_second:,.0f} {session.study.experiment.unit}/s{doubt}")
     return {size: result.tokens_per_second for size, result in measured.items()}
 
 
@@ -260,7 +265,7 @@ def read_findings(store: Store, *, partial: bool) -> Findings:
     decisions = store.decisions()
     return assemble(
         store.experiment,
-        InspectResult.model_validate(decisions["subject"]),
+        TaskInfo.model_validate(decisions["task_info"]),
         store.records(),
         store.rows,
         {
@@ -281,14 +286,14 @@ def plan_or_none(findings: Findings) -> TrainingPlan | None:
         return None
 
 
-def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
+def describe_plan(experiment: Experiment, task_info: TaskInfo) -> list[str]:
     """What a new study would run, for `--dry-run`; how long is only known once throughput is measured."""
     sizes = experiment.batch.global_batch_sizes
-    rates = experiment.sweep.learning_rates or default_learning_rates(subject.optimizer_family)
+    rates = experiment.sweep.learning_rates or default_learning_rates(task_info.optimizer_family)
     budget = experiment.budget
     lines = [
-        f"{experiment.name}: {experiment.task}, {subject.parameter_count:,} parameters, on {subject.device}",
-        f"data: {subject.data_source} ({subject.train_samples:,} samples, {subject.valid_samples:,} held out)",
+        f"{experiment.name}: {experiment.task}, {task_info.parameter_count:,} parameters, on {task_info.device}",
+        f"data: {task_info.data_source} ({task_info.train_samples:,} samples, {task_info.valid_samples:,} held out)",
         f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {len(sizes)} sizes",
         _describe_sweep(experiment, rates),
     ]
@@ -301,14 +306,14 @@ def describe_plan(experiment: Experiment, subject: InspectResult) -> list[str]:
     else:
         seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
         lines.append(f"each as many {experiment.unit} as fit into {duration(seconds)}, by measured throughput")
-    lines.append(f"cost: {cost_of(experiment, subject).text}")
+    lines.append(f"cost: {cost_of(experiment, task_info).text}")
     return [*lines, "nothing was written"]
 
 
 def _describe_sweep(experiment: Experiment, rates: Sequence[float]) -> str:
     sizes, sweep, budget = experiment.batch.global_batch_sizes, experiment.sweep, experiment.budget
     listed = ", ".join(map(str, sizes))
-    extra = Repeats(sweep.seeds, len(sweep.fresh_seeds)).runs(len(sizes))
+    extra = Repeats(sweep.seeds, len(sweep.confirmation_seeds)).runs(len(sizes))
     if sweep.search == "grid":
         cells = f"{', '.join(f'{rate:.3g}' for rate in rates)} = {len(sizes) * len(rates)} runs"
         text = f"sweep: batch {listed} × LR {cells}, {extra} more for seeds"

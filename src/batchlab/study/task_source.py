@@ -1,4 +1,4 @@
-"""WHAT on the command line: a recipe's name, a study.toml, file.py[:name] or package.module:name."""
+"""TASK on the command line: a recipe's name, a study.toml, file.py[:name] or package.module:name."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from batchlab.core.experiment import TaskReference
 from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
-def resolve_what(what: str, variant: Variant | None = None) -> dict[str, Any]:
-    """Nested experiment values for WHAT: where the task is, and the settings a recipe or study.toml brings.
+def resolve_task(task: str, variant: Variant | None = None) -> dict[str, Any]:
+    """Nested experiment values for TASK: where the task is, and the settings a recipe or study.toml brings.
 
     `variant`: a recipe's own smaller version. Raises InputError when there is no such thing. Imports no person's code.
     """
-    if what in RECIPES:
-        return _from_recipe(what, variant)
+    if task in RECIPES:
+        return _from_recipe(task, variant)
     if variant is not None:
         raise InputError(
-            f"--{dashed(variant)} is a recipe's own smaller version, and {what} is no recipe; "
+            f"--{dashed(variant)} is a recipe's own smaller version, and {task} is no recipe; "
             "make it smaller with --token-budget and --batch-sizes."
         )
-    path, _, attribute = what.partition(":")
+    path, _, attribute = task.partition(":")
     if path.endswith(".toml"):
         return _from_toml(Path(path))
     if path.endswith(".py") or Path(path).is_file():
         return _from_file(Path(path), attribute)
-    if ":" in what or "." in what:
+    if ":" in task or "." in task:
         reference = TaskReference(kind="module", target=path, attribute=attribute or "task")
         return {"name": path.rpartition(".")[2] or path, "task": reference.model_dump()}
-    recipe(what)  # says which recipes there are
-    raise AssertionError(what)
+    recipe(task)  # says which recipes there are
+    raise AssertionError(task)
 
 
 def _from_recipe(name: str, variant: Variant | None) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def _from_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"There is no file {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from None
-    what = content.pop("task", None)
-    if not isinstance(what, str) or what.partition(":")[0].endswith(".toml"):
+    task = content.pop("task", None)
+    if not isinstance(task, str) or task.partition(":")[0].endswith(".toml"):
         raise InputError(
             f'{path} must name what to train, e.g. task = "quickstart" (a recipe), "model.py" or "package.module:name".'
         )
-    beside = path.parent / what.partition(":")[0]
-    base = resolve_what(str(path.parent / what) if what not in RECIPES and beside.is_file() else what)
+    beside = path.parent / task.partition(":")[0]
+    base = resolve_task(str(path.parent / task) if task not in RECIPES and beside.is_file() else task)
     return merge({**base, "name": path.stem}, content)
 
 

@@ -53,7 +53,7 @@ def _rows(name: str, count: int) -> list[MetricRow]:
 
 
 def _record(run: str, outcome: Outcome, loss: float) -> Record:
-    result = TrainResult(steps=30, tokens=1920, final_val_loss=loss)
+    result = TrainResult(steps=30, tokens=1920, val_loss=loss)
     return Record(run_id=run, outcome=outcome, reason="as the contract says", result=result)
 
 

@@ -35,7 +35,7 @@ def check_trainable(
     _check_state(make, batch, learning_rate)
     _check_measurements(make, batch, learning_rate)
     trainable = make()
-    if trainable.separable:
+    if trainable.sample_independent:
         _check_parts(make, batch, learning_rate, tolerance)
     if isinstance(trainable, Diagnosable):
         _check_looking(make, batch, learning_rate)
@@ -72,7 +72,8 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
     trainable.accumulate(batch, 1.0 / count)
     # Where samples mix, a training pass may change statistics (BatchNorm) that the evaluation uses.
     require(
-        not trainable.separable or _loss(trainable, batch) == start_loss, "accumulate must not change the parameters"
+        not trainable.sample_independent or _loss(trainable, batch) == start_loss,
+        "accumulate must not change the parameters",
     )
     stats = trainable.apply(learning_rate)
     loss, norm, clipped = float(stats.loss), float(stats.grad_norm), float(stats.clipped)
@@ -84,7 +85,9 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
     trainable.init(0)
     trainable.accumulate(batch, 1.0 / count)
     trainable.apply(0.0)
-    require(not trainable.separable or _loss(trainable, batch) == start_loss, "apply(0.0) must change no parameter")
+    require(
+        not trainable.sample_independent or _loss(trainable, batch) == start_loss, "apply(0.0) must change no parameter"
+    )
 
     losses = []
     for rate in (learning_rate, 2 * learning_rate):
@@ -208,7 +211,7 @@ def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: flo
     for step, (whole, split) in enumerate(zip(*losses, strict=True)):
         require(
             math.isclose(whole, split, rel_tol=100 * tolerance, abs_tol=100 * tolerance),
-            f"separable is True, but a batch in two parts leaves the path of the whole batch at step {step + 1}: "
+            f"sample_independent is True, but a batch in two parts leaves the path of the whole batch at step {step + 1}: "
             f"loss {split!r} against {whole!r}",
         )
 

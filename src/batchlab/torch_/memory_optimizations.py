@@ -1,4 +1,4 @@
-"""Needing less memory for the same numbers: what `DeviceSettings.savings` asks for, done to a fresh model."""
+"""Needing less memory for the same numbers: what `DeviceSettings.memory_optimizations` asks for, done to a fresh model."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Collection
 from torch import nn
 
 from batchlab.core.errors import InputError
-from batchlab.core.experiment import Saving
+from batchlab.core.experiment import MemoryOptimization
 from batchlab.torch_.checkpointing import checkpoint_blocks, repeated_blocks
 from batchlab.torch_.chunked_loss import Deferral, defer_logits
 
 
-def apply_to_model(model: nn.Module, savings: Collection[Saving], *, compiled: bool) -> Deferral | None:
+def apply_to_model(
+    model: nn.Module, memory_optimizations: Collection[MemoryOptimization], *, compiled: bool
+) -> Deferral | None:
     """Checkpoint the model's repeated blocks, defer its last linear layer; InputError where it has no such thing.
 
     The model's class stays as it is; single modules of this one model get another `forward`. What is returned tells,
     after a forward pass, whether a loss came in pieces.
     """
-    wanted = {"checkpointing", "chunked_loss"}.intersection(savings)
+    wanted = {"checkpointing", "chunked_loss"}.intersection(memory_optimizations)
     if wanted and compiled:
         raise InputError(
             f"device.compile cannot be combined with {' and '.join(sorted(wanted))}: a compiled model decides for "

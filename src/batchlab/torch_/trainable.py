@@ -34,11 +34,11 @@ class TorchTrainable:
     """
 
     def __init__(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
-        self.separable = task.separable is not False
+        self.sample_independent = task.sample_independent is not False
         self.device = torch.device(device.name)
         self._task = task
         self._compile = device.compile
-        self._savings = device.savings
+        self._savings = device.memory_optimizations
         self._deferral: Deferral | None = None
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, Rung
+from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryVariant
 from batchlab.core.batch import format_bytes
 from batchlab.core.record import PhasePeak
-from batchlab.words.phrases import say_count
+from batchlab.words.phrases import format_plural
 
 Term = tuple[str, str]
 
@@ -30,7 +30,7 @@ def capacity_lines(found: Capacity) -> list[str]:
     if cards := _cards(found):
         terms.append(("cards", cards))
     lines = [f"{label:<{INDENT}}{text}" for label, text in terms]
-    return [*lines, *ladder_lines(found.ladder), *(f"{'spent':<{INDENT}}{text}" for text in _spent(found))]
+    return [*lines, *variant_lines(found.variants), *(f"{'spent':<{INDENT}}{text}" for text in _spent(found))]
 
 
 def capacity_terms(found: Capacity) -> list[Term]:
@@ -203,21 +203,24 @@ def _cards(found: Capacity) -> str:
     return f"{sizes} ({CARDS_ARE})"
 
 
-def ladder_lines(ladder: Sequence[Rung]) -> list[str]:
+def variant_lines(variants: Sequence[MemoryVariant]) -> list[str]:
     """What each saving alone buys, a line each."""
-    if not ladder:
+    if not variants:
         return []
-    width = max(len(rung.name) for rung in ladder)
-    return ["ladder: each saving alone", *(f"   {rung.name:<{width}}  {_rung(rung)}" for rung in ladder)]
+    width = max(len(variant.name) for variant in variants)
+    return [
+        "variants: each saving alone",
+        *(f"   {variant.name:<{width}}  {_variant(variant)}" for variant in variants),
+    ]
 
 
-def _rung(rung: Rung) -> str:
-    if rung.why_not:
-        return f"not possible: {rung.why_not}"
-    size = f"{rung.max_micro_batch_size:>7,} ({rung.status})" if rung.max_micro_batch_size else "nothing fits"
+def _variant(variant: MemoryVariant) -> str:
+    if variant.why_not:
+        return f"not possible: {variant.why_not}"
+    size = f"{variant.max_micro_batch_size:>7,} ({variant.status})" if variant.max_micro_batch_size else "nothing fits"
     speed = (
-        f"   {rung.tokens_per_second:,.0f} per second at {rung.measured_at:,}, measured"
-        if rung.tokens_per_second is not None and rung.measured_at is not None
+        f"   {variant.tokens_per_second:,.0f} per second at {variant.measured_at:,}, measured"
+        if variant.tokens_per_second is not None and variant.measured_at is not None
         else "   speed not measured"
     )
     return size + speed
@@ -227,6 +230,6 @@ def _spent(found: Capacity) -> list[str]:
     if not found.points:
         return []
     return [
-        f"{say_count(len(found.points), 'probe')} in fresh processes, {say_count(found.steps, 'training step')}, "
-        f"{found.out_of_memory:,} out of memory, {say_count(len(found.traced), 'traced size')}"
+        f"{format_plural(len(found.points), 'probe')} in fresh processes, {format_plural(found.steps, 'training step')}, "
+        f"{found.out_of_memory:,} out of memory, {format_plural(len(found.traced), 'traced size')}"
     ]

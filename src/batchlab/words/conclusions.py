@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 
+from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.extrapolation import Target, carry
 from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.batch import format_bytes, format_count
 from batchlab.core.record import Outcome
 from batchlab.scaling import Refused
 from batchlab.words.phrases import (
-    say_cells,
-    say_count,
-    say_interval,
-    say_list,
-    say_loss,
-    say_rate,
-    say_seeds,
-    say_span,
-    say_speed,
-    say_test,
+    format_cells,
+    format_interval,
+    format_list,
+    format_loss,
+    format_plural,
+    format_rate,
+    format_seeds,
+    format_span,
+    format_speed,
+    format_test,
 )
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.starting_point import starting_point
 
 LARGER = 4
-"""Times the budget at which the findings show what may be carried over."""
+"""Times the budget at which the findings show what may be extrapolated."""
 
 
 def conclusions(found: Findings) -> tuple[str, ...]:
@@ -37,12 +37,12 @@ def conclusions(found: Findings) -> tuple[str, ...]:
         if surface.best is None:
             sentences.append(surface.cannot_tell)
         else:
-            sentences += [_best(found, surface, surface.best), _as_good(surface, surface.best)]
+            sentences += [_best(found, surface, surface.best), _tied(surface, surface.best)]
             sentences += _set_of_cells(surface)
             sentences += _away(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _starved(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
+        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
     sentences += _speed(found) + _memory(found) + _dynamics(found)
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -55,15 +55,15 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     if best.best is None or best.loss is None:
         return ""
     budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
-    where = f"batch {best.global_batch_size:,} at learning rate {say_rate(best.best.learning_rate)}"
+    where = f"batch {best.global_batch_size:,} at learning rate {format_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         return (
-            f"{budget} {where} had the lowest validation loss, {say_loss(best.loss.value)} (n = 1: whether that is "
+            f"{budget} {where} had the lowest validation loss, {format_loss(best.loss.value)} (n = 1: whether that is "
             "more than noise is not known)."
         )
     return (
-        f"{budget} {where} had the lowest mean validation loss, {say_interval(best.loss)} "
-        f"(n = {say_seeds(surface, best)}; 95 % interval from a pooled standard deviation with "
+        f"{budget} {where} had the lowest mean validation loss, {format_interval(best.loss)} "
+        f"(n = {format_seeds(surface, best)}; 95 % interval from a pooled standard deviation with "
         f"{surface.noise_df} degrees of freedom){_chosen_by(surface)}."
     )
 
@@ -75,9 +75,9 @@ def _chosen_by(surface: SurfaceFinding) -> str:
     return "; one of them chose it, so the mean is somewhat lucky"
 
 
-def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
-    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
-    others = [row for row in surface.as_good if row is not best]
+def _tied(surface: SurfaceFinding, best: BatchRow) -> str:
+    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+    others = [row for row in surface.tied if row is not best]
     if surface.noise_sd is None:
         return f"With n = 1 nothing separates the {len(judged)} batch sizes from noise." if len(judged) > 1 else ""
     if len(judged) == 1:
@@ -85,40 +85,40 @@ def _as_good(surface: SurfaceFinding, best: BatchRow) -> str:
     if not others:
         return (
             f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes "
-            f"({say_test(surface)})."
+            f"({format_test(surface)})."
         )
-    each = say_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
-    return f"Noise cannot separate batch {each} from it ({say_test(surface)})."
+    each = format_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
+    return f"Noise cannot separate batch {each} from it ({format_test(surface)})."
 
 
 def _set_of_cells(surface: SurfaceFinding) -> list[str]:
     """The answer as a set: not only sizes at their best learning rate, but every cell."""
-    if surface.noise_sd is None or len(surface.as_good_cells) <= len(surface.as_good):
+    if surface.noise_sd is None or len(surface.tied_cells) <= len(surface.tied):
         return []
     cells = [cell for row in surface.rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
     return [
-        f"Of {len(cells)} cells (n = {runs} runs) noise cannot separate {len(surface.as_good_cells)} from the best: "
-        f"{say_cells(surface.as_good_cells)}."
+        f"Of {len(cells)} cells (n = {runs} runs) noise cannot separate {len(surface.tied_cells)} from the best: "
+        f"{format_cells(surface.tied_cells)}."
     ]
 
 
 def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
     """How the loss changes towards the smallest and the largest judged batch."""
-    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
+    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
     sentences = []
     for row, side in ((judged[0], "Smaller"), (judged[-1], "Larger")):
         if row is best or row.loss is None or best.loss is None:
             continue
         difference = row.loss.value - best.loss.value
-        octaves = abs(math.log2(row.global_batch_size / best.global_batch_size))
-        doublings = "1 doubling" if octaves == 1 else f"{octaves:.2g} doublings"
-        verdict = ", within noise" if row.as_good else ", more than noise explains"
+        apart = abs(math.log2(row.global_batch_size / best.global_batch_size))
+        doublings = "1 doubling" if apart == 1 else f"{apart:.2g} doublings"
+        verdict = ", within noise" if row.tied else ", more than noise explains"
         if surface.noise_sd is None:
             verdict = ", noise not measured"
         sentences.append(
             f"{side} batches: batch {row.global_batch_size:,} ({doublings} away, at its own best learning rate) "
-            f"ended {say_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
+            f"ended {format_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
             f"{verdict} (n = {row.loss.n} against {best.loss.n})."
         )
     return sentences
@@ -132,10 +132,10 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
         return []
     reached = [size for size, mean in means.items() if mean is not None and mean <= target]
     lowest = min(mean for mean in means.values() if mean is not None)
-    verdict = f"was reached by batch {say_list(reached)}" if reached else "was not reached"
+    verdict = f"was reached by batch {format_list(reached)}" if reached else "was not reached"
     return [
-        f"The target of {say_loss(target)} (evaluation.target_loss) {verdict}; the lowest was {say_loss(lowest)}. A "
-        f"target holds for its own text and tokens; trained here: {found.subject.data_source}."
+        f"The target of {format_loss(target)} (evaluation.target_loss) {verdict}; the lowest was {format_loss(lowest)}. A "
+        f"target holds for its own text and tokens; trained here: {found.task_info.data_source}."
     ]
 
 
@@ -143,7 +143,7 @@ def _noise(surface: SurfaceFinding) -> list[str]:
     if surface.noise_sd is None:
         return ["Seeds were not repeated: n = 1 everywhere, and no difference here can be called larger than noise."]
     text = (
-        f"Runs that differ only in their seed differ by a standard deviation of {say_loss(surface.noise_sd)} "
+        f"Runs that differ only in their seed differ by a standard deviation of {format_loss(surface.noise_sd)} "
         f"(n = {surface.noise_seeds} runs, {surface.noise_df} degrees of freedom)"
     )
     if surface.correlation is not None:
@@ -156,17 +156,17 @@ def _evaluation(surface: SurfaceFinding) -> list[str]:
         return []
     return [
         f"The held-out samples are a sample too: others of their number would move a loss by a standard error of "
-        f"{say_loss(surface.evaluation_sd)}. All runs were evaluated on the same ones, so this is in the losses and "
+        f"{format_loss(surface.evaluation_sd)}. All runs were evaluated on the same ones, so this is in the losses and "
         "mostly not in their differences, and in no interval here."
     ]
 
 
-def _starved(surface: SurfaceFinding) -> list[str]:
-    rows = [row for row in surface.rows if row.starved]
+def _undertrained(surface: SurfaceFinding) -> list[str]:
+    rows = [row for row in surface.rows if row.undertrained]
     if not rows:
         return []
     return [
-        f"Batch {say_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at "
+        f"Batch {format_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at "
         f"this budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
     ]
 
@@ -175,26 +175,26 @@ def _stopped(found: Findings) -> list[str]:
     """Why an adaptive search tried no further cell."""
     if not found.search_stopped:
         return []
-    runs = say_count(len(found.runs), "run")
+    runs = format_plural(len(found.runs), "run")
     return [f"The search tried no further cell because {found.search_stopped} (n = {runs} in all)."]
 
 
 def _elsewhere(found: Findings) -> list[str]:
-    """The answer at a larger budget, as an example of what may be carried over."""
+    """The answer at a larger budget, as an example of what may be extrapolated."""
     if found.recommended is None or not found.token_budget:
         return []
-    carried = carry(found, Target(token_budget=LARGER * found.token_budget))
-    if isinstance(carried, Refused):
+    extrapolated = extrapolate(found, Target(token_budget=LARGER * found.token_budget))
+    if isinstance(extrapolated, Refused):
         return []
-    batch, rate = carried.best_batch_size, carried.learning_rate
+    batch, rate = extrapolated.best_batch_size, extrapolated.learning_rate
     budgets = 1 + len(found.earlier_optima)
-    rates = f"{say_rate(rate.value)} [{say_rate(rate.low or rate.value)}, {say_rate(rate.high or rate.value)}]"
+    rates = f"{format_rate(rate.value)} [{format_rate(rate.low or rate.value)}, {format_rate(rate.high or rate.value)}]"
     return [
         f"Extrapolated, not measured: at {LARGER} × the budget the best batch would be near {batch.value:.3g} "
         f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and at batch "
-        f"{carried.global_batch_size:,} the learning rate {rates} (n = {say_count(budgets, 'measured budget')}; "
+        f"{extrapolated.global_batch_size:,} the learning rate {rates} (n = {format_plural(budgets, 'measured budget')}; "
         f"{batch.rule}). To confirm: "
-        f"{carried.confirm.rstrip('.')}. batchlab plan --token-budget carries the answer to any budget within 30 ×."
+        f"{extrapolated.confirm.rstrip('.')}. batchlab plan --token-budget carries the answer to any budget within 30 ×."
     ]
 
 
@@ -206,16 +206,16 @@ def _speed(found: Findings) -> list[str]:
     if top is None:
         return []
     text = (
-        f"The fastest batch was {speed.fastest:,} with {say_speed(top.tokens_per_second.value, unit)} "
-        f"(median of n = {top.tokens_per_second.n} blocks, {say_speed(top.tokens_per_second.low or 0.0, unit)} to "
-        f"{say_speed(top.tokens_per_second.high or 0.0, unit)})"
+        f"The fastest batch was {speed.fastest:,} with {format_speed(top.tokens_per_second.value, unit)} "
+        f"(median of n = {top.tokens_per_second.n} blocks, {format_speed(top.tokens_per_second.low or 0.0, unit)} to "
+        f"{format_speed(top.tokens_per_second.high or 0.0, unit)})"
     )
     if speed.knee is not None and speed.knee != speed.fastest:
         text += f"; from {speed.knee:,} upwards speed is within 10 % of that"
     sentences = [text + "."]
     if speed.falls_off:
         sentences.append(
-            f"Batch {say_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic "
+            f"Batch {format_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic "
             "costs, but spilled memory or a missed fast path."
         )
     return sentences
@@ -258,11 +258,11 @@ def _clipped(rows: list[BatchRow]) -> str:
     if shares[high] - shares[low] < 0.005:
         return (
             f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every batch size's best learning "
-            f"rate (n = {say_count(len(shares), 'size')})."
+            f"rate (n = {format_plural(len(shares), 'size')})."
         )
     return (
         f"At each size's best learning rate gradients were clipped in {100 * shares[low]:.0f} % (batch {low:,}) to "
-        f"{100 * shares[high]:.0f} % (batch {high:,}) of the steps (n = {say_count(len(shares), 'size')}): part of a "
+        f"{100 * shares[high]:.0f} % (batch {high:,}) of the steps (n = {format_plural(len(shares), 'size')}): part of a "
         "size's effective learning rate is its clipping."
     )
 
@@ -285,7 +285,7 @@ def _gap(found: Findings, rows: list[BatchRow]) -> str:
     values = list(gaps.values())
     text = (
         f"Validation minus training loss lay between {min(values):+.3f} and {max(values):+.3f} over "
-        f"{say_count(len(gaps), 'size')} at their best learning rate"
+        f"{format_plural(len(gaps), 'size')} at their best learning rate"
     ).replace("-", "−")
     sd = found.surface.noise_sd if found.surface else None
     if sd is None:
@@ -295,7 +295,7 @@ def _gap(found: Findings, rows: list[BatchRow]) -> str:
     return text + "."
 
 
-def say_good_set(surface: SurfaceFinding) -> str:
+def format_good_set(surface: SurfaceFinding) -> str:
     """`8–32`: the sizes noise cannot separate from the best."""
-    judged = [row for row in surface.rows if row.loss is not None and not row.starved]
-    return say_span(surface.as_good, judged)
+    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+    return format_span(surface.tied, judged)

@@ -13,7 +13,7 @@ from batchlab.analysis.critical.steps_to_target import REPEATS, CriticalBatch
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Interval
 from batchlab.core.batch import format_count
-from batchlab.words.phrases import items_of, say_count, say_list, say_loss
+from batchlab.words.phrases import format_list, format_loss, format_plural, items_of
 
 DEFINITIONS = {
     "noise scale": "tr Σ / |G|²: the batch whose gradient noise is as large as the gradient, from the sweep's own "
@@ -25,53 +25,55 @@ DEFINITIONS = {
 }
 
 
-def say_size(value: float) -> str:
+def format_size(value: float) -> str:
     """Three digits; whole from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def say_sizes(interval: Interval) -> str:
+def format_sizes(interval: Interval) -> str:
     """`41 [28, 66]`."""
     if interval.low is None or interval.high is None:
-        return say_size(interval.value)
-    return f"{say_size(interval.value)} [{say_size(interval.low)}, {say_size(interval.high)}]"
+        return format_size(interval.value)
+    return f"{format_size(interval.value)} [{format_size(interval.low)}, {format_size(interval.high)}]"
 
 
-def say_noise(found: NoiseScale) -> str:
+def format_noise(found: NoiseScale) -> str:
     if found.value is not None:
-        return say_sizes(found.value)
-    return f"at least {say_size(found.at_least)}" if found.at_least is not None else "undetermined"
+        return format_sizes(found.value)
+    return f"at least {format_size(found.at_least)}" if found.at_least is not None else "undetermined"
 
 
-def say_signs(found: SignNoiseScale | None) -> str:
+def format_signs(found: SignNoiseScale | None) -> str:
     """The bracket of the sign-update variant."""
     if found is None:
         return "–"
     if found.low is None:
         return "undetermined"
     return (
-        f"at least {say_size(found.low)}" if found.high is None else f"{say_size(found.low)} – {say_size(found.high)}"
+        f"at least {format_size(found.low)}"
+        if found.high is None
+        else f"{format_size(found.low)} – {format_size(found.high)}"
     )
 
 
-def say_critical(found: CriticalBatch | None) -> str:
+def format_critical(found: CriticalBatch | None) -> str:
     if found is None:
         return "cannot tell"
     if found.value is not None:
-        return say_sizes(found.value)
+        return format_sizes(found.value)
     limits = []
     if found.at_least is not None:
-        limits.append(f"at least {say_size(found.at_least)}")
+        limits.append(f"at least {format_size(found.at_least)}")
     if found.at_most is not None:
-        limits.append(f"at most {say_size(found.at_most)}")
+        limits.append(f"at most {format_size(found.at_most)}")
     return ", ".join(limits) or "cannot tell"
 
 
-def say_branches(found: BranchFinding) -> str:
+def format_branches(found: BranchFinding) -> str:
     if found.status == "cannot_tell":
         return "cannot tell"
-    at_least = f"at least {say_size(found.at_least)}" if found.at_least is not None else ""
-    below = f"below {say_size(found.below)}" if found.below is not None else ""
+    at_least = f"at least {format_size(found.at_least)}" if found.at_least is not None else ""
+    below = f"below {format_size(found.below)}" if found.below is not None else ""
     return " and ".join(text for text in (at_least, below) if text)
 
 
@@ -84,14 +86,14 @@ def headline(found: Findings) -> str:
     series = at_recommended(found)
     if series is not None and series.latest.value is not None:
         of = " of norm layers" if series.parameters == "norm_layers" else ""
-        parts.append(f"noise scale{of} {say_noise(series.latest)} late in training")
+        parts.append(f"noise scale{of} {format_noise(series.latest)} late in training")
     for definition in (critical.steps.twice, critical.steps.overhead):
-        if definition is not None and say_critical(definition) != "cannot tell":
-            parts.append(f"{definition.definition} {say_critical(definition)}")
+        if definition is not None and format_critical(definition) != "cannot tell":
+            parts.append(f"{definition.definition} {format_critical(definition)}")
     if critical.steps.overhead is None and critical.steps.read_off is not None:
-        parts.append(f"20pct {say_size(critical.steps.read_off)}, read off without the curve")
+        parts.append(f"20pct {format_size(critical.steps.read_off)}, read off without the curve")
     if critical.branches and critical.branches[-1].status != "cannot_tell":
-        parts.append(f"branched {say_branches(critical.branches[-1])}")
+        parts.append(f"branched {format_branches(critical.branches[-1])}")
     return " · ".join(parts)
 
 
@@ -131,15 +133,15 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     items = items_of(found.experiment.unit, found.experiment.sequence_length)
     latest = series.latest
     of = " (norm layers alone)" if series.parameters == "norm_layers" else ""
-    answer = f"{say_noise(latest)} {items}{of} at the end of the run at batch {series.batch:,}"
+    answer = f"{format_noise(latest)} {items}{of} at the end of the run at batch {series.batch:,}"
     if len(series.windows) > 1 and series.windows[0].value is not None:
-        answer += f", {say_noise(series.windows[0])} at its beginning"
-    answer += f"; for sign updates {say_signs(series.signs)}" if series.signs is not None else ""
-    doubts = [f"from {say_count(series.whole.steps, 'sampled step')}"]
+        answer += f", {format_noise(series.windows[0])} at its beginning"
+    answer += f"; for sign updates {format_signs(series.signs)}" if series.signs is not None else ""
+    doubts = [f"from {format_plural(series.whole.steps, 'sampled step')}"]
     if latest.reason:
         doubts.append(latest.reason.rstrip("."))
     if latest.overflowed or series.whole.overflowed:
-        doubts.append(f"{say_count(series.whole.overflowed, 'step')} overflowed and left out")
+        doubts.append(f"{format_plural(series.whole.overflowed, 'step')} overflowed and left out")
     if series.norm_layers is not None:
         doubts.append(_norm_layers(series, series.norm_layers))
     return name, answer, _sentences(doubts)
@@ -154,11 +156,11 @@ def _norm_layers(series: NoiseSeries, norm_layers: NoiseScale) -> str:
     """What norm layers alone are worth in this run."""
     if series.parameters == "all":
         times = f", to be multiplied by {series.norm_layer_ratio:.2f} here" if series.norm_layer_ratio else ""
-        return f"over the whole run, norm layers alone would say {say_noise(norm_layers)}{times}"
+        return f"over the whole run, norm layers alone would say {format_noise(norm_layers)}{times}"
     if series.norm_layer_ratio is None:
         return "norm layers alone are another noise scale, and no sampled steps tell what to multiply it by"
     return (
-        f"to be multiplied by {series.norm_layer_ratio:.2f}, as {say_count(series.calibrated, 'sampled step')} that "
+        f"to be multiplied by {series.norm_layer_ratio:.2f}, as {format_plural(series.calibrated, 'sampled step')} that "
         "looked at all parameters too say"
     )
 
@@ -167,30 +169,30 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     steps = critical.steps
     name = "steps to a loss"
     items = items_of(found.experiment.unit, found.experiment.sequence_length)
-    numbers = [f"{d.definition} {say_critical(d)} {items}" for d in (steps.twice, steps.overhead) if d is not None]
+    numbers = [f"{d.definition} {format_critical(d)} {items}" for d in (steps.twice, steps.overhead) if d is not None]
     if steps.read_off is not None:
-        numbers.append(f"20pct read off between the sizes {say_size(steps.read_off)}")
+        numbers.append(f"20pct read off between the sizes {format_size(steps.read_off)}")
     answer = "; ".join(numbers) or {"none_inside": "none inside the sizes measured"}.get(steps.status, "cannot tell")
     doubts = [steps.reason.rstrip(".")] if steps.reason else []
     if critical.target is not None:
-        loss = f"to loss {say_loss(critical.target)}, {say_source(critical)}"
-        doubts.append(f"{loss}; fitted at batch {say_list([round(b) for b in steps.used])}" if steps.used else loss)
+        loss = f"to loss {format_loss(critical.target)}, {format_source(critical)}"
+        doubts.append(f"{loss}; fitted at batch {format_list([round(b) for b in steps.used])}" if steps.used else loss)
         if steps.left_out:
-            doubts.append(f"left out: {say_list([round(b) for b in steps.left_out])}")
+            doubts.append(f"left out: {format_list([round(b) for b in steps.left_out])}")
     if critical.too_few_steps:
-        losses = say_count(critical.too_few_steps, "loss", "losses")
+        losses = format_plural(critical.too_few_steps, "loss", "losses")
         doubts.append(f"{losses} from under 50 steps, or under 5 of warm-up, not used")
     if steps.settle:
         runs = "" if any(run.why == REPEATS for run in steps.settle) else " (batchlab critical --run)"
         wanted = [
-            f"batch {say_list([f'{run.batch:g}' for run in steps.settle if run.why == why])} {why}"
+            f"batch {format_list([f'{run.batch:g}' for run in steps.settle if run.why == why])} {why}"
             for why in dict.fromkeys(run.why for run in steps.settle)
         ]
         doubts.append(f"what would settle it: {'; '.join(wanted)}{runs}")
     return name, answer, _sentences(doubts)
 
 
-def say_source(critical: CriticalFinding) -> str:
+def format_source(critical: CriticalFinding) -> str:
     """What the steps to the target were read from."""
     count = len(critical.budgets)
     match critical.steps_source:
@@ -212,12 +214,12 @@ def _branch_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, 
         return name, "cannot tell", f"{missing} (batchlab critical --run)."
     items, length = items_of(unit, found.experiment.sequence_length), found.experiment.sequence_length
     answer = "; ".join(
-        f"{say_branches(b)} {items} after {format_count(b.tokens * length)} {unit}" for b in critical.branches
+        f"{format_branches(b)} {items} after {format_count(b.tokens * length)} {unit}" for b in critical.branches
     )
     pairs = max((verdict.difference.n for b in critical.branches for verdict in b.verdicts), default=0)
     doubts = [
         f"windows of {format_count(critical.window)} {unit}, tolerance {critical.branches[0].tolerance:g} nats, "
-        f"n = {say_count(pairs, 'pair')}"
+        f"n = {format_plural(pairs, 'pair')}"
     ]
     for branch in critical.branches:
         if branch.reason:
@@ -242,27 +244,27 @@ def disagreement(found: Findings) -> tuple[str, ...]:
         ratio = noise.value / twice.value
         if max(ratio, 1 / ratio) <= 2:
             said.append(
-                f"The noise scale {when} ({say_size(noise.value)}) and the 2x critical batch ({say_size(twice.value)}) "
+                f"The noise scale {when} ({format_size(noise.value)}) and the 2x critical batch ({format_size(twice.value)}) "
                 f"agree within a factor of {max(ratio, 1 / ratio):.1f}; with equal curvature in all directions and "
                 "plain SGD they would be one number, and neither holds here."
             )
         else:
             way = "below" if ratio < 1 else "above"
             said.append(
-                f"The noise scale {when} ({say_size(noise.value)}) is {max(ratio, 1 / ratio):.1f} times {way} the 2x "
-                f"critical batch ({say_size(twice.value)}). It grows during training and is that of plain SGD and of "
+                f"The noise scale {when} ({format_size(noise.value)}) is {max(ratio, 1 / ratio):.1f} times {way} the 2x "
+                f"critical batch ({format_size(twice.value)}). It grows during training and is that of plain SGD and of "
                 "equal curvature; steps to a loss are a whole run's, its cheap beginning included, with this "
                 "optimizer, its learning rates tuned, and decay."
             )
     accepted, lost = (last.at_least, last.below) if last is not None else (None, None)
     if accepted is not None and noise is not None and accepted > (noise.high or math.inf):
         said.append(
-            f"Branches accept {say_size(accepted)}, above the noise scale: over a short window that ends in decay, "
+            f"Branches accept {format_size(accepted)}, above the noise scale: over a short window that ends in decay, "
             "noise costs less than over a whole run."
         )
     if lost is not None and twice is not None and lost < (twice.low or 0.0):
         said.append(
-            f"Branches already lose at {say_size(lost)}, below the 2x critical batch, where by definition a whole run "
+            f"Branches already lose at {format_size(lost)}, below the 2x critical batch, where by definition a whole run "
             "takes twice the samples: the tolerance is stricter than that, and a branch's learning rate follows a rule "
             "instead of being tuned."
         )
@@ -306,7 +308,7 @@ def cost_lines(found: Findings) -> tuple[str, ...]:
     for name, effort in (("steps to a loss", critical.steps_effort), ("branches", critical.branch_effort)):
         if effort.runs:
             lines.append(
-                f"{name}: {say_count(effort.runs, 'run')} beside the sweep, {format_count(effort.tokens)} {unit}, "
+                f"{name}: {format_plural(effort.runs, 'run')} beside the sweep, {format_count(effort.tokens)} {unit}, "
                 f"{effort.seconds:,.0f} s of training"
             )
     return tuple(lines)

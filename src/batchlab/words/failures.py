@@ -15,7 +15,7 @@ from batchlab.analysis.values import Run
 from batchlab.core.batch import format_count
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
-from batchlab.words.phrases import say_count, say_list, say_rate
+from batchlab.words.phrases import format_list, format_plural, format_rate
 
 
 def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
@@ -26,13 +26,13 @@ def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[F
             grouped[run.outcome, run.global_batch_size].append(run)
     listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
     listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(found, spec, record)]
-    listed += _starved(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
+    listed += _undertrained(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
     return tuple(listed)
 
 
 def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) -> Failure:
-    rates = say_list([say_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
-    where = f"batch {size:,} at learning rate {rates} ({say_count(len(runs), 'run')})"
+    rates = format_list([format_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
+    where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
     match outcome:
         case Outcome.DIVERGED:
             return Failure(f"Diverged. {runs[0].reason}".strip(), where, _divergence_remedy(found, size, runs))
@@ -61,9 +61,11 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
         warmup = f" ({steps:.0f} steps now)"
     longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
     if trained:
-        return f"Stay at or below {say_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
+        return (
+            f"Stay at or below {format_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
+        )
     clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped: set optimizer.grad_clip"
-    return f"Every learning rate tried here from {say_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
+    return f"Every learning rate tried here from {format_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
 
 
 def _memory_remedy(found: Findings, run: Run) -> str:
@@ -71,7 +73,7 @@ def _memory_remedy(found: Findings, run: Run) -> str:
     precision = (
         "" if found.experiment.device.precision == "bf16" else "; device.precision=bf16 about halves activations"
     )
-    if not found.separable:
+    if not found.sample_independent:
         return f"This model mixes the samples of a batch, so it cannot be split: train a smaller batch{precision}."
     if fits is None:
         return (
@@ -92,7 +94,7 @@ def _memory_remedy(found: Findings, run: Run) -> str:
 def _probe_failed(found: Findings, spec: Spec, record: Record) -> bool:
     if isinstance(spec, TrainSpec) or record.outcome is Outcome.COMPLETED:
         return False
-    if isinstance(spec, TraceSpec) and spec.device.savings != found.experiment.device.savings:
+    if isinstance(spec, TraceSpec) and spec.device.memory_optimizations != found.experiment.device.memory_optimizations:
         return False  # a saving that this model cannot have
     return record.outcome is Outcome.FAILED or isinstance(spec, ThroughputSpec)
 
@@ -105,8 +107,8 @@ def _probe_failure(spec: Spec, record: Record) -> Failure:
     )
 
 
-def _starved(found: Findings) -> list[Failure]:
-    rows = [row for row in found.surface.rows if row.starved] if found.surface else []
+def _undertrained(found: Findings) -> list[Failure]:
+    rows = [row for row in found.surface.rows if row.undertrained] if found.surface else []
     if not rows or not found.token_budget:
         return []
     share = found.experiment.schedule.warmup_fraction
@@ -115,7 +117,7 @@ def _starved(found: Findings) -> list[Failure]:
     return [
         Failure(
             f"Starved: fewer than {MIN_STEPS} steps, or a warm-up of fewer than {MIN_WARMUP_STEPS}.",
-            f"batch {say_list([row.global_batch_size for row in rows])}",
+            f"batch {format_list([row.global_batch_size for row in rows])}",
             f"Give --token-budget {needed} or more (now {format_count(found.token_budget)}), or leave these sizes out.",
         )
     ]
@@ -129,7 +131,7 @@ def _disturbed(found: Findings) -> list[Failure]:
     return [
         Failure(
             f"Speed measured while other programs used up to {100 * worst:.0f} % of the processor: it reads too low.",
-            f"batch {say_list(speed.disturbed)}",
+            f"batch {format_list(speed.disturbed)}",
             "Close them, delete runs/throughput-* in the study and run the command again; losses are not affected.",
         )
     ]
@@ -143,7 +145,7 @@ def _slow(found: Findings) -> list[Failure]:
     return [
         Failure(
             "More than 20 % slower than a smaller batch.",
-            f"batch {say_list(speed.falls_off)}",
+            f"batch {format_list(speed.falls_off)}",
             "Look for memory spilled to the host (peak above the device's memory) or a slower kernel at that shape; "
             f"splitting into micro-batches no larger than {knee:,} keeps the speed measured there.",
         )
@@ -151,14 +153,14 @@ def _slow(found: Findings) -> list[Failure]:
 
 
 def _mixing(found: Findings) -> list[Failure]:
-    if found.separable:
+    if found.sample_independent:
         return []
     return [
         Failure(
             "The samples of a batch influence each other: batch statistics such as BatchNorm's, or in-batch negatives.",
             "the model",
             "Micro-batches would change the result, so batches were not split; LayerNorm or GroupNorm instead of "
-            "BatchNorm make it separable. On several devices use synchronised batch statistics.",
+            "BatchNorm make it sample_independent. On several devices use synchronised batch statistics.",
         )
     ]
 

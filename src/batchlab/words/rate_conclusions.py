@@ -9,7 +9,7 @@ from batchlab.analysis.capacity.memory import fit_line
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Interval, SurfaceFinding
-from batchlab.words.phrases import say_list, say_loss, say_rate
+from batchlab.words.phrases import format_list, format_loss, format_rate
 
 WORTH_SAYING = 1.05
 """Factor between the fitted best and the cautious learning rate from which on both are given."""
@@ -34,7 +34,7 @@ def learning_rate_exponent(surface: SurfaceFinding) -> Exponent | None:
     Fitted vertex where it is valid, else the grid's value. None below three sizes. A single power law is a summary:
     public sweeps rise as batch^0.2–0.9 and flatten at large batches, and the interval assumes independent errors.
     """
-    rows = [row for row in surface.rows if row.best and not row.starved and not row.edge and len(row.cells) > 1]
+    rows = [row for row in surface.rows if row.best and not row.undertrained and not row.edge and len(row.cells) > 1]
     points, interpolated = [], 0
     for row in rows:
         rate = row.fit.best_learning_rate if row.fit.valid else row.best.learning_rate if row.best else None
@@ -57,13 +57,13 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     if own is None or len({rate for row in surface.rows for rate in _rates(row)}) < 2:
         return []
     worst = max(shared, key=lambda comparison: comparison.spread)
-    where = f"at {say_rate(worst.learning_rate)}" if worst.learning_rate else ""
+    where = f"at {format_rate(worst.learning_rate)}" if worst.learning_rate else ""
     favoured = sorted({comparison.lowest for comparison in shared})
-    who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {say_list(favoured)}, each at some rate,"
+    who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {format_list(favoured)}, each at some rate,"
     return [
         f"With one learning rate for all sizes ({len(shared)} were tried at every size) {who} would have looked best, "
-        f"and the sizes would have differed by up to {say_loss(worst.spread)} ({where}); "
-        f"each at its own best rate they differ by {say_loss(own.spread)}, batch {own.lowest:,} lowest (on the seeds "
+        f"and the sizes would have differed by up to {format_loss(worst.spread)} ({where}); "
+        f"each at its own best rate they differ by {format_loss(own.spread)}, batch {own.lowest:,} lowest (on the seeds "
         "all cells share)."
     ]
 
@@ -73,18 +73,18 @@ def _rates(row: BatchRow) -> list[float]:
 
 
 def _untuned(surface: SurfaceFinding) -> list[str]:
-    rows = [row for row in surface.rows if row.best is not None and not row.starved and len(row.cells) == 1]
+    rows = [row for row in surface.rows if row.best is not None and not row.undertrained and len(row.cells) == 1]
     if not rows:
         return []
     rates = {rate for row in surface.rows for rate in _rates(row)}
     if len(rates) == 1 and len(rows) > 1:
         return [
-            f"Every size ran at one learning rate only, {say_rate(rates.pop())}, the best for at most some of them: "
+            f"Every size ran at one learning rate only, {format_rate(rates.pop())}, the best for at most some of them: "
             "this compares sizes at that rate and does not say which is best at its own. A study with "
             "--learning-rates over a range shows what changes."
         ]
     return [
-        f"Batch {say_list([row.global_batch_size for row in rows])} ran at one learning rate only: whether it is the "
+        f"Batch {format_list([row.global_batch_size for row in rows])} ran at one learning rate only: whether it is the "
         "best for the size is not known, nor how the size compares at its own best."
     ]
 
@@ -108,10 +108,10 @@ def _learning_rates(surface: SurfaceFinding) -> list[str]:
             sentence += "; flatter than the square-root rule"
         sentences.append(sentence + ".")
     sentences += _fits(surface)
-    edges = [row for row in surface.rows if row.edge and not row.starved]
+    edges = [row for row in surface.rows if row.edge and not row.undertrained]
     if edges:
         sentences.append(
-            f"The best learning rate of batch {say_list([row.global_batch_size for row in edges])} lies at the end of "
+            f"The best learning rate of batch {format_list([row.global_batch_size for row in edges])} lies at the end of "
             "what trained there: these losses are upper bounds of what a wider grid would find."
         )
     return sentences
@@ -120,23 +120,23 @@ def _learning_rates(surface: SurfaceFinding) -> list[str]:
 def _fits(surface: SurfaceFinding) -> list[str]:
     """Of the as-good sizes: the learning rate to prefer between those tried, or the run that would tell."""
     sentences = []
-    for row in surface.as_good:
+    for row in surface.tied:
         fit, size = row.fit, row.global_batch_size
-        if fit.valid and fit.best_learning_rate and fit.cautious_learning_rate and fit.octaves:
+        if fit.valid and fit.best_learning_rate and fit.cautious_learning_rate and fit.doublings:
             text = (
                 f"At batch {size:,} a local fit (n = {len(fit.learning_rates)} learning rates) puts the best at "
-                f"{say_rate(fit.best_learning_rate)}, give or take {fit.octaves:.2g} octaves"
+                f"{format_rate(fit.best_learning_rate)}, give or take {fit.doublings:.2g} doublings"
             )
             if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
                 text += (
-                    f"; too high costs more than too low, so with that doubt {say_rate(fit.cautious_learning_rate)} "
+                    f"; too high costs more than too low, so with that doubt {format_rate(fit.cautious_learning_rate)} "
                 )
                 text += "costs least"
             sentences.append(text + ".")
         elif fit.next_learning_rate and row.best:
             sentences.append(
-                f"Whether {say_rate(row.best.learning_rate)} is the best learning rate of batch {size:,} cannot be "
+                f"Whether {format_rate(row.best.learning_rate)} is the best learning rate of batch {size:,} cannot be "
                 f"told (n = {len(row.cells)} tried; {fit.why_not}); one more run at "
-                f"{say_rate(fit.next_learning_rate)} would help most."
+                f"{format_rate(fit.next_learning_rate)} would help most."
             )
     return sentences

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import format_count
-from batchlab.words.conclusions import say_good_set
+from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import say_interval, say_layout, say_rate, say_seeds, say_speed
+from batchlab.words.phrases import format_interval, format_layout, format_rate, format_seeds, format_speed
 
 INDENT = 12
 
@@ -15,9 +15,9 @@ def summary_lines(found: Findings, report_path: str, plan_path: str) -> list[str
     """Exactly five lines. What was not measured is said to be missing, never left out."""
     return [
         _line("TRAIN WITH", _train_with(found)),
-        _line("as good", _as_good(found)),
+        _line("as good", _tied(found)),
         _line("fits", _fits(found)),
-        _line("not known", "; ".join(found.not_answered[:4])),
+        _line("not known", "; ".join(found.unknown[:4])),
         f"open {report_path}" + (f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"),
     ]
 
@@ -33,27 +33,27 @@ def _train_with(found: Findings) -> str:
         return f"cannot tell: {why}"
     unit = found.experiment.unit
     text = (
-        f"{say_layout(chosen.layout, unit)}, LR {say_rate(chosen.learning_rate)}, "
+        f"{format_layout(chosen.layout, unit)}, LR {format_rate(chosen.learning_rate)}, "
         f"warm-up {format_count(chosen.warmup_tokens)} {unit.value}"
     )
     return text + (" (so far: the study is not finished)" if found.partial else "")
 
 
-def _as_good(found: Findings) -> str:
+def _tied(found: Findings) -> str:
     surface = found.surface
     best = surface.best if surface else None
     if surface is None or best is None or best.best is None or best.loss is None:
         return "nothing could be compared"
-    where = f"best {best.global_batch_size:,} at {say_rate(best.best.learning_rate)}: {say_interval(best.loss)}"
+    where = f"best {best.global_batch_size:,} at {format_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
     if surface.noise_sd is None:
         return f"not known: n = 1, noise was not measured ({where})"
-    seeds = say_seeds(surface, best)
-    only = len(surface.as_good) == 1
-    tuned = [len(row.cells) > 1 for row in surface.as_good]
+    seeds = format_seeds(surface, best)
+    only = len(surface.tied) == 1
+    tuned = [len(row.cells) > 1 for row in surface.tied]
     how = "at its own best LR" if all(tuned) else "at the best LR tried" if any(tuned) else "at the only LR tried"
-    text = f"batch {say_good_set(surface)}{' alone' if only else ', each'} {how} ({where}, {seeds})"
+    text = f"batch {format_good_set(surface)}{' alone' if only else ', each'} {how} ({where}, {seeds})"
     chosen = found.recommended
-    if chosen is not None and not only and any(row.tokens_per_second for row in surface.as_good):
+    if chosen is not None and not only and any(row.tokens_per_second for row in surface.tied):
         text += f"; {chosen.layout.global_batch_size:,} is the fastest of them"
     return text
 
@@ -74,7 +74,7 @@ def _fits(found: Findings) -> str:
         parts.append("speed not measured")
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
-        parts.append(f"{say_speed(point.tokens_per_second.value, unit)} at {size:,}{knee}")
+        parts.append(f"{format_speed(point.tokens_per_second.value, unit)} at {size:,}{knee}")
     said = headline(found)
     parts.append(
         f"critical batch: {said}" if said else f"critical batch not {'known' if measured(found) else 'measured'}"

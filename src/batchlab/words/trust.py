@@ -7,9 +7,17 @@ from batchlab.analysis.sweep.loss_surface import beyond_edge
 from batchlab.analysis.values import SurfaceFinding
 from batchlab.core.batch import format_bytes, format_count
 from batchlab.core.record import Outcome
-from batchlab.words.conclusions import say_good_set
+from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import say_count, say_interval, say_layout, say_list, say_rate, say_seeds, say_speed
+from batchlab.words.phrases import (
+    format_interval,
+    format_layout,
+    format_list,
+    format_plural,
+    format_rate,
+    format_seeds,
+    format_speed,
+)
 
 NOT_MEASURED = "not measured in this study"
 WELL_TUNED = 4
@@ -40,7 +48,7 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
         return TrustItem(label, None, "no run has completed")
     if len(amounts) > 1:
         return TrustItem(label, False, f"runs saw between {min(amounts):,} and {max(amounts):,} {unit}")
-    text = f"{say_count(len(done), 'run')} of {amounts.pop():,} {unit}"
+    text = f"{format_plural(len(done), 'run')} of {amounts.pop():,} {unit}"
     match surface.pairing:
         case "verified":
             return TrustItem(label, True, f"{text} each, in the same order for every batch size")
@@ -51,7 +59,7 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
 
 
 def _tuned(surface: SurfaceFinding) -> TrustItem:
-    judged = [row for row in surface.rows if row.best is not None and not row.starved]
+    judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
     if not judged:
         return TrustItem("LR tuned per batch", None, "no batch size is judged")
     tried = [len(row.cells) for row in judged]
@@ -60,20 +68,20 @@ def _tuned(surface: SurfaceFinding) -> TrustItem:
     if fewest == most == 1:
         text = "one learning rate"
     ok = True if fewest >= WELL_TUNED else None if fewest == WELL_TUNED - 1 else False
-    return TrustItem("LR tuned per batch", ok, f"{text} at each of {say_count(len(judged), 'batch size')}")
+    return TrustItem("LR tuned per batch", ok, f"{text} at each of {format_plural(len(judged), 'batch size')}")
 
 
 def _seeds(surface: SurfaceFinding) -> TrustItem:
     if surface.noise_sd is None:
         return TrustItem("seeds", False, "n = 1: noise was not measured")
     repeated = [cell for row in surface.rows for cell in row.cells if len(cell.losses) >= 2]
-    where = say_list([f"batch {cell.global_batch_size:,} (n = {len(cell.losses)})" for cell in repeated])
+    where = format_list([f"batch {cell.global_batch_size:,} (n = {len(cell.losses)})" for cell in repeated])
     return TrustItem("seeds", True if surface.resolved else None, f"repeated at {where}; one seed elsewhere")
 
 
 def _inside(surface: SurfaceFinding) -> TrustItem:
     label = "inside the grid"
-    good = [row for row in surface.rows if row.as_good]
+    good = [row for row in surface.rows if row.tied]
     if not good:
         return TrustItem(label, None, "no batch size is judged")
     untuned = [row for row in good if len(row.cells) == 1]
@@ -84,7 +92,7 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
     size_edge = surface.best is not None and len(sizes) > 1 and surface.best.global_batch_size in (sizes[0], sizes[-1])
     if edges:
         bounded = all(row.best and beyond_edge(row.cells, row.best, row.edge) for row in edges)
-        where = f"batch {say_list([row.global_batch_size for row in edges])}"
+        where = f"batch {format_list([row.global_batch_size for row in edges])}"
         if bounded:
             return TrustItem(
                 label, None, f"at {where} the next learning rate has no finite loss: the best is bounded, not enclosed"
@@ -105,12 +113,14 @@ def _budget(found: Findings) -> TrustItem:
     off = [run for run in done if run.tokens != found.token_budget]
     if off:
         return TrustItem(
-            label, False, f"{len(off)} of {say_count(len(done), 'completed run')} missed {found.token_budget:,} {unit}"
+            label,
+            False,
+            f"{len(off)} of {format_plural(len(done), 'completed run')} missed {found.token_budget:,} {unit}",
         )
     planned = found.planned_runs
     if found.partial and planned is not None and len(found.runs) < planned:
         return TrustItem(label, None, f"{len(found.runs)} of {planned} planned runs so far, each with its whole budget")
-    return TrustItem(label, True, f"{say_count(len(done), 'run')} of exactly {found.token_budget:,} {unit}")
+    return TrustItem(label, True, f"{format_plural(len(done), 'run')} of exactly {found.token_budget:,} {unit}")
 
 
 def _environment(found: Findings) -> list[TrustItem]:
@@ -144,7 +154,7 @@ def _micro_batch(found: Findings) -> Answer:
     question, memory = "How large a micro-batch fits?", found.memory
     if memory is None:
         return Answer(question, NOT_MEASURED, "no size was probed", "")
-    probes = f"{say_count(len(memory.points), 'size')} probed with whole steps, each in a fresh process"
+    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps, each in a fresh process"
     if memory.max_micro_batch_size is None:
         why = "ran out of memory" if memory.points else "needs more by its trace"
         return Answer(question, "none", f"even the smallest size tried {why}", probes)
@@ -173,23 +183,23 @@ def _fastest(found: Findings) -> Answer:
     top = speed.at(speed.fastest) if speed and speed.fastest is not None else None
     if speed is None or top is None:
         return Answer(question, NOT_MEASURED, "no speed was measured", "")
-    answer = f"{speed.fastest:,}: {say_speed(top.tokens_per_second.value, unit)}"
+    answer = f"{speed.fastest:,}: {format_speed(top.tokens_per_second.value, unit)}"
     if speed.knee is not None and speed.knee != speed.fastest:
         answer += f"; {speed.knee:,} is within 10 % of it"
     low, high = top.tokens_per_second.low, top.tokens_per_second.high
-    spread = f"blocks from {say_speed(low, unit)} to {say_speed(high, unit)}" if low and high else ""
+    spread = f"blocks from {format_speed(low, unit)} to {format_speed(high, unit)}" if low and high else ""
     largest = speed.points[-1].layout.global_batch_size
     if speed.fastest == largest:
         spread += "; the largest size measured is the fastest" if spread else "the largest size measured is the fastest"
     if speed.disturbed:
-        spread += f"; measured while other programs were busy at batch {say_list(speed.disturbed)}"
+        spread += f"; measured while other programs were busy at batch {format_list(speed.disturbed)}"
     if speed.falls_off:
-        spread += f"; batch {say_list(speed.falls_off)} falls off"
+        spread += f"; batch {format_list(speed.falls_off)} falls off"
     return Answer(
         question,
         answer,
         spread + "; MFU not computed",
-        f"{say_count(len(speed.points), 'size')}, each alone on the device after warm-up, median of "
+        f"{format_plural(len(speed.points), 'size')}, each alone on the device after warm-up, median of "
         f"{top.tokens_per_second.n} blocks",
     )
 
@@ -198,21 +208,23 @@ def _quality(found: Findings) -> Answer:
     question, surface = "Which batch and LR give the best loss for this budget?", found.surface
     if surface is None:
         return Answer(question, "cannot tell", "no training run has finished", "")
-    runs = say_count(len(found.runs), "run")
+    runs = format_plural(len(found.runs), "run")
     best = surface.best
     if best is None or best.best is None or best.loss is None:
         return Answer(question, "cannot tell", surface.cannot_tell, runs)
-    where = f"batch {best.global_batch_size:,} at LR {say_rate(best.best.learning_rate)}: {say_interval(best.loss)}"
+    where = (
+        f"batch {best.global_batch_size:,} at LR {format_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
+    )
     if surface.noise_sd is None:
         doubt = "n = 1: noise unknown, so this is the lowest loss seen, not a winner"
     else:
-        where += f"; as good: {say_good_set(surface)}" if len(surface.as_good) > 1 else ""
-        doubt = f"n = {say_seeds(surface, best)}, {surface.noise_df} degrees of freedom"
-        single = [row for row in surface.as_good if row.loss and row.loss.n == 1]
-        doubt += f"; n = 1 at batch {say_list([row.global_batch_size for row in single])}" if single else ""
+        where += f"; as good: {format_good_set(surface)}" if len(surface.tied) > 1 else ""
+        doubt = f"n = {format_seeds(surface, best)}, {surface.noise_df} degrees of freedom"
+        single = [row for row in surface.tied if row.loss and row.loss.n == 1]
+        doubt += f"; n = 1 at batch {format_list([row.global_batch_size for row in single])}" if single else ""
     doubt += f"; {best.remark}" if best.remark else ""
     doubt += "; the study is not finished" if found.partial else ""
-    sizes = say_count(len(surface.rows), "batch size")
+    sizes = format_plural(len(surface.rows), "batch size")
     return Answer(question, where, doubt, f"{runs} over {sizes}, each judged at its own best LR")
 
 
@@ -221,7 +233,7 @@ def _scale(found: Findings) -> Answer:
     surface = found.surface
     doubt = "batchlab critical STUDY says what is known and which runs would settle the rest"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
-        largest = max(row.global_batch_size for row in surface.as_good)
+        largest = max(row.global_batch_size for row in surface.tied)
         doubt += f"; at this budget the largest batch that noise cannot separate from the best is {largest:,}"
     said = headline(found)
     if not said:
@@ -239,7 +251,7 @@ def _train_with(found: Findings) -> Answer:
     if chosen is None:
         why = found.surface.cannot_tell if found.surface else "no training run has finished"
         return Answer(question, "cannot tell", why, "")
-    layout = say_layout(chosen.layout, found.experiment.unit)
+    layout = format_layout(chosen.layout, found.experiment.unit)
     doubts = (
         [f"budgets other than {format_count(found.token_budget)} {found.experiment.unit.value}"]
         if found.token_budget
@@ -248,7 +260,7 @@ def _train_with(found: Findings) -> Answer:
     doubts.append("other models, data or optimizer settings")
     return Answer(
         question,
-        f"{layout}, LR {say_rate(chosen.learning_rate)}",
+        f"{layout}, LR {format_rate(chosen.learning_rate)}",
         f"{chosen.why}; not measured: {' and '.join(doubts)}",
         "training_plan.json names the run or rule behind each number",
     )
@@ -272,7 +284,7 @@ def _everywhere_the_same(surface: SurfaceFinding) -> bool:
     return len(losses) > 1 and len({loss for of_cell in losses for loss in of_cell}) == 1
 
 
-def not_answered(found: Findings) -> tuple[str, ...]:
+def unknown(found: Findings) -> tuple[str, ...]:
     """What this study does not say, as short phrases, the most consequential first."""
     unit = found.experiment.unit.value
     missing = []
@@ -294,17 +306,17 @@ def not_answered(found: Findings) -> tuple[str, ...]:
             (asked - tried, "not run"),
         ):
             if absent:
-                missing.append(f"batch {say_list(sorted(absent))}: {why}")
-        judged = [row for row in surface.rows if row.best is not None and not row.starved]
+                missing.append(f"batch {format_list(sorted(absent))}: {why}")
+        judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
         untuned = [row.global_batch_size for row in judged if len(row.cells) == 1]
         edges = [row.global_batch_size for row in judged if row.edge]
         if untuned:
-            missing.append(f"the best learning rate of batch {say_list(untuned)} (one was tried)")
+            missing.append(f"the best learning rate of batch {format_list(untuned)} (one was tried)")
         if edges:
-            missing.append(f"how much better batch {say_list(edges)} would be beyond the edge of the learning rates")
-        starved = [row.global_batch_size for row in surface.rows if row.starved]
-        if starved:
-            missing.append(f"batch {say_list(starved)}: too few steps at this budget to be judged")
+            missing.append(f"how much better batch {format_list(edges)} would be beyond the edge of the learning rates")
+        undertrained = [row.global_batch_size for row in surface.rows if row.undertrained]
+        if undertrained:
+            missing.append(f"batch {format_list(undertrained)}: too few steps at this budget to be judged")
     if found.token_budget:
         missing.append(f"budgets beyond {format_count(found.token_budget)} {unit}")
     if not headline(found):
@@ -315,7 +327,7 @@ def not_answered(found: Findings) -> tuple[str, ...]:
         if memory.reached_the_end:
             missing.append(f"whether micro-batches above {largest:,} fit")
         else:
-            how = "only by accumulation" if found.separable else "do not fit, and this model cannot be split"
+            how = "only by accumulation" if found.sample_independent else "do not fit, and this model cannot be split"
             missing.append(f"{memory.smallest_failed or largest + 1:,} and more samples at once: {how}")
     missing.append("memory on another device")
     return tuple(missing)

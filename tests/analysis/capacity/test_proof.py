@@ -35,14 +35,14 @@ def test_the_sweep_has_proved_what_it_recommends(synthetic_study: Study) -> None
 
 def test_fewer_than_fifty_steps_prove_nothing(synthetic_study: Study) -> None:
     found = assemble(*synthetic_study(token_budget=64 * 64 * 20))
-    starved = next(run for run in found.runs if run.global_batch_size == 64)
-    assert starved.steps == 20
-    assert proof_of(starved.layout, found.runs, ()) is None
+    undertrained = next(run for run in found.runs if run.global_batch_size == 64)
+    assert undertrained.steps == 20
+    assert proof_of(undertrained.layout, found.runs, ()) is None
 
 
 def test_a_run_made_for_it_proves_what_was_not_trained(synthetic_study: Study) -> None:
-    experiment, subject, records, rows, decisions = synthetic_study()
-    found = assemble(experiment, subject, records, rows, decisions)
+    experiment, task_info, records, rows, decisions = synthetic_study()
+    found = assemble(experiment, task_info, records, rows, decisions)
     wanted = lay_out(40, 24, sequence_length=64)
     assert proof_of(wanted, found.runs, ()) is None
     workload = next(spec.workload for spec, _ in records)
@@ -60,8 +60,8 @@ def test_a_run_made_for_it_proves_what_was_not_trained(synthetic_study: Study) -
 
 def test_a_plan_that_did_not_fit_warns(synthetic_study: Study) -> None:
     """64 devices run one sample each, and no training run had micro-batches of one."""
-    experiment, subject, records, rows, decisions = synthetic_study(batch_curvature=0.0005)
-    plan = make_plan(assemble(experiment, subject, records, rows, decisions), devices=64)
+    experiment, task_info, records, rows, decisions = synthetic_study(batch_curvature=0.0005)
+    plan = make_plan(assemble(experiment, task_info, records, rows, decisions), devices=64)
     layout = plan.batch_configuration.layout
     spec = CapacitySpec(
         workload=records[0][0].workload,
@@ -70,7 +70,7 @@ def test_a_plan_that_did_not_fit_warns(synthetic_study: Study) -> None:
         steps=50,
     )
     failed = recheck_record(spec, Outcome.OUT_OF_MEMORY, "no memory left")
-    again = make_plan(assemble(experiment, subject, [*records, failed], rows, decisions), devices=64)
+    again = make_plan(assemble(experiment, task_info, [*records, failed], rows, decisions), devices=64)
     assert "not run for 50 steps" in plan.provenance["micro_batch_size"].source
     assert [warning for warning in again.warnings if warning not in plan.warnings] == [
         "micro-batch 1: 50 whole steps run for this plan did not fit: no memory left"

@@ -24,7 +24,7 @@ from batchlab.analysis.critical.noise_scale import (
 from batchlab.core.errors import InputError
 from batchlab.simulated.problem import NoisyQuadratic
 
-MNIST = Path(__file__).parents[2] / ".." / "shared" / "data" / "mnist_noise_scale"
+MNIST = Path(__file__).parents[3] / ".." / "shared" / "data" / "mnist_noise_scale"
 
 
 def logged(gradients: np.ndarray, sizes: np.ndarray, tokens: float = 0.0) -> GradientNorms:

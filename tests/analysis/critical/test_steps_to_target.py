@@ -28,7 +28,7 @@ from batchlab.analysis.critical.steps_to_target import (
 )
 from batchlab.core.errors import InputError
 
-SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
+SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 ILL_CONDITIONED = (10064, 5073, 2578, 1335, 723, 435, 309, 250, 220, 205, 197, 188, 184, 182, 180)
 """Steps of the noisy quadratic h = c = 1/i, d = 1000, to 5 % of its start, best constant LR, batch 1, 2, 4 … 2^14."""
 
@@ -292,7 +292,7 @@ def test_budgets_carry_noise_of_the_losses_into_the_interval() -> None:
 
 @cache
 def step_law() -> tuple[tuple[int, BudgetRun], ...]:
-    """The dense table; learning rates rounded to half octaves, as two spellings of one grid point occur."""
+    """The dense table; learning rates rounded to half doublings, as two spellings of one grid point occur."""
     path = SHARED / "steplaw" / "dense_lr_bs_loss.csv"
     if not path.is_file():
         pytest.skip("shared/data/steplaw is not beside this checkout")

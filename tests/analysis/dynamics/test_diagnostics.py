@@ -24,7 +24,7 @@ def run(rows: list[MetricRow], batch: int = 8, **more: Any) -> Run:
         "reason": "",
         "steps": rows[-1].step,
         "tokens": rows[-1].tokens,
-        "starved": False,
+        "undertrained": False,
         "val_loss": 2.0,
         "train_loss": 2.0,
         "clipped_fraction": 0.0,
@@ -79,7 +79,7 @@ def test_looks_and_parts_are_gathered_over_runs_in_the_models_order():
         MetricRow(step=4, tokens=320, diagnostics={"grad_norm/blocks.0": 1.0, "loss/all": 3.0, "non_finite/x/y": 1.0}),
     ]
     found = diagnostics_finding([run(rows), run(falling(4), batch=4)], None)
-    assert found.looks == (160, 320)
+    assert found.snapshots == (160, 320)
     assert found.parts == {"grad_norm": ("blocks.0", "blocks.1"), "loss": ("all",)}
     assert found.judged_runs == 1
 
@@ -112,4 +112,4 @@ def test_batch_sizes_are_compared_at_the_furthest_tokens_steps_and_hours_of_all(
 
 def test_without_runs_there_is_nothing():
     found = diagnostics_finding([], None)
-    assert (found.looks, found.parts, found.spikes, found.comparisons) == ((), {}, (), ())
+    assert (found.snapshots, found.parts, found.spikes, found.comparisons) == ((), {}, (), ())

@@ -30,7 +30,7 @@ def test_plain_noise_has_none():
 
 
 def test_the_highest_of_several_noisy_steps_has_none_either():
-    """What metrics keep of a row is the highest of its steps; such maxima lean upwards."""
+    """What metrics keep of a row is the highest of its steps; such maxima skew upwards."""
     random = np.random.default_rng(1)
     highest = [loss_curve(noise=0) + 0.05 * random.standard_normal((200, 8)).max(axis=1) for _ in range(50)]
     assert sum(bool(find_spikes(curve)) for curve in highest) <= 1

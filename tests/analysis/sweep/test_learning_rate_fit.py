@@ -25,7 +25,7 @@ def run(size: int, rate: float, loss: float | None) -> Run:
         reason="",
         steps=100,
         tokens=6400,
-        starved=False,
+        undertrained=False,
         val_loss=loss,
         train_loss=loss,
         clipped_fraction=0.0,
@@ -81,7 +81,7 @@ def test_no_vertex_is_claimed_where_none_can_be(losses: tuple[float | None, ...]
 def test_no_vertex_beyond_its_reach() -> None:
     found = fit((3.0, 2.0, 2.000001), (1e-3, 1e-2, 1.0))
     assert not found.valid
-    assert "octaves" in found.why_not
+    assert "doublings" in found.why_not
 
 
 def test_a_skewed_valley_is_followed_by_five_cells() -> None:
@@ -102,20 +102,20 @@ def test_when_unsure_it_recommends_lower_and_the_more_the_less_is_known() -> Non
     )
     for found in (sure, unsure, unknown):
         assert found.best_learning_rate == pytest.approx(2.3e-3)
-        assert found.octaves is not None
+        assert found.doublings is not None
         assert found.cautious_learning_rate is not None
         lower = math.log2(found.best_learning_rate / found.cautious_learning_rate)
-        assert lower == pytest.approx(SKEW * found.octaves**2 / 2)
-    assert sure.octaves is not None
-    assert unsure.octaves is not None
-    assert sure.octaves < 0.01 < unsure.octaves
-    assert unknown.octaves == UNKNOWN_OCTAVES
+        assert lower == pytest.approx(SKEW * found.doublings**2 / 2)
+    assert sure.doublings is not None
+    assert unsure.doublings is not None
+    assert sure.doublings < 0.01 < unsure.doublings
+    assert unknown.doublings == UNKNOWN_OCTAVES
 
 
 @pytest.mark.parametrize(
     ("losses", "rate"),
     [
-        ((2.0, 2.1, 2.2, 2.3), 5e-4),  # best at the low end: an octave below
+        ((2.0, 2.1, 2.2, 2.3), 5e-4),  # best at the low end: an doubling below
         ((2.3, 2.2, 2.1, 2.0), 1.6e-2),
         ((2.3, 2.2, 2.1, None), math.sqrt(4e-3 * 8e-3)),  # between the best and a divergence
         ((None, None, None, None), None),

@@ -15,7 +15,7 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.record import Outcome
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import TrialOutcome
-from batchlab.words.phrases import say_test
+from batchlab.words.phrases import format_test
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
@@ -30,7 +30,7 @@ def run(size: int, rate: float, loss: float | None, seed: int = 0, *, pairing: s
         reason="",
         steps=100,
         tokens=6400,
-        starved=False,
+        undertrained=False,
         val_loss=loss,
         train_loss=loss,
         clipped_fraction=0.0,
@@ -108,7 +108,7 @@ def test_one_seed_has_no_interval_and_no_company() -> None:
     assert surface.best is not None
     assert surface.best.loss is not None
     assert (surface.best.loss.low, surface.best.loss.n) == (None, 1)
-    assert [row.global_batch_size for row in surface.as_good] == [8]
+    assert [row.global_batch_size for row in surface.tied] == [8]
 
 
 def test_as_good_set_by_pooled_noise() -> None:
@@ -119,7 +119,7 @@ def test_as_good_set_by_pooled_noise() -> None:
     surface = found(runs)
     assert surface.noise_sd == pytest.approx(0.01)
     assert (surface.noise_df, surface.noise_seeds, surface.resolved) == (4, 6, True)
-    assert [row.global_batch_size for row in surface.as_good] == [4, 16]
+    assert [row.global_batch_size for row in surface.tied] == [4, 16]
     assert surface.correlation == pytest.approx(1.0)
 
 
@@ -129,26 +129,26 @@ def test_pairing_is_used_only_where_it_is_verified(pairing: str, good: list[int]
     runs += [run(32, 2e-3, 2.01 + d, s, pairing=pairing) for s, d in enumerate((-0.101, 0.0, 0.101))]
     surface = found(runs)
     assert surface.pairing == pairing
-    assert [row.global_batch_size for row in surface.as_good] == good
+    assert [row.global_batch_size for row in surface.tied] == good
 
 
 def test_starved_sizes_are_never_judged() -> None:
-    runs = [replace(run(64, rate, 1.0), starved=True) for rate in RATES]
+    runs = [replace(run(64, rate, 1.0), undertrained=True) for rate in RATES]
     runs += [run(8, rate, parabola(2e-3)(rate)) for rate in RATES]
     surface = found(runs)
     assert surface.best is not None
     assert surface.best.global_batch_size == 8
-    assert [row.starved for row in surface.rows] == [False, True]
-    assert [row.as_good for row in surface.rows] == [True, False]
-    only = found(r for r in runs if r.starved)
+    assert [row.undertrained for row in surface.rows] == [False, True]
+    assert [row.tied for row in surface.rows] == [True, False]
+    only = found(r for r in runs if r.undertrained)
     assert only.best is None
-    assert "starved" in only.cannot_tell
+    assert "undertrained" in only.cannot_tell
 
 
 def test_everything_diverged_cannot_tell() -> None:
     surface = found(run(size, rate, None) for size in (4, 8) for rate in RATES)
     assert surface.best is None
-    assert surface.as_good == ()
+    assert surface.tied == ()
     assert "None of the 8 training runs has a finite loss (diverged)" in surface.cannot_tell
 
 
@@ -195,14 +195,14 @@ def test_coverage_over_simulated_studies() -> None:
         assert best.loss.high is not None
         true = truth(best.global_batch_size, best.best.learning_rate)
         covered += best.loss.low <= true <= best.loss.high
-        best_kept += 16 in {row.global_batch_size for row in surface.as_good}
+        best_kept += 16 in {row.global_batch_size for row in surface.tied}
     assert 0.90 <= covered / 400 <= 0.98
     assert best_kept / 400 >= 0.90
 
 
 def test_the_public_sweep_is_not_given_a_winner() -> None:
     """One seed, one learning rate, warm-ups of a few steps: the table that called batch 8 optimal."""
-    table = Path(__file__).parents[2] / ".." / "shared" / "data" / "sweep_tables" / "tinystories_report.csv"
+    table = Path(__file__).parents[3] / ".." / "shared" / "data" / "sweep_tables" / "tinystories_report.csv"
     if not table.exists():
         pytest.skip("the public sweep's table is not on this machine")
     with table.open() as file:
@@ -232,7 +232,7 @@ def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
         *noisy(16, 1e-3, {0: 1.95, 1: 2.08}),
         *noisy(8, 2e-3, {0: 2.01}),
     ]
-    surface = surface_finding(runs, (8, 16), fresh_seeds=range(3, 5))
+    surface = surface_finding(runs, (8, 16), confirmation_seeds=range(3, 5))
     assert surface is not None
     assert surface.best is not None
     assert surface.best.loss is not None
@@ -248,7 +248,7 @@ def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
 
 def test_fresh_seeds_choose_no_winner() -> None:
     runs = [*noisy(8, 1e-3, {0: 2.00, 1: 2.01, 2: 2.50}), *noisy(16, 1e-3, {0: 2.02, 1: 2.03, 2: 1.50})]
-    surface = surface_finding(runs, (8, 16), fresh_seeds=(2,))
+    surface = surface_finding(runs, (8, 16), confirmation_seeds=(2,))
     assert surface is not None
     assert surface.best is not None
     assert surface.best.global_batch_size == 8
@@ -263,12 +263,12 @@ def test_the_answer_is_a_set_of_cells() -> None:
         *noisy(16, 4e-3, {0: 2.200}),
     ]
     surface = found(runs)
-    assert {(cell.global_batch_size, cell.learning_rate) for cell in surface.as_good_cells} == {
+    assert {(cell.global_batch_size, cell.learning_rate) for cell in surface.tied_cells} == {
         (8, 1e-3),
         (8, 2e-3),
         (16, 2e-3),
     }
-    assert [row.global_batch_size for row in surface.as_good] == [8, 16]
+    assert [row.global_batch_size for row in surface.tied] == [8, 16]
     assert surface.paired_seeds == 3
 
 
@@ -277,7 +277,7 @@ def test_how_sizes_were_compared_is_known(pairing: str, seeds: int) -> None:
     runs = [run(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(3)]
     surface = found(runs)
     assert surface.paired_seeds == seeds
-    assert ("unpaired" in say_test(surface)) == (seeds == 0)
+    assert ("unpaired" in format_test(surface)) == (seeds == 0)
 
 
 def test_the_held_out_samples_noise_is_apart_from_the_seeds() -> None:
@@ -291,8 +291,8 @@ def test_identical_losses_everywhere_are_all_as_good() -> None:
     runs = [run(size, rate, 2.0, seed) for size in (8, 16, 32) for rate in RATES for seed in range(2)]
     surface = found(runs)
     assert surface.noise_sd == 0.0
-    assert len(surface.as_good_cells) == 12
-    assert [row.global_batch_size for row in surface.as_good] == [8, 16, 32]
+    assert len(surface.tied_cells) == 12
+    assert [row.global_batch_size for row in surface.tied] == [8, 16, 32]
 
 
 def test_what_was_not_run_is_inferred_from_what_was() -> None:

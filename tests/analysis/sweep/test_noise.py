@@ -31,7 +31,7 @@ def cell(*losses: float | None, size: int = 8, first_seed: int = 0) -> Cell:
             reason="",
             steps=100,
             tokens=800,
-            starved=False,
+            undertrained=False,
             val_loss=loss,
             train_loss=None,
             clipped_fraction=None,

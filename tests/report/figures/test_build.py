@@ -75,7 +75,7 @@ def test_loss_against_batch_shows_the_as_good_set_with_its_intervals(study: Stud
     assert found.surface is not None
     figure = build_figures(found)["loss-batch"]
     good = next(trace for trace in figure.data if trace.get("name") == "best, or cannot be told from it")
-    expected = {row.global_batch_size: row.loss for row in found.surface.as_good}
+    expected = {row.global_batch_size: row.loss for row in found.surface.tied}
     assert good["x"] == sorted(expected)
     for size, value, up, down in zip(
         good["x"], good["y"], good["error_y"]["array"], good["error_y"]["arrayminus"], strict=True
@@ -96,15 +96,15 @@ def test_a_single_seed_has_no_bars_and_says_so(study: Study) -> None:
 
 
 def test_starved_sizes_are_marked_and_not_joined(study: Study) -> None:
-    found = study("starved")
+    found = study("undertrained")
     assert found.surface is not None
-    starved = [row.global_batch_size for row in found.surface.rows if row.starved and row.best]
-    assert starved
+    undertrained = [row.global_batch_size for row in found.surface.rows if row.undertrained and row.best]
+    assert undertrained
     figure = build_figures(found)["loss-batch"]
-    marked = next(trace for trace in figure.data if trace.get("name", "").startswith("starved"))
+    marked = next(trace for trace in figure.data if trace.get("name", "").startswith("undertrained"))
     line = next(trace for trace in figure.data if trace["mode"] == "lines")
-    assert marked["x"] == starved
-    assert not set(starved) & set(line["x"])
+    assert marked["x"] == undertrained
+    assert not set(undertrained) & set(line["x"])
 
 
 def test_hours_are_those_of_the_measured_speed(study: Study) -> None:
@@ -155,7 +155,7 @@ def test_surface_outlines_the_as_good_set_and_shows_what_is_inferred_apart(study
     assert figure.layout
     boxes = [box for box in figure.layout["shapes"] if box["line"]["color"] == "@good"]
     assert [(sizes[round((b["x0"] + b["x1"]) / 2)], rates[round((b["y0"] + b["y1"]) / 2)]) for b in boxes] == [
-        (cell.global_batch_size, cell.learning_rate) for cell in found.surface.as_good_cells
+        (cell.global_batch_size, cell.learning_rate) for cell in found.surface.tied_cells
     ]
     ran = {(cell.global_batch_size, cell.learning_rate) for row in found.surface.rows for cell in row.cells}
     inferred = {(cell.global_batch_size, cell.learning_rate): cell.loss for cell in found.surface.inferred}

@@ -41,7 +41,7 @@ def test_all_curves_of_a_plot_are_read_at_the_same_tokens(study: Study) -> None:
     for figure in diagnostic_figures(found):
         if figure.key not in ("phases", "heads"):
             (tokens,) = {tuple(trace["x"]) for trace in figure.data}
-            assert set(tokens) <= set(found.diagnostics.looks)
+            assert set(tokens) <= set(found.diagnostics.snapshots)
 
 
 def test_each_batch_size_has_one_legend_entry_a_plot(study: Study) -> None:

@@ -52,7 +52,7 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class MemoryVariant:
     """What one saving buys: the largest micro-batch with it, and how fast that is. `why_not`: it cannot be had."""
 
     name: str
@@ -93,7 +93,7 @@ class Capacity:
     grad_accum_steps: int = 1
     steps: int = 0  # whole optimizer steps spent on probes
     worker_bytes: int | None = None  # the most that a probing process held, itself included
-    ladder: tuple[Rung, ...] = ()
+    variants: tuple[MemoryVariant, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     global_batch_sizes: tuple[int, ...] = ()  # that layouts are wanted for
     sequence_length: int = 1
@@ -265,7 +265,7 @@ class Capacity:
                 for layout in self.layouts
             ],
             "cards": {f"{gib}GiB": size for gib, size in self.cards},
-            "ladder": [asdict(rung) for rung in self.ladder],
+            "variants": [asdict(variant) for variant in self.variants],
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "grad_accum_steps": self.grad_accum_steps,
         }

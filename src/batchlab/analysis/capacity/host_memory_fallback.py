@@ -13,7 +13,7 @@ SLOWER = 1.5
 """Time per sample this many times that of a smaller size is not arithmetic."""
 
 
-def spilled(
+def uses_host_memory(
     peak_bytes: int | None,
     device_bytes: int | None,
     seconds_per_sample: float | None,

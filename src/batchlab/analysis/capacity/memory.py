@@ -13,8 +13,8 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal
 
-from batchlab.analysis.capacity.capacity import Capacity, Line, MemoryPoint, Remedy, Rung, phase_bytes
-from batchlab.analysis.capacity.host_memory_fallback import spilled
+from batchlab.analysis.capacity.capacity import Capacity, Line, MemoryPoint, MemoryVariant, Remedy, phase_bytes
+from batchlab.analysis.capacity.host_memory_fallback import uses_host_memory
 from batchlab.core.experiment import DeviceConfig, Experiment
 from batchlab.core.record import CapacityResult, Outcome, Record, TracePoint, TraceResult
 from batchlab.core.spec import CapacitySpec, Spec, TraceSpec
@@ -28,7 +28,7 @@ Records = Sequence[tuple[Spec, Record]]
 def capacity_finding(experiment: Experiment, records: Records, frame: Mapping[str, Any]) -> Capacity | None:
     """The largest micro-batch that ran whole steps, else the largest predicted; None when nothing was asked.
 
-    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation, the ladder's rungs.
+    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation, the variants's variants.
     A probe that failed for another reason than memory says nothing. Where a size ran although a smaller one ran out of
     memory, only sizes below the smallest failure count.
     """
@@ -57,7 +57,7 @@ def capacity_finding(experiment: Experiment, records: Records, frame: Mapping[st
         reserved=reserved,
         grad_accum_steps=accumulation or 1,
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
-        ladder=tuple(Rung(**rung) for rung in frame.get("ladder") or ()),
+        variants=tuple(MemoryVariant(**variant) for variant in frame.get("variants") or ()),
         remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
         global_batch_sizes=experiment.batch.global_batch_sizes,
         sequence_length=experiment.sequence_length,
@@ -84,10 +84,13 @@ def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
 
 
 def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bool:
-    """A probe or trace with the accumulation that was asked about, and with no other savings than the study's own."""
+    """A probe or trace with the accumulation that was asked about, and with no other memory_optimizations than the study's own."""
     if not isinstance(spec, CapacitySpec | TraceSpec):
         return False
-    as_it_is = (spec.device.precision, spec.device.savings) == (device.precision, device.savings)
+    as_it_is = (spec.device.precision, spec.device.memory_optimizations) == (
+        device.precision,
+        device.memory_optimizations,
+    )
     return as_it_is and accumulation in (None, spec.grad_accum_steps)
 
 
@@ -101,7 +104,11 @@ def _remedies(records: Iterable[tuple[Spec, Record]], asked: DeviceConfig, reser
 
 
 def _saving(spec: TraceSpec, asked: DeviceConfig) -> str:
-    more = [saving.replace("_", " ") for saving in spec.device.savings if saving not in asked.savings]
+    more = [
+        saving.replace("_", " ")
+        for saving in spec.device.memory_optimizations
+        if saving not in asked.memory_optimizations
+    ]
     if spec.device.precision != asked.precision:
         more.append(spec.device.precision)
     return ", ".join(more) or "one pass per step"
@@ -145,7 +152,7 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
         reason = record.reason
         if fits and result is not None and spec.device.name.startswith(_ACCELERATORS):
             device_bytes = record.environment.device_memory_bytes if record.environment else None
-            reason = spilled(peak, device_bytes, result.seconds_per_sample, seconds)
+            reason = uses_host_memory(peak, device_bytes, result.seconds_per_sample, seconds)
             if result.seconds_per_sample is not None and not reason:
                 seconds[size] = result.seconds_per_sample
         shapes, loss = (result.batch_shapes, result.final_train_loss) if result else (None, None)

@@ -133,13 +133,13 @@ def _loss(record: Record) -> float | None:
     result = record.result
     if record.outcome is not Outcome.COMPLETED or not isinstance(result, TrainResult):
         return None
-    loss = result.final_val_loss
+    loss = result.val_loss
     return loss if loss is not None and math.isfinite(loss) else None
 
 
 def _branches(records: Trained, experiment: Experiment) -> tuple[tuple[BranchFinding, ...], tuple[str, ...], int]:
     """One finding per checkpoint, the branches that could not be compared, and the window in tokens."""
-    trunks = {record.run_id: spec for spec, record in records if spec.keep_end}
+    parents = {record.run_id: spec for spec, record in records if spec.keep_end}
     by_start: dict[str, dict[int, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     window = 0
     for spec, record in records:
@@ -147,11 +147,11 @@ def _branches(records: Trained, experiment: Experiment) -> tuple[tuple[BranchFin
             by_start[spec.start][spec.layout.global_batch_size][spec.seed] = _loss(record)
             window = max(window, spec.token_budget)
     found, left_out = [], []
-    for run_id in sorted(by_start, key=lambda start: seen_at_end(start, trunks)):
-        if run_id not in trunks:
+    for run_id in sorted(by_start, key=lambda start: seen_at_end(start, parents)):
+        if run_id not in parents:
             continue
-        batch, sizes = trunks[run_id].layout.global_batch_size, by_start[run_id]
-        at = seen_at_end(run_id, trunks)
+        batch, sizes = parents[run_id].layout.global_batch_size, by_start[run_id]
+        at = seen_at_end(run_id, parents)
         whole = {size: losses for size, losses in sizes.items() if all(v is not None for v in losses.values())}
         left_out += [
             f"batch {size:,} after {at:,} {experiment.unit}: a branch has no finite loss"

@@ -72,13 +72,13 @@ def is_cooldown(spec: TrainSpec) -> bool:
     return spec.start is not None and not spec.keep_end and spec.schedule.decay_fraction == COOLDOWN
 
 
-def seen_at_end(run_id: str | None, trunks: dict[str, TrainSpec]) -> int:
+def seen_at_end(run_id: str | None, parents: dict[str, TrainSpec]) -> int:
     """Tokens that a run at constant learning rate had seen at its end, those of the pieces before it included."""
     total, visited = 0, set()
-    while run_id is not None and run_id in trunks and run_id not in visited:
+    while run_id is not None and run_id in parents and run_id not in visited:
         visited.add(run_id)
-        total += trunks[run_id].token_budget
-        run_id = trunks[run_id].start
+        total += parents[run_id].token_budget
+        run_id = parents[run_id].start
     return total
 
 
@@ -96,7 +96,7 @@ def steps_from_runs(
     of_axis = {float(size) for size in experiment.batch.global_batch_sizes}
     budgets = tuple(sorted({round(run.tokens * length) for run in runs if run.batch in of_axis}))
     if len(budgets) < MIN_BUDGETS:
-        judged = [row for row in surface.rows if row.loss is not None and not row.starved]
+        judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
         sizes = [float(row.global_batch_size) for row in judged]
         means = [row.loss.value for row in judged if row.loss is not None]
         return StepsFromRuns(judge_sweep(sizes, means, loss_sd=surface.noise_sd), "sweep", budgets=budgets)
@@ -122,7 +122,7 @@ def steps_from_runs(
 
 def _losses(experiment: Experiment, trained: Trained) -> list[tuple[TrainSpec, int, float]]:
     """(run, tokens, loss) wherever a run of the first seed shows what so many tokens come to."""
-    trunks = {record.run_id: spec for spec, record in trained if spec.keep_end}
+    parents = {record.run_id: spec for spec, record in trained if spec.keep_end}
     found = []
     for spec, record in trained:
         result = record.result
@@ -135,13 +135,13 @@ def _losses(experiment: Experiment, trained: Trained) -> list[tuple[TrainSpec, i
             continue
         if spec.start is None and spec.schedule.kind == "constant":
             found += [(spec, tokens, loss) for tokens, loss in result.val_curve if tokens > spec.warmup_tokens]
-        elif (spec.start is None or is_cooldown(spec)) and result.final_val_loss is not None:
-            found.append((spec, seen_at_end(spec.start, trunks) + spec.token_budget, result.final_val_loss))
+        elif (spec.start is None or is_cooldown(spec)) and result.val_loss is not None:
+            found.append((spec, seen_at_end(spec.start, parents) + spec.token_budget, result.val_loss))
     return [(spec, tokens, loss) for spec, tokens, loss in found if math.isfinite(loss)]
 
 
 def _steps_enough(spec: TrainSpec, tokens: int) -> bool:
-    return tokens >= MIN_STEPS * spec.layout.tokens_per_step and (spec.start is not None or not spec.starved)
+    return tokens >= MIN_STEPS * spec.layout.tokens_per_step and (spec.start is not None or not spec.undertrained)
 
 
 def common_target(runs: Sequence[BudgetRun]) -> float | None:

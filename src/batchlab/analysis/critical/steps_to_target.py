@@ -141,11 +141,11 @@ def judge_sweep(batches: Sequence[float], losses: Sequence[float], *, loss_sd: f
     b, y = np.asarray(batches, dtype=np.float64)[order], np.asarray(losses, dtype=np.float64)[order]
     best = float(b[int(np.argmin(y))])
     margin = 0.0 if loss_sd is None else 1.645 * math.sqrt(2) * loss_sd
-    as_good = b[y <= y.min() + margin]
+    tied = b[y <= y.min() + margin]
     sizes = tuple(b.tolist())
     ends: tuple[tuple[float, Gap], ...] = ((sizes[0], "smaller"), (sizes[-1], "larger"))
     for end, gap in ends:
-        if end in as_good:
+        if end in tied:
             reason = f"The lowest loss is not inside the sizes measured: {end:g}, an end of them, is as good as any."
             beyond_runs = plan_runs(sizes, gap, schedule="decayed")
             return StepsFinding(

@@ -20,7 +20,7 @@ BEFORE = 0.1
 def diagnostics_finding(runs: Sequence[Run], surface: SurfaceFinding | None) -> DiagnosticsFinding:
     """Of all runs; what has no readings, because they were off or cannot be had, has empty parts."""
     return DiagnosticsFinding(
-        looks=tuple(sorted({row.tokens for run in runs for row in run.rows if row.diagnostics})),
+        snapshots=tuple(sorted({row.tokens for run in runs for row in run.rows if row.diagnostics})),
         parts=_parts(runs),
         spikes=tuple(spike for run in runs for spike in loss_spikes(run)),
         events=tuple(event for run in runs for event in step_events(run)),

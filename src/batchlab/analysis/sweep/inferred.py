@@ -52,7 +52,7 @@ def _outcomes(runs: Sequence[Run]) -> dict[Trial, TrialOutcome]:
     return {
         Trial(run.global_batch_size, run.learning_rate, run.seed): TrialOutcome(
             run.val_loss if run.outcome is Outcome.COMPLETED else None,
-            judged=not run.starved,
+            judged=not run.undertrained,
             why=None if run.outcome is Outcome.COMPLETED else run.outcome,
         )
         for run in runs

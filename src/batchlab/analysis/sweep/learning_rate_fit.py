@@ -3,7 +3,7 @@
 A parabola in log2(learning rate), with a cubic term from five cells on, because the true curve is skewed: on public
 sweeps twice too high costs about 2.5 times as much as twice too low. For such a loss the learning rate with the least
 expected cost lies below the estimate, the more so the less it is known: for 2·(exp(k·u) − 1 − k·u)/k² and an estimate
-with a Gaussian error of σ octaves it is k·σ²/2 octaves lower (Zellner 1986, Bayesian estimation under LINEX loss).
+with a Gaussian error of σ doublings it is k·σ²/2 doublings lower (Zellner 1986, Bayesian estimation under LINEX loss).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ CUBIC_FROM = 5
 """Cells from which on a cubic term is fitted."""
 
 UNKNOWN_OCTAVES = 0.3
-"""Standard error of the fitted best where noise was not measured: one optimum on a grid of octaves, 1/√12."""
+"""Standard error of the fitted best where noise was not measured: one optimum on a grid of doublings, 1/√12."""
 
 
 def fit_learning_rate(cells: Sequence[Cell], best: Cell | None, noise: Noise | None = None) -> LrFit:
-    """Least squares through the best cell, its neighbours and what lies within two octaves.
+    """Least squares through the best cell, its neighbours and what lies within two doublings.
 
     Believed only with at least three finite cells, one on each side of the best, positive curvature, and a vertex that
-    lies between the cells used and within 1.5 octaves of the best one. Otherwise `next_learning_rate` is the one more
+    lies between the cells used and within 1.5 doublings of the best one. Otherwise `next_learning_rate` is the one more
     run that would help most, or None where no run of this size would.
     """
     finite = [cell for cell in cells if cell.losses]
@@ -71,9 +71,9 @@ def fit_learning_rate(cells: Sequence[Cell], best: Cell | None, noise: Noise | N
         why = "the fitted best lies outside the learning rates tried"
         return LrFit(False, why, None, None, curvature, rates, next_learning_rate=between)
     if abs(vertex) > FIT_REACH:
-        why = f"the fitted best is {abs(vertex):.1f} octaves from the best cell"
+        why = f"the fitted best is {abs(vertex):.1f} doublings from the best cell"
         return LrFit(False, why, None, None, curvature, rates, next_learning_rate=between)
-    octaves = _doubt(x, vertex, curvature, noise)
+    doublings = _doubt(x, vertex, curvature, noise)
     return LrFit(
         True,
         "",
@@ -81,8 +81,8 @@ def fit_learning_rate(cells: Sequence[Cell], best: Cell | None, noise: Noise | N
         loss,
         curvature,
         rates,
-        octaves=octaves,
-        cautious_learning_rate=best.learning_rate * 2 ** (vertex - SKEW * octaves**2 / 2),
+        doublings=doublings,
+        cautious_learning_rate=best.learning_rate * 2 ** (vertex - SKEW * doublings**2 / 2),
     )
 
 
@@ -109,7 +109,7 @@ def _cubic(x: NDArray[np.float64], y: NDArray[np.float64], scale: float) -> tupl
 
 
 def _doubt(x: NDArray[np.float64], vertex: float, curvature: float, noise: Noise | None) -> float:
-    """Standard error of the vertex in octaves (delta method): that of the slope there over twice the curvature."""
+    """Standard error of the vertex in doublings (delta method): that of the slope there over twice the curvature."""
     if noise is None or len(x) < 3:
         return UNKNOWN_OCTAVES
     design = np.stack([np.ones_like(x), x - vertex, (x - vertex) ** 2], axis=1)
@@ -118,7 +118,7 @@ def _doubt(x: NDArray[np.float64], vertex: float, curvature: float, noise: Noise
 
 
 def _beyond(cells: Sequence[Cell], finite: Sequence[Cell], place: int) -> float | None:
-    """One octave past the end at which the best lies, or half-way to a cell there that has no loss.
+    """One doubling past the end at which the best lies, or half-way to a cell there that has no loss.
 
     Downwards first: a size whose only finite cell is its best is more likely too high than too low.
     """

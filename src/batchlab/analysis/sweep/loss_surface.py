@@ -28,7 +28,7 @@ from batchlab.analysis.sweep.noise import (
 )
 from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
 from batchlab.core.record import Outcome
-from batchlab.words.phrases import say_rate
+from batchlab.words.phrases import format_rate
 
 Pairing = Literal["verified", "declared", "none"]
 
@@ -39,12 +39,12 @@ def surface_finding(
     *,
     throughput: ThroughputFinding | None = None,
     token_budget: int | None = None,
-    fresh_seeds: Collection[int] = (),
+    confirmation_seeds: Collection[int] = (),
 ) -> SurfaceFinding | None:
     """Rows for those of `sizes` that have runs, the best of them, and the set that noise cannot separate from it.
 
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
-    Runs with `fresh_seeds` choose nothing: they are what is quoted.
+    Runs with `confirmation_seeds` choose nothing: they are what is quoted.
     """
     runs = [run for run in runs if run.global_batch_size in set(sizes)]
     if not runs:
@@ -52,10 +52,10 @@ def surface_finding(
     cells = cells_of(runs)
     pairing = weakest_pairing(runs)
     bests = {size: best for size in sizes if (best := best_cell(cells[size])) is not None}
-    starved = {size for size in sizes if any(run.starved for cell in cells[size] for run in cell.runs)}
-    noise = pooled_noise(cell for size in sizes if size not in starved for cell in cells[size])
-    judged = {size: cell for size, cell in bests.items() if size not in starved}
-    winner = _best_size({size: _without(cell, fresh_seeds) for size, cell in judged.items()})
+    undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
+    noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
+    judged = {size: cell for size, cell in bests.items() if size not in undertrained}
+    winner = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
     best = judged[winner] if winner is not None else None
     paired = pairing == "verified"
     good_cells = tuple(
@@ -64,20 +64,23 @@ def surface_finding(
         for cell in cells[size]
         if best is not None
         and cell.losses
-        and (cell is best or not worse(_fair(cell, fresh_seeds), _fair(best, fresh_seeds), noise, paired=paired))
+        and (
+            cell is best
+            or not worse(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+        )
     )
-    as_good = {size for size, cell in judged.items() if any(cell is good for good in good_cells)}
+    tied = {size for size, cell in judged.items() if any(cell is good for good in good_cells)}
     rows = tuple(
         _row(
             size,
             cells[size],
             bests.get(size),
-            size in starved,
-            size in as_good,
+            size in undertrained,
+            size in tied,
             noise,
             throughput,
             token_budget,
-            fresh_seeds,
+            confirmation_seeds,
         )
         for size in sorted(sizes)
         if cells[size]
@@ -92,9 +95,9 @@ def surface_finding(
         pairing=pairing,
         resolved=noise is not None and noise.cells >= 2,
         cannot_tell="" if winner is not None else _cannot_tell(rows),
-        as_good_cells=good_cells,
-        paired_seeds=_paired_seeds(judged, best, fresh_seeds) if paired else 0,
-        fresh=len(_only(best, fresh_seeds).losses) if best is not None else 0,
+        tied_cells=good_cells,
+        paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
+        fresh=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         inferred=inferred_cells(rows),
         evaluation_sd=_evaluation_sd(best),
     )
@@ -158,25 +161,27 @@ def _only(cell: Cell, seeds: Collection[int]) -> Cell:
     return replace(cell, runs=tuple(run for run in cell.runs if run.seed in seeds))
 
 
-def _fair(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
+def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     """The cell without the seed that chose it, where fresh seeds can stand in for that one."""
-    if not _only(cell, fresh_seeds).losses:
+    if not _only(cell, confirmation_seeds).losses:
         return cell
     return _without(cell, (min(run.seed for run in cell.runs),))
 
 
-def _quoted(cell: Cell, fresh_seeds: Collection[int]) -> Cell:
-    fresh = _only(cell, fresh_seeds)
+def _quoted(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
+    fresh = _only(cell, confirmation_seeds)
     return fresh if fresh.losses else cell
 
 
-def _paired_seeds(judged: dict[int, Cell], best: Cell | None, fresh_seeds: Collection[int]) -> int:
+def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds: Collection[int]) -> int:
     """Most seeds over which another size was compared with the best in pairs; 0 where all were compared unpaired."""
     if best is None:
         return 0
-    mine = losses_by_seed(_fair(best, fresh_seeds)).keys()
+    mine = losses_by_seed(_fair(best, confirmation_seeds)).keys()
     shared = [
-        len(mine & losses_by_seed(_fair(cell, fresh_seeds)).keys()) for cell in judged.values() if cell is not best
+        len(mine & losses_by_seed(_fair(cell, confirmation_seeds)).keys())
+        for cell in judged.values()
+        if cell is not best
     ]
     most = max(shared, default=0)
     return most if most >= 2 else 0
@@ -209,12 +214,12 @@ def _row(
     size: int,
     cells: tuple[Cell, ...],
     best: Cell | None,
-    starved: bool,
-    as_good: bool,
+    undertrained: bool,
+    tied: bool,
     noise: Noise | None,
     throughput: ThroughputFinding | None,
     token_budget: int | None,
-    fresh_seeds: Collection[int],
+    confirmation_seeds: Collection[int],
 ) -> BatchRow:
     point = throughput.at(size) if throughput else None
     speed = point.tokens_per_second.value if point else None
@@ -224,22 +229,22 @@ def _row(
         layout=(best or cells[0]).runs[0].layout,
         cells=cells,
         best=best,
-        loss=mean_interval(_quoted(best, fresh_seeds).losses, noise) if best else None,
+        loss=mean_interval(_quoted(best, confirmation_seeds).losses, noise) if best else None,
         fit=fit_learning_rate(cells, best, noise),
         edge=edge,
-        starved=starved,
-        as_good=as_good,
+        undertrained=undertrained,
+        tied=tied,
         tokens_per_second=speed,
         hours=token_budget / speed / 3600 if token_budget and speed else None,
-        remark=_remark(cells, best, edge, starved),
+        remark=_remark(cells, best, edge, undertrained),
     )
 
 
-def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low", "high"], starved: bool) -> str:
+def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low", "high"], undertrained: bool) -> str:
     parts = []
     runs = [run for cell in cells for run in cell.runs]
-    if starved:
-        parts.append(f"starved: {max(run.steps for run in runs):,} steps are too few to judge by")
+    if undertrained:
+        parts.append(f"undertrained: {max(run.steps for run in runs):,} steps are too few to judge by")
     if best is None:
         outcomes = sorted({run.outcome.word for run in runs if run.outcome is not Outcome.COMPLETED})
         parts.append(" and ".join(outcomes) if outcomes else "no finite loss")
@@ -249,7 +254,7 @@ def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low",
         nearest = beyond_edge(cells, best, edge)
         if nearest is not None:
             words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
-            parts.append(f"edge: the next learning rate, {say_rate(nearest.learning_rate)}, {words}")
+            parts.append(f"edge: the next learning rate, {format_rate(nearest.learning_rate)}, {words}")
         else:
             end = "highest" if edge == "high" else "lowest"
             parts.append(f"edge: best at the {end} learning rate tried")
@@ -260,7 +265,7 @@ def _cannot_tell(rows: Sequence[BatchRow]) -> str:
     finite = [row for row in rows if row.best is not None]
     if finite:
         return (
-            f"All {len(finite)} batch sizes with a finite loss are starved (under 50 steps, or a warm-up under 5): "
+            f"All {len(finite)} batch sizes with a finite loss are undertrained (under 50 steps, or a warm-up under 5): "
             "give a larger token budget or smaller batches."
         )
     runs = [run for row in rows for cell in row.cells for run in cell.runs]

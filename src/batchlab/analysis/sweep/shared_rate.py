@@ -38,7 +38,7 @@ def compare_rates(surface: SurfaceFinding) -> tuple[Comparison, ...]:
     Losses are means over the seeds that all cells of a size share, so that a cell with more seeds has no advantage.
     Empty below two judged sizes, or where no rate is shared by all of them.
     """
-    judged = [row for row in surface.rows if row.best is not None and not row.starved]
+    judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
     if len(judged) < 2:
         return ()
     means = {row.global_batch_size: comparable_means(_finite(row)) for row in judged}

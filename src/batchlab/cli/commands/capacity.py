@@ -7,20 +7,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from batchlab.cli.commands.running import DEFAULTS, What, run_to, stop_on_sigterm
+from batchlab.cli.commands.running import DEFAULTS, TaskArgument, run_to, stop_on_sigterm
 from batchlab.cli.options import Options, experiment_values
 from batchlab.core.errors import InputError
 
 
 def capacity(
-    what: What,
+    task: TaskArgument,
     /,
     options: Options = DEFAULTS,
     *,
     headroom: str | None = None,
     prove: Annotated[bool, Parameter(negative=())] = False,
     predict: str | None = None,
-    ladder: Annotated[bool, Parameter(negative=())] = False,
+    variants: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """The largest micro-batch that fits: predicted from traces, calibrated by small runs, then run.
 
@@ -32,24 +32,24 @@ def capacity(
         Run one more sample too, which must fail.
     predict
         Memory of a CUDA card that is not here, e.g. 80GiB: traces only, nothing is run.
-    ladder
+    variants
         Also search and time with each saving alone: bf16, checkpointing, chunked loss, fused optimizer, one pass per
         step. Takes about as long for each as the search itself.
     """
     from batchlab.core.experiment import set_dotted
-    from batchlab.study.stages.capacity import Aim
+    from batchlab.study.stages.capacity import CapacityRequest
 
-    values = experiment_values(what, options)
+    values = experiment_values(task, options)
     if headroom is not None:
         set_dotted(values, "device.headroom", headroom)
     if predict is None:
-        return run_to(what, options, "capacity", Aim(prove=prove, ladder=ladder), values=values)
+        return run_to(task, options, "capacity", CapacityRequest(prove=prove, variants=variants), values=values)
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; leave one of the two out.")
     from batchlab.max_batch_size import measure_capacity
 
     stop_on_sigterm()
-    found = measure_capacity(values, Aim(card_bytes=_bytes(predict), ladder=ladder), quiet=options.json)
+    found = measure_capacity(values, CapacityRequest(card_bytes=_bytes(predict), variants=variants), quiet=options.json)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0 if found.max_micro_batch_size else 1
 

@@ -62,9 +62,9 @@ def _as_toml(name: str, variant: Variant | None) -> str:
     """What differs from the defaults; tomli_w knows no null, and what a variant takes away is simply not written."""
     import tomli_w
 
-    from batchlab.study.task_source import resolve_what
+    from batchlab.study.task_source import resolve_task
 
-    values = resolve_what(name, variant)
+    values = resolve_task(name, variant)
     del values["name"]
     return tomli_w.dumps(_without_none({**values, "task": name}))
 
@@ -82,9 +82,9 @@ def _in_full(name: str, variant: Variant | None) -> str:
     import tomli_w
 
     from batchlab.core.experiment import build_experiment
-    from batchlab.study.task_source import resolve_what
+    from batchlab.study.task_source import resolve_task
 
-    experiment = build_experiment(resolve_what(name, variant))
+    experiment = build_experiment(resolve_task(name, variant))
     return tomli_w.dumps(experiment.model_dump(mode="json", exclude_none=True))
 
 

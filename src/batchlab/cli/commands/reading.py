@@ -28,8 +28,8 @@ def report(folder: Path, /, *, devices: int = 1) -> int:
     from batchlab.study.study import write_documents
 
     require_devices(devices)
-    opened = Store.open(folder)
-    findings = write_documents(opened, partial=not opened.decisions().get("complete", False), devices=devices)
+    store = Store.open(folder)
+    findings = write_documents(store, partial=not store.decisions().get("complete", False), devices=devices)
     print(folder / "report.html")
     return 0 if findings.recommended else 1
 
@@ -58,9 +58,9 @@ def plan(
     batch_size
         Another global batch size than the recommended one, also one that was not measured.
     token_budget
-        Another budget than the study's, e.g. 10B: batch and learning rate are carried over, and marked so.
+        Another budget than the study's, e.g. 10B: batch and learning rate are extrapolated, and marked so.
     parameters
-        Parameters of a wider model of the same family, e.g. 100M, to carry over to.
+        Parameters of a wider model of the same family, e.g. 100M, to extrapolate to.
     objective
         Which of the batch sizes that are as good as the best: lowest loss (quality), least time for the budget
         (fastest, what is recommended), least time or least computation to a loss (soonest, cheapest), most samples a
@@ -72,8 +72,8 @@ def plan(
     format
         Whose names to print.
     """
-    from batchlab.analysis.sweep.extrapolation import Target
-    from batchlab.analysis.sweep.recommendation import Objective
+    from batchlab.analysis.extrapolation import Target
+    from batchlab.analysis.recommendation import Objective
     from batchlab.cli.options import parse_count
     from batchlab.core.errors import InputError
     from batchlab.plan import format_plan, make_plan

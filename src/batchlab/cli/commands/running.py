@@ -1,4 +1,4 @@
-"""What every command over a WHAT does: open its study, run it up to a stage, print."""
+"""What every command over a TASK does: open its study, run it up to a stage, print."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from batchlab.cli.options import Options, experiment_values
 if TYPE_CHECKING:
     from batchlab.core.experiment import Experiment
     from batchlab.core.protocols import View
-    from batchlab.study.stages.capacity import Aim
+    from batchlab.study.stages.capacity import CapacityRequest
     from batchlab.study.study import Stage, StudyResult
 
-What = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
+TaskArgument = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
 
 DEFAULTS = Options()
 
 
 def run_to(
-    what: str, options: Options, until: Stage, aim: Aim | None = None, values: dict[str, Any] | None = None
+    task: str,
+    options: Options,
+    until: Stage,
+    request: CapacityRequest | None = None,
+    values: dict[str, Any] | None = None,
 ) -> int:
     from batchlab.core.experiment import build_experiment
     from batchlab.study.open_study import engine_factory
     from batchlab.study.progress import open_view
-    from batchlab.study.stages.capacity import THE_LARGEST
+    from batchlab.study.stages.capacity import LARGEST
     from batchlab.study.study import run_study
 
-    values = values or experiment_values(what, options)
+    values = values or experiment_values(task, options)
     folder = options.out or Path("studies") / str(values["name"])
     asked = build_experiment(values)
     _encode_text(asked, folder)
@@ -45,7 +49,7 @@ def run_to(
             engine_factory(asked),
             view,
             until=until,
-            aim=aim or THE_LARGEST,
+            request=request or LARGEST,
             accept_edits=options.accept_edits,
             retry_failed=options.retry_failed,
         )

@@ -20,7 +20,7 @@ from batchlab.report.figures.figure import (
 )
 from batchlab.report.figures.palette import colour_of
 from batchlab.report.words import Words, count, loss, plural, time_scale
-from batchlab.words.critical import say_sizes, say_source
+from batchlab.words.critical import format_sizes, format_source
 
 DEVICES = (1, 4, 16)
 """Whose time the figure shows while nobody has named a number of devices."""
@@ -91,7 +91,7 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
                     "x": [0, findings.token_budget],
                     "y": [found.value.value] * 2,
                     "line": {"color": "@ink", "width": 1.4, "dash": dash},
-                    "hovertemplate": f"{found.definition}: {say_sizes(found.value)} {words.items}<extra></extra>",
+                    "hovertemplate": f"{found.definition}: {format_sizes(found.value)} {words.items}<extra></extra>",
                 }
             )
     length = findings.experiment.sequence_length
@@ -162,7 +162,7 @@ def cost_to_target(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"To validation loss {loss(critical.target)}, {say_source(critical)} "
+        caption=f"To validation loss {loss(critical.target)}, {format_source(critical)} "
         f"({', '.join(count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
         "rate of each of them."
         + (" Time at the measured speeds, the batch shared equally, communication not included." if times else ""),

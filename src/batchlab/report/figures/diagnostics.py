@@ -166,12 +166,12 @@ def _panels(
     for trace in traces:  # one entry of the legend per batch size
         trace["showlegend"] = trace["mode"] != "lines" and trace["name"] not in named
         named |= {trace["name"]} if trace["showlegend"] else set()
-    looks = findings.diagnostics.looks
+    snapshots = findings.diagnostics.snapshots
     return Figure(
         key=key,
         title=title,
         caption=f"{what}. n = {plural(len(named), 'run')}, one per batch size at its own best learning rate, read at "
-        f"up to {plural(len(looks), 'step')} that end at the same numbers of {words.units}.",
+        f"up to {plural(len(snapshots), 'step')} that end at the same numbers of {words.units}.",
         look_for=sentence(look_for),
         data=tuple(traces),
         layout=layout(

@@ -30,11 +30,11 @@ def no_loss(findings: Findings) -> str:
 
 
 def _group(row: BatchRow) -> int:
-    if row.starved:
+    if row.undertrained:
         return 4
     if row.edge:
-        return 2 if row.as_good else 3
-    return 0 if row.as_good else 1
+        return 2 if row.tied else 3
+    return 0 if row.tied else 1
 
 
 _GROUPS = (
@@ -42,7 +42,7 @@ _GROUPS = (
     ("worse than the best", "circle-open", "@ink"),
     ("as good, its best LR at the grid's edge", "triangle-up", "@accent"),
     ("worse, its best LR at the grid's edge", "triangle-up-open", "@warn"),
-    ("starved: too few steps to judge", "x-thin-open", "@soft"),
+    ("undertrained: too few steps to judge", "x-thin-open", "@soft"),
 )
 """What a point means: name, marker, colour; `_group` gives the index."""
 
@@ -98,7 +98,7 @@ def _rate(row: BatchRow) -> str:
 
 
 def _connection(rows: Sequence[BatchRow], xs: Sequence[float]) -> Trace:
-    settled = [i for i, row in enumerate(rows) if not row.starved]
+    settled = [i for i, row in enumerate(rows) if not row.undertrained]
     return {
         "type": "scatter",
         "mode": "lines",

@@ -54,10 +54,10 @@ def surface(findings: Findings) -> Figure:
         _numbers(cells, column, line, means),
         *_inferred(inferred, column, line),
         *_failures(cells, column, line),
-        *_starved(rows, column, line),
+        *_undertrained(rows, column, line),
     ]
     best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
-    good = findings.surface.as_good_cells if findings.surface and findings.surface.resolved else ()
+    good = findings.surface.tied_cells if findings.surface and findings.surface.resolved else ()
     boxes = [_box(x, y) for x, y in best]
     boxes += [_good_box(column[cell.global_batch_size], line[cell.learning_rate]) for cell in good]
     vertex = [
@@ -218,12 +218,12 @@ def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, i
     return traces
 
 
-def _starved(rows: Sequence[BatchRow], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+def _undertrained(rows: Sequence[BatchRow], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
     found = [
         c
         for row in rows
         for c in row.cells
-        if c.runs and all(run.starved for run in c.runs) and c.mean_loss is not None
+        if c.runs and all(run.undertrained for run in c.runs) and c.mean_loss is not None
     ]
     if not found:
         return []
@@ -231,7 +231,7 @@ def _starved(rows: Sequence[BatchRow], column: dict[int, int], line: dict[float,
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "starved: not judged",
+            "name": "undertrained: not judged",
             "x": [column[c.global_batch_size] - 0.36 for c in found],
             "y": [line[c.learning_rate] for c in found],
             "hoverinfo": "skip",

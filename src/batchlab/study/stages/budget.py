@@ -32,9 +32,9 @@ trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); i
 
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
     """How many runs at a time with how many threads; threads change the last bits, so this is decided once."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     planned = plan_concurrency(
-        session.opened.subject.device,
+        session.study.task_info.device,
         usable_cores(),
         workers=experiment.device.workers,
         threads=experiment.device.threads,
@@ -42,7 +42,7 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )
-    decided = session.opened.store.decide(
+    decided = session.study.store.decide(
         "threads",
         {"workers": planned.workers, "threads": planned.threads, "measure_threads": planned.measure_threads},
     )
@@ -51,13 +51,13 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:
     """The grid: as asked, or by what kind of optimizer the task has."""
-    opened = session.opened
-    return opened.experiment.sweep.learning_rates or default_learning_rates(opened.subject.optimizer_family)
+    study = session.study
+    return study.experiment.sweep.learning_rates or default_learning_rates(study.task_info.optimizer_family)
 
 
 def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetPlan:
     """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
     if not rates:
         raise StageFailed("No batch size could be measured, so there is nothing to sweep over.")
@@ -66,7 +66,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         tokens_per_second=rates,
         sequence_length=experiment.sequence_length,
         learning_rates=len(learning_rates_of(session)),
-        repeats=Repeats(experiment.sweep.seeds, len(experiment.sweep.fresh_seeds)),
+        repeats=Repeats(experiment.sweep.seeds, len(experiment.sweep.confirmation_seeds)),
         adaptive=experiment.sweep.search == "adaptive",
         max_extensions=experiment.sweep.max_extensions,
         max_runs=asked.max_runs,
@@ -82,7 +82,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         most = _most_tokens(session, plan)
         if most is not None and plan.token_budget > most:
             plan = _fixed(most, asked, sweep)
-    decided = session.opened.store.decide("budget", plan.as_dict())
+    decided = session.study.store.decide("budget", plan.as_dict())
     return BudgetPlan(**decided)
 
 
@@ -95,10 +95,10 @@ def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> Budget
 
 def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
     """What bounds a run's tokens where nobody gave them: a share of `max_tokens`; without a time, the data."""
-    asked = session.opened.experiment.budget
+    asked = session.study.experiment.budget
     bounds = [] if asked.time_budget_seconds is not None else [_data_bound(session)]
     if asked.max_tokens is not None:
-        experiment = session.opened.experiment
+        experiment = session.study.experiment
         one = quantum(experiment.batch.global_batch_sizes, experiment.sequence_length)
         bounds.append(max(one, asked.max_tokens // plan.runs_planned))
     return min(bounds, default=None)
@@ -106,7 +106,7 @@ def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
 
 def _data_bound(session: Session) -> int:
     """Tokens of DEFAULT_PASSES over the training data, or what the largest size needs to be judged if that is more."""
-    experiment = session.opened.experiment
-    passes = DEFAULT_PASSES[experiment.unit] * session.opened.subject.train_samples
+    experiment = session.study.experiment
+    passes = DEFAULT_PASSES[experiment.unit] * session.study.task_info.train_samples
     needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
     return max(passes, needed) * experiment.sequence_length

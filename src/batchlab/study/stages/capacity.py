@@ -11,12 +11,12 @@ import psutil
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points
 from batchlab.core.batch import format_bytes, headroom_bytes
-from batchlab.core.experiment import Experiment, Saving
+from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.study.session import Session, opened_engine, run_specs
+from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
 
 LARGEST_EVALUATION_BATCH = 64
@@ -27,7 +27,7 @@ HEADROOM = "5%"
 SHARED_HEADROOM = "20%"
 """The same where no limit was asked for on a CPU: its memory is everybody's."""
 
-SAVINGS: tuple[Saving, ...] = get_args(Saving)
+MEMORY_OPTIMIZATIONS: tuple[MemoryOptimization, ...] = get_args(MemoryOptimization)
 
 VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
 
@@ -36,26 +36,28 @@ _PLAUSIBLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class CapacityRequest:
     """What is asked. needed: is this size fine? None: the largest there is, of at most `most`. prove: one more fails.
 
-    card_bytes: predict for a CUDA device with so much memory instead of running here. ladder: also with each saving.
+    card_bytes: predict for a CUDA device with so much memory instead of running here. variants: also with each saving.
     """
 
     needed: int | None = None
     prove: bool = False
     card_bytes: int | None = None
     most: int | None = None
-    ladder: bool = False
+    variants: bool = False
 
 
-THE_LARGEST = Aim()
+LARGEST = CapacityRequest()
 
 
-def sweep_need(experiment: Experiment, separable: bool) -> Aim:
+def sweep_need(experiment: Experiment, sample_independent: bool) -> CapacityRequest:
     """The largest micro-batch that a study's global batches would be run with."""
     largest = experiment.batch.global_batch_sizes[-1]
-    return Aim(needed=max(min(experiment.batch.micro_batch_size or largest, largest), 1 if separable else 2))
+    return CapacityRequest(
+        needed=max(min(experiment.batch.micro_batch_size or largest, largest), 1 if sample_independent else 2)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +72,24 @@ class _Frame:
     reserved: bool
 
 
-def capacity_stage(session: Session, aim: Aim, *, separable: bool) -> Capacity:
+def capacity_stage(session: Session, request: CapacityRequest, *, sample_independent: bool) -> Capacity:
     """Find the largest micro-batch that fits, or only whether what the sweep needs does."""
-    opened = session.opened
-    experiment, store = opened.experiment, opened.store
-    frame = _frame(session, aim)
-    splittable = separable and experiment.batch.micro_batching == "auto"
-    most = aim.needed or min(aim.most or opened.subject.train_samples, opened.subject.train_samples)
-    smallest = min(1 if separable else 2, most)
+    study = session.study
+    experiment, store = study.experiment, study.store
+    frame = _frame(session, request)
+    splittable = sample_independent and experiment.batch.micro_batching == "auto"
+    most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
+    smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
         frame.limit_bytes,
         most=most,
         smallest=smallest,
         headroom=partial(headroom_bytes, frame.headroom),
-        probe=aim.card_bytes is None,
-        prove=aim.prove,
+        probe=request.card_bytes is None,
+        prove=request.prove,
     )
     asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
-    with opened_engine(session, workers=1) as engine:
+    with open_engine(session, workers=1) as engine:
         while asked := search.ask():
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
@@ -102,8 +104,8 @@ def capacity_stage(session: Session, aim: Aim, *, separable: bool) -> Capacity:
         "grad_accum_steps": asker.accumulation,
         "reserved": frame.reserved,
     }
-    if aim.card_bytes is None:
-        kept = store.decide("capacity" if aim.needed is None else "micro_batch", kept)
+    if request.card_bytes is None:
+        kept = store.decide("capacity" if request.needed is None else "micro_batch", kept)
     found = capacity_finding(experiment, store.records(), kept)
     if found is None:
         raise StageFailed("Nothing could be traced or run, so nothing is known about memory.")
@@ -136,7 +138,9 @@ class _Asker:
         plain = self._trace_spec((size,))
         device = plain.device
         others: list[dict[str, Any]] = [
-            {"savings": (*device.savings, saving)} for saving in SAVINGS if saving not in device.savings
+            {"memory_optimizations": (*device.memory_optimizations, saving)}
+            for saving in MEMORY_OPTIMIZATIONS
+            if saving not in device.memory_optimizations
         ]
         if device.precision != "bf16":
             others.append({"precision": "bf16"})
@@ -147,7 +151,7 @@ class _Asker:
 
     def _trace_spec(self, sizes: tuple[int, ...]) -> TraceSpec:
         return TraceSpec(
-            workload=self.session.opened.workload,
+            workload=self.session.study.workload,
             micro_batch_sizes=sizes,
             grad_accum_steps=self.accumulation,
             optimizer=self._optimizer,
@@ -156,7 +160,7 @@ class _Asker:
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
         spec = CapacitySpec(
-            workload=self.session.opened.workload,
+            workload=self.session.study.workload,
             micro_batch_size=question.size,
             grad_accum_steps=self.accumulation,
             steps=VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
@@ -185,18 +189,18 @@ class _Asker:
 
     @property
     def _optimizer(self) -> OptimizerSettings:
-        return self.session.optimizer(self.session.opened.experiment.reference_batch_size)
+        return self.session.optimizer(self.session.study.experiment.reference_batch_size)
 
     def _device(self, memory_limit: int | None) -> DeviceSettings:
         return self.frame.device.model_copy(update={"memory_limit": memory_limit})
 
 
-def _frame(session: Session, aim: Aim) -> _Frame:
-    device, asked = session.device, session.opened.experiment.device
-    if aim.card_bytes is not None:
+def _frame(session: Session, request: CapacityRequest) -> _Frame:
+    device, asked = session.device, session.study.experiment.device
+    if request.card_bytes is not None:
         card = device.model_copy(update={"name": "cuda:0", "memory_limit": None})
         what = "of a CUDA device that is not here, by its caching allocator's rules"
-        return _Frame(aim.card_bytes, what, asked.headroom or HEADROOM, card, enforced=False, reserved=True)
+        return _Frame(request.card_bytes, what, asked.headroom or HEADROOM, card, enforced=False, reserved=True)
     reserved = device.name.startswith("cuda")
     if device.memory_limit is not None:
         what = (
@@ -207,12 +211,12 @@ def _frame(session: Session, aim: Aim) -> _Frame:
         return _Frame(device.memory_limit, what, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: what is free changes all the time, and another limit would be another probe.
-        free = session.opened.store.decide("capacity_limit", int(psutil.virtual_memory().available))
+        free = session.study.store.decide("capacity_limit", int(psutil.virtual_memory().available))
         what = "what was free of this machine's memory; no limit was asked"
         return _Frame(
-            free, what, asked.headroom or SHARED_HEADROOM, device, enforced=aim.needed is None, reserved=False
+            free, what, asked.headroom or SHARED_HEADROOM, device, enforced=request.needed is None, reserved=False
         )
-    total = session.opened.subject.device_memory_bytes
+    total = session.study.task_info.device_memory_bytes
     if total is None:
         raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
     return _Frame(

@@ -9,11 +9,11 @@ from batchlab.study.session import Session, run_alone
 
 def check_stage(session: Session) -> CheckResult | Record:
     """Is the task sound? The check's result, or the record of a check that itself failed."""
-    middle = session.opened.experiment.reference_batch_size
+    middle = session.study.experiment.reference_batch_size
     device = session.device.model_copy(update={"memory_limit": None})  # soundness is asked here, not size
     spec = CheckSpec(
-        workload=session.opened.workload,
-        largest_batch=session.opened.experiment.batch.global_batch_sizes[-1],
+        workload=session.study.workload,
+        largest_batch=session.study.experiment.batch.global_batch_sizes[-1],
         optimizer=session.optimizer(middle),
         device=device,
     )

@@ -15,7 +15,7 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import Outcome
 from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.resources import Concurrency
-from batchlab.study.session import Session, opened_engine, run_specs
+from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.critical_runs import Chain, RunMaker
 
 ROUND = "critical_round_"
@@ -23,14 +23,14 @@ ROUND = "critical_round_"
 
 
 def critical_stage(
-    session: Session, findings: Findings, concurrency: Concurrency, capacity: Capacity, *, separable: bool
+    session: Session, findings: Findings, concurrency: Concurrency, capacity: Capacity, *, sample_independent: bool
 ) -> None:
     """Execute what is missing. Raises InputError where the sweep has no answer to start from."""
-    maker = _runs_to_make(session, findings, concurrency, capacity, separable=separable, decide=True)
+    maker = _runs_to_make(session, findings, concurrency, capacity, sample_independent=sample_independent, decide=True)
     for refusal in maker.refused:
         session.view.say(f"   {refusal}")
     whole, chains = maker.to_a_loss()
-    with opened_engine(session, concurrency.workers) as engine:
+    with open_engine(session, concurrency.workers) as engine:
         if whole:
             session.view.stage(f"critical: {len(whole)} runs for steps to a loss", len(whole))
             run_specs(session, whole, engine)
@@ -47,17 +47,17 @@ def _runs_to_make(
     concurrency: Concurrency,
     capacity: Capacity,
     *,
-    separable: bool,
+    sample_independent: bool,
     decide: bool,
 ) -> RunMaker:
     """The rounds decided so far, and where those are finished one more with what the finding names now."""
-    store = session.opened.store
+    store = session.study.store
     rounds = [value for name, value in store.decisions().items() if name.startswith(ROUND)]
 
     def maker_of(rounds: Sequence[Mapping[str, Any]]) -> RunMaker:
         sizes = {size for one in rounds for size in one["sizes"]}
         longer = {share for one in rounds for share in one["longer"]}
-        return RunMaker(session, findings, concurrency, capacity, sizes, longer, separable=separable)
+        return RunMaker(session, findings, concurrency, capacity, sizes, longer, sample_independent=sample_independent)
 
     decided = maker_of(rounds)
     whole, chains = decided.to_a_loss()
@@ -73,7 +73,7 @@ def _runs_to_make(
 
 
 def _missing(session: Session, specs: Sequence[TrainSpec]) -> list[TrainSpec]:
-    return [spec for spec in specs if session.opened.store.record(run_id(spec)) is None]
+    return [spec for spec in specs if session.study.store.record(run_id(spec)) is None]
 
 
 def _run_chains(session: Session, engine: Engine, chains: Sequence[Chain], ends: str) -> None:
@@ -95,7 +95,7 @@ def _run_chains(session: Session, engine: Engine, chains: Sequence[Chain], ends:
 
 def _forget_lost_ends(session: Session, chain: Chain) -> None:
     """Have a finished piece repeated where a run is still to begin from its end and that state is gone."""
-    store = session.opened.store
+    store = session.study.store
     missing = {spec.start for spec in chain.ends if store.record(run_id(spec)) is None}
     for piece in reversed(chain.pieces):
         identity = run_id(piece)
@@ -107,7 +107,7 @@ def _forget_lost_ends(session: Session, chain: Chain) -> None:
 
 def _drop_ends(session: Session, chains: Sequence[Chain]) -> None:
     """Free the states of chains from which every run was trained: a model and its optimizer for each piece."""
-    store = session.opened.store
+    store = session.study.store
     for chain in chains:
         records = [store.record(run_id(spec)) for spec in (*chain.pieces, *chain.ends)]
         if all(record is not None and record.outcome is Outcome.COMPLETED for record in records):
@@ -117,7 +117,9 @@ def _drop_ends(session: Session, chains: Sequence[Chain]) -> None:
 
 def describe_runs(session: Session, findings: Findings, concurrency: Concurrency, capacity: Capacity) -> list[str]:
     """What `critical --run` would train now, in words, with tokens."""
-    maker = _runs_to_make(session, findings, concurrency, capacity, separable=findings.separable, decide=False)
+    maker = _runs_to_make(
+        session, findings, concurrency, capacity, sample_independent=findings.sample_independent, decide=False
+    )
     unit = findings.experiment.unit
     whole, chains = maker.to_a_loss()
     lines = []

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.critical.steps_from_runs import COOLDOWN
+from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.extrapolation import Target, carry
 from batchlab.analysis.values import BatchRow
 from batchlab.core.batch import BatchLayout, format_count
 from batchlab.core.errors import InputError
@@ -29,7 +29,7 @@ from batchlab.search.budget import quantum, token_budget_of
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.study.stages.sweep import gradient_sampling
-from batchlab.study.stages.throughput import hopeless, layout_for
+from batchlab.study.stages.throughput import known_oom, layout_for
 
 FIRST_BRANCH_SEED = 1000
 """Branches see their tokens in an order of their own seed, which no run of the sweep has."""
@@ -71,7 +71,7 @@ class RunMaker:
         sizes: Collection[int],
         longer: Collection[float],
         *,
-        separable: bool,
+        sample_independent: bool,
     ) -> None:
         if findings.surface is None or findings.recommended is None or findings.token_budget is None:
             raise InputError(
@@ -80,12 +80,12 @@ class RunMaker:
         self._session = session
         self._findings = findings
         self._experiment: Experiment = findings.experiment
-        self._rows = [row for row in findings.surface.rows if row.best is not None and not row.starved]
+        self._rows = [row for row in findings.surface.rows if row.best is not None and not row.undertrained]
         self._start = next(row for row in self._rows if row.layout == findings.recommended.layout)
         self._budget = findings.token_budget
-        self._family = findings.subject.optimizer_family
+        self._family = findings.task_info.optimizer_family
         self._threads = concurrency.threads
-        self._capacity, self._separable = capacity, separable
+        self._capacity, self._separable = capacity, sample_independent
         self.refused: list[str] = []
         self._longer = longer
         self._sizes = [*self._judged(), *self._beyond_the_sweep(sizes)]
@@ -132,11 +132,11 @@ class RunMaker:
         shares = {*experiment.critical.budgets, 1.0} if experiment.schedule.kind != "constant" else {1.0}
         sizes = []
         for size in sorted(wanted):
-            layout = layout_for(self._session, size, self._capacity, separable=self._separable)
+            layout = layout_for(self._session, size, self._capacity, sample_independent=self._separable)
             rates = self._carried_rates(size)
-            if hopeless(layout, self._capacity):
+            if known_oom(layout, self._capacity):
                 self.refused.append(f"Batch {size:,} would help and does not fit into memory.")
-            elif size > self._session.opened.subject.train_samples:
+            elif size > self._session.study.task_info.train_samples:
                 self.refused.append(f"Batch {size:,} would help and is more than there are training samples.")
             elif not self._enough(layout, self._budget):
                 self.refused.append(
@@ -152,13 +152,13 @@ class RunMaker:
         return sizes
 
     def _carried_rates(self, size: int) -> tuple[float, ...] | str:
-        """The learning rate carried over from the sweep's sizes, and one on each side of it, spaced as the sweep's."""
-        carried = carry(self._findings, Target(global_batch_size=size))
-        if isinstance(carried, Refused):
-            return carried.reason
+        """The learning rate extrapolated from the sweep's sizes, and one on each side of it, spaced as the sweep's."""
+        extrapolated = extrapolate(self._findings, Target(global_batch_size=size))
+        if isinstance(extrapolated, Refused):
+            return extrapolated.reason
         near = near_best(self._start)
         spacing = near[-1] / near[-2] if len(near) > 1 else SPACING
-        middle = carried.learning_rate.value
+        middle = extrapolated.learning_rate.value
         return (middle / spacing, middle, middle * spacing)
 
     def _enough(self, layout: BatchLayout, tokens: int) -> bool:
@@ -244,14 +244,14 @@ class RunMaker:
 
     def _branch_layouts(self, size: int, multipliers: Sequence[int]) -> Mapping[int, BatchLayout]:
         layouts = {
-            k: layout_for(self._session, k * size, self._capacity, separable=self._separable)
+            k: layout_for(self._session, k * size, self._capacity, sample_independent=self._separable)
             for k in sorted({1, *multipliers})
         }
-        most = self._session.opened.subject.train_samples
+        most = self._session.study.task_info.train_samples
         return {
             k: layout
             for k, layout in layouts.items()
-            if not hopeless(layout, self._capacity) and layout.global_batch_size <= most
+            if not known_oom(layout, self._capacity) and layout.global_batch_size <= most
         }
 
     def _spec(
@@ -270,7 +270,7 @@ class RunMaker:
         steps = tokens // layout.tokens_per_step
         points = experiment.evaluation.points if start is None and not keep_end and schedule.kind == "constant" else 1
         return TrainSpec(
-            workload=self._session.opened.workload,
+            workload=self._session.study.workload,
             layout=layout,
             learning_rate=learning_rate,
             seed=seed,
@@ -280,7 +280,9 @@ class RunMaker:
             evaluation_interval=max(1, steps // points) * layout.tokens_per_step,
             evaluation_samples=experiment.evaluation.samples,
             evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, self._capacity.max_micro_batch_size or 1),
-            gradients=gradient_sampling(experiment, layout, steps, separable=self._separable) if sampled else None,
+            gradients=gradient_sampling(experiment, layout, steps, sample_independent=self._separable)
+            if sampled
+            else None,
             start=start,
             keep_end=keep_end,
             device=self._session.device.model_copy(update={"threads": self._threads}),

@@ -13,10 +13,10 @@ from batchlab.search.budget import BudgetPlan, runs_within, token_budget_of
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial
 from batchlab.study.prior import outcome_of, start_of
-from batchlab.study.session import Session, opened_engine, run_specs
+from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.budget import learning_rates_of
 from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
-from batchlab.study.stages.throughput import hopeless
+from batchlab.study.stages.throughput import known_oom
 
 LOOKS = {"light": 16, "full": 64}
 """At most so many looks at a run; benchmarks/diagnostics_cost has what they cost."""
@@ -29,30 +29,32 @@ def sweep_stage(
     concurrency: Concurrency,
     capacity: Capacity,
     *,
-    separable: bool,
+    sample_independent: bool,
 ) -> None:
     """Batch × learning rate at a constant token budget, then seeds where the best lies."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     search = _search(session, budget, concurrency)
     tried_hopeless: set[int] = set()
-    with opened_engine(session, concurrency.workers) as engine:
+    with open_engine(session, concurrency.workers) as engine:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, layouts, capacity, tried_hopeless)]
             specs = [
-                train_spec(session, trial, layouts, budget, concurrency, capacity, separable=separable)
+                train_spec(
+                    session, trial, layouts, budget, concurrency, capacity, sample_independent=sample_independent
+                )
                 for trial in running
             ]
             session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
     if isinstance(search, AdaptiveSearch):
-        session.opened.store.decide("search_stopped", search.stopped)
+        session.study.store.decide("search_stopped", search.stopped)
         session.view.say(f"   the search ended: {search.stopped}")
 
 
 def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
     asked = experiment.budget
     most = runs_within(budget.token_budget, asked.max_runs, asked.max_tokens)
@@ -62,11 +64,11 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
             rates,
             max_extensions=sweep.max_extensions,
             seeds=sweep.seeds,
-            confirm=len(sweep.fresh_seeds),
+            confirm=len(sweep.confirmation_seeds),
             first_seed=sweep.first_seed,
             max_runs=most,
         )
-    hint, earlier = start_of(session.opened.store.decisions().get("prior"), budget.token_budget)
+    hint, earlier = start_of(session.study.store.decisions().get("prior"), budget.token_budget)
     return AdaptiveSearch(
         sizes,
         rates,
@@ -75,7 +77,7 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
         round_size=concurrency.workers,
         max_runs=most or budget.runs_planned,
         seeds=sweep.seeds,
-        confirm=len(sweep.fresh_seeds),
+        confirm=len(sweep.confirmation_seeds),
         first_seed=sweep.first_seed,
     )
 
@@ -83,7 +85,7 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
 def _worth_running(trial: Trial, layouts: dict[int, BatchLayout], capacity: Capacity, tried_hopeless: set[int]) -> bool:
     """A size at which a probe ran out of memory is run once, so that the record says so, and not at every LR."""
     size = trial.global_batch_size
-    if not hopeless(layouts[size], capacity):
+    if not known_oom(layouts[size], capacity):
         return True
     first = size not in tried_hopeless
     tried_hopeless.add(size)
@@ -98,13 +100,13 @@ def train_spec(
     concurrency: Concurrency,
     capacity: Capacity,
     *,
-    separable: bool,
+    sample_independent: bool,
 ) -> TrainSpec:
     """The training run of one trial."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     layout = layouts[trial.global_batch_size]
     return TrainSpec(
-        workload=session.opened.workload,
+        workload=session.study.workload,
         layout=layout,
         learning_rate=trial.learning_rate,
         seed=trial.seed,
@@ -116,7 +118,7 @@ def train_spec(
         evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
         diagnostics=_diagnostics(session, budget),
         gradients=gradient_sampling(
-            experiment, layout, budget.token_budget // layout.tokens_per_step, separable=separable
+            experiment, layout, budget.token_budget // layout.tokens_per_step, sample_independent=sample_independent
         ),
         device=session.device.model_copy(update={"threads": concurrency.threads}),
     )
@@ -124,7 +126,7 @@ def train_spec(
 
 def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
     """Looks at token counts that end a step of every batch size, so that sizes are seen at the same moments."""
-    experiment = session.opened.experiment
+    experiment = session.study.experiment
     if experiment.diagnostics == "off":
         return None
     sizes, points = experiment.batch.global_batch_sizes, LOOKS[experiment.diagnostics]
@@ -133,7 +135,7 @@ def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
 
 
 def gradient_sampling(
-    experiment: Experiment, layout: BatchLayout, steps: int, *, separable: bool
+    experiment: Experiment, layout: BatchLayout, steps: int, *, sample_independent: bool
 ) -> GradientSampling | None:
     """How a run of `steps` samples its gradients. Compiled models are not split: every shape is compiled anew.
 
@@ -142,9 +144,11 @@ def gradient_sampling(
     """
     if not experiment.noise.points:
         return None
-    lone, plain = len(layout.micro_batch_sizes()) == 1, separable and not experiment.device.compile
+    lone, plain = len(layout.micro_batch_sizes()) == 1, sample_independent and not experiment.device.compile
     split = plain and experiment.batch.micro_batching == "auto"
-    norm_layers = (separable and experiment.noise.parameters == "norm_layers") or (plain and lone and not split)
+    norm_layers = (sample_independent and experiment.noise.parameters == "norm_layers") or (
+        plain and lone and not split
+    )
     return GradientSampling(
         every=steps_between(steps, experiment.noise.points, layout),
         parameters="norm_layers" if norm_layers else "all",

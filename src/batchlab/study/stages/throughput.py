@@ -11,16 +11,18 @@ from batchlab.core.spec import ThroughputSpec
 from batchlab.study.session import Session, run_alone
 
 
-def layout_for(session: Session, global_batch_size: int, capacity: Capacity, *, separable: bool) -> BatchLayout:
+def layout_for(
+    session: Session, global_batch_size: int, capacity: Capacity, *, sample_independent: bool
+) -> BatchLayout:
     """How a global batch is cut: unsplit where it fits or may not be split, else in the fewest pieces that fit."""
-    batch = session.opened.experiment.batch
+    batch = session.study.experiment.batch
     ceiling = min(capacity.max_micro_batch_size or 1, batch.micro_batch_size or global_batch_size)
-    if batch.micro_batching == "off" or not separable:
+    if batch.micro_batching == "off" or not sample_independent:
         ceiling = global_batch_size
-    return lay_out(global_batch_size, ceiling, sequence_length=session.opened.experiment.sequence_length)
+    return lay_out(global_batch_size, ceiling, sequence_length=session.study.experiment.sequence_length)
 
 
-def hopeless(layout: BatchLayout, capacity: Capacity) -> bool:
+def known_oom(layout: BatchLayout, capacity: Capacity) -> bool:
     """The layout holds a micro-batch at which a probe already ran out of memory, or that needs more than the limit."""
     size, failed = layout.micro_batch_size, capacity.smallest_failed
     if size <= (capacity.max_micro_batch_size or 0):
@@ -35,7 +37,7 @@ def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[i
     """What was measured by global batch size; sizes whose measurement failed are absent."""
     specs = [
         ThroughputSpec(
-            workload=session.opened.workload,
+            workload=session.study.workload,
             layout=layout,
             optimizer=session.optimizer(layout.global_batch_size),
             device=session.device,

@@ -9,7 +9,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.recommendation import Objective, recommend_for
+from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.values import BatchRow, Goal
 from batchlab.core.errors import InputError
 from batchlab.plan import make_plan
@@ -44,7 +44,7 @@ def a_loss_on_the_way(findings: Findings) -> float:
     """One that every size as good comes down to, between its evaluations."""
     assert findings.surface is not None
     ends = []
-    for row in findings.surface.as_good:
+    for row in findings.surface.tied:
         assert row.best is not None
         losses = [each.val_loss for each in row.best.runs[0].rows if each.val_loss is not None]
         ends.append((losses[-2] + losses[-1]) / 2)
@@ -55,10 +55,10 @@ def test_soonest_is_the_least_time_and_cheapest_the_fewest_tokens_to_a_loss(find
     found = single(findings)
     assert found.surface is not None
     loss = a_loss_on_the_way(found)
-    tokens = {row.global_batch_size: crossing(row, loss) for row in found.surface.as_good}
+    tokens = {row.global_batch_size: crossing(row, loss) for row in found.surface.tied}
     seconds = {
         row.global_batch_size: tokens[row.global_batch_size] / row.tokens_per_second
-        for row in found.surface.as_good
+        for row in found.surface.tied
         if row.tokens_per_second
     }
     soonest = recommend_for(found, Objective("soonest", loss))

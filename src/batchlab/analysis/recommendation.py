@@ -11,8 +11,8 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Goal, Recommendation, SurfaceFinding
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment
-from batchlab.search.budget import say_time
-from batchlab.words.phrases import say_count, say_list, say_loss, say_seeds
+from batchlab.search.budget import format_time
+from batchlab.words.phrases import format_list, format_loss, format_plural, format_seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +34,31 @@ def recommend(
     if surface is None or surface.best is None or token_budget is None:
         return None, ()
     warmup_tokens = experiment.schedule.warmup_fraction * token_budget
-    best, good = surface.best, surface.as_good
+    best, good = surface.best, surface.tied
     timed = [row for row in good if row.tokens_per_second is not None]
     fastest = max(timed, key=lambda row: (row.tokens_per_second or 0.0, -row.global_batch_size)) if timed else best
     largest = max(good, key=lambda row: row.global_batch_size)
     among = (
-        f"of {say_count(len(good), 'batch size')} as good as the best"
+        f"of {format_plural(len(good), 'batch size')} as good as the best"
         if len(good) > 1
         else "and the only judged as good"
     )
-    quality_why = f"lowest mean validation loss, {say_loss(best.loss.value if best.loss else 0.0)}"
+    quality_why = f"lowest mean validation loss, {format_loss(best.loss.value if best.loss else 0.0)}"
     speed_why = f"fastest {among}" if timed else "lowest mean validation loss; speed was not measured"
     if timed and fastest is not best and fastest.loss and best.loss:
         distance = fastest.loss.value - best.loss.value
         sign = "above" if distance >= 0 else "below"
-        speed_why += f", {say_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.loss.n})"
+        speed_why += f", {format_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.loss.n})"
     passes = largest.layout.grad_accum_steps
     how = f"by {passes} accumulated micro-batches" if passes > 1 else "without accumulation"
     target = _highest(good)
-    named = f"{say_loss(target)}, the highest of those as good,"
+    named = f"{format_loss(target)}, the highest of those as good,"
     speed = _made("fastest", fastest, warmup_tokens, speed_why)
     return speed, (
-        _made("quality", best, warmup_tokens, f"{quality_why} ({say_seeds(surface, best)})"),
+        _made("quality", best, warmup_tokens, f"{quality_why} ({format_seeds(surface, best)})"),
         speed,
         *(
-            _made(goal, reached[0].row, warmup_tokens, _say_reached(reached, named, goal, token_budget))
+            _made(goal, reached[0].row, warmup_tokens, _format_reached(reached, named, goal, token_budget))
             for goal in OF_A_LOSS
             if len(reached := _reached(good, target, goal)) > 1
         ),
@@ -76,7 +76,7 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
         raise InputError(
             f"Which size is {goal} cannot be told: that needs evaluations along the runs of two sizes as good as the "
             "best, and their speed. Give --target-loss for one size, or another objective: "
-            f"{say_list([item.goal for item in found.recommendations])}."
+            f"{format_list([item.goal for item in found.recommendations])}."
         )
     if goal not in OF_A_LOSS:
         raise InputError(
@@ -85,17 +85,17 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
         )
     assert found.surface is not None
     assert found.token_budget
-    good = found.surface.as_good
+    good = found.surface.tied
     if goal == "soonest" and all(row.tokens_per_second is None for row in good):
         raise InputError("No speed was measured in this study, so nothing is known of time; ask for cheapest.")
     reached = _reached(good, target, goal)
     if not reached:
         raise InputError(
             f"No run of the sizes as good as the best came down to a loss of {target:g}; the lowest mean along them is "
-            f"{say_loss(_lowest(good))}. Give a loss above that; what more tokens would bring was not measured."
+            f"{format_loss(_lowest(good))}. Give a loss above that; what more tokens would bring was not measured."
         )
     warmup_tokens = found.experiment.schedule.warmup_fraction * found.token_budget
-    why = _say_reached(reached, say_loss(target), goal, found.token_budget)
+    why = _format_reached(reached, format_loss(target), goal, found.token_budget)
     return _made(goal, reached[0].row, warmup_tokens, why)
 
 
@@ -134,14 +134,14 @@ def _reached(good: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Re
     return sorted(found, key=lambda one: (one.cost, one.row.global_batch_size))
 
 
-def _say_reached(reached: Sequence[_Reached], loss: str, goal: OfALoss, token_budget: int) -> str:
+def _format_reached(reached: Sequence[_Reached], loss: str, goal: OfALoss, token_budget: int) -> str:
     first = reached[0]
     why = f"down to a loss of {loss} after {100 * first.tokens / token_budget:.0f} % of the budget"
     if goal == "soonest":
-        why += f", {say_time(first.cost)} at its measured speed"
+        why += f", {format_time(first.cost)} at its measured speed"
     if len(reached) > 1:
         next_size = reached[1].row.global_batch_size
-        after = say_time(reached[1].cost) if goal == "soonest" else f"{100 * reached[1].cost / token_budget:.0f} %"
+        after = format_time(reached[1].cost) if goal == "soonest" else f"{100 * reached[1].cost / token_budget:.0f} %"
         why += f"; batch {next_size:,} takes {after}"
     return why
 

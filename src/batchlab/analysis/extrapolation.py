@@ -1,4 +1,4 @@
-"""What a study's answer becomes at another batch size, token budget or model size: carried over by `scaling`, not
+"""What a study's answer becomes at another batch size, token budget or model size: extrapolated by `scaling`, not
 measured, each number with its rule, source, range and interval, and the cheapest runs that could show it wrong."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Extrapolation:
     """An answer that nobody measured. beta2 and weight decay None: as in the study."""
 
     global_batch_size: int
@@ -55,11 +55,11 @@ class Carried:
     confirm: str
 
 
-def carry(found: Findings, target: Target) -> Carried | Refused:
+def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     """The answer at `target`, or the sentence that says why no rule reaches there."""
     surface = found.surface
     if surface is None or surface.best is None or surface.best.best is None or not found.token_budget:
-        return Refused("The study has no answer that could be carried over.")
+        return Refused("The study has no answer that could be extrapolated.")
     budget = target.token_budget or found.token_budget
     moved = _optimum(found, surface, surface.best, target)
     if isinstance(moved, Refused):
@@ -97,7 +97,7 @@ def carry(found: Findings, target: Target) -> Carried | Refused:
             return number
     beta2, decay = constants
     assert isinstance(warmup, Scaled)
-    return Carried(
+    return Extrapolation(
         global_batch_size=size,
         batch_size_from=best_batch if target.global_batch_size is None else None,
         token_budget=budget,
@@ -116,7 +116,7 @@ def measured_optimum(found: Findings) -> Optimum | None:
     if best is None or best.best is None or not found.token_budget:
         return None
     return Optimum(
-        found.token_budget, best.global_batch_size, best.best.learning_rate, float(found.subject.parameter_count)
+        found.token_budget, best.global_batch_size, best.best.learning_rate, float(found.task_info.parameter_count)
     )
 
 
@@ -126,7 +126,7 @@ def _optimum(
     """(B_opt, learning rate there) at the target's budget and model size."""
     own = measured_optimum(found)
     assert own is not None
-    good = [row.global_batch_size for row in surface.as_good]
+    good = [row.global_batch_size for row in surface.tied]
     sizes = [row.global_batch_size for row in surface.rows]
     batch = Scaled(
         best.global_batch_size,
@@ -144,7 +144,7 @@ def _optimum(
             return moved.best_batch_size
         assert isinstance(moved.learning_rate, Scaled)
         batch, rate = moved.best_batch_size, moved.learning_rate
-    if target.parameters is not None and target.parameters != found.subject.parameter_count:
+    if target.parameters is not None and target.parameters != found.task_info.parameter_count:
         here = Optimum(1.0, batch.value, rate.value, own.parameters)
         moved = optimum_at_size([here], target.parameters)
         if isinstance(moved.best_batch_size, Refused):
@@ -156,7 +156,7 @@ def _optimum(
 
 def _tuned(surface: SurfaceFinding) -> list[BatchRow]:
     """Sizes whose best learning rate lies between others; all judged ones where no size has that."""
-    judged = [row for row in surface.rows if row.best is not None and not row.starved]
+    judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
     return [row for row in judged if not row.edge and len(row.cells) > 1] or judged
 
 
@@ -183,7 +183,7 @@ def _with_doubts(found: Findings, surface: SurfaceFinding, rate: Scaled) -> Scal
     if len(sizes) > 1 and best in (sizes[0], sizes[-1]):
         end = "smallest" if best == sizes[0] else "largest"
         doubts.append(f"the best batch was the {end} tried, so B_opt is only bounded")
-    if found.subject.optimizer_family != "adam":
+    if found.task_info.optimizer_family != "adam":
         doubts.append("the rules were tested with AdamW only")
     return replace(rate, range="; ".join([rate.range, *doubts]))
 
@@ -213,7 +213,7 @@ def _confirm(found: Findings, target: Target, rate: Scaled, size: int, best_batc
     unit = found.experiment.unit.value
     own = measured_optimum(found)
     assert own is not None
-    if target.parameters is not None and target.parameters != found.subject.parameter_count:
+    if target.parameters is not None and target.parameters != found.task_info.parameter_count:
         tokens = own.token_budget
         return (
             f"a study of {STUDY_RUNS} runs at {format_count(tokens)} {unit} with the model of "
