@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.values import Cell, Interval
+from batchlab.core.format import format_interval
 from batchlab.engines.local import LocalEngine
 from batchlab.storage.store import Store
 from batchlab.study.progress import open_view
 from batchlab.study.study import read_findings, run_study
 from batchlab.study.task_source import merge, resolve_task
-from batchlab.words.phrases import format_cells, format_interval
+from batchlab.words.phrases import format_cells
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 

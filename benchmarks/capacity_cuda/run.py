@@ -26,8 +26,9 @@ import torch
 from table import Ran, Row, largest_within, page
 from tasks import TASKS
 
-from batchlab.core.batch import format_bytes, parse_bytes
 from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.format import format_bytes
+from batchlab.core.parse import parse_bytes
 from batchlab.core.record import TracePoint
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.data.largest import worst_batch

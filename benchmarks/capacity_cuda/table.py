@@ -10,7 +10,7 @@ from datetime import date
 
 import torch
 
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import format_bytes
 
 LARGEST = 2**20
 

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from page import page
 
-from batchlab.core.batch import parse_bytes
 from batchlab.core.experiment import OptimizerConfig, build_experiment
+from batchlab.core.parse import parse_bytes
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.data.largest import worst_batch

@@ -24,8 +24,8 @@ from importlib import import_module
 from typing import Any, Literal
 
 from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
-from batchlab.core.batch import format_bytes
 from batchlab.core.errors import InputError
+from batchlab.core.format import format_bytes
 
 EVERY = 25
 """Sampled steps are this far apart by default; what one costs is in benchmarks/noise_cost/results.md."""

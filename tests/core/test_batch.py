@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from batchlab.core.batch import BatchLayout, format_bytes, format_count, lay_out, parse_bytes
+from batchlab.core.batch import BatchLayout, lay_out
+from batchlab.core.format import format_bytes, format_count
+from batchlab.core.parse import parse_bytes
 
 
 @st.composite

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import format_bytes
 from batchlab.core.record import PhasePeak, TracePoint
 from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html

@@ -9,21 +9,17 @@ from hypothesis import strategies as st
 from batchlab.analysis.values import Interval
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import TaskReference
-from batchlab.report.words import (
-    Words,
-    duration,
-    interval,
-    layout_text,
-    learning_rate,
-    listing,
-    loss,
-    plural,
-    sentence,
-    signed,
-    sparkline,
-    task_name,
-    time_scale,
+from batchlab.core.format import (
+    format_hours,
+    format_interval,
+    format_learning_rate,
+    format_list,
+    format_loss,
+    format_plural,
+    format_signed,
+    format_split,
 )
+from batchlab.report.words import Words, sentence, sparkline, task_name, time_scale
 
 
 @pytest.mark.parametrize(
@@ -31,28 +27,28 @@ from batchlab.report.words import (
     [(1e-3, "1.0e-3"), (7.0711e-4, "7.07e-4"), (0.5, "5.0e-1"), (3.0, "3.0e0"), (1.25e-5, "1.25e-5"), (None, "–")],
 )
 def test_learning_rate(value: float | None, text: str) -> None:
-    assert learning_rate(value) == text
+    assert format_learning_rate(value) == text
 
 
 @given(st.floats(min_value=1e-9, max_value=10))
 def test_learning_rate_keeps_three_digits(value: float) -> None:
-    assert float(learning_rate(value)) == pytest.approx(value, rel=0.006)
+    assert float(format_learning_rate(value)) == pytest.approx(value, rel=0.006)
 
 
 def test_losses_and_intervals() -> None:
-    assert loss(1.48249) == "1.482"
-    assert loss(0.012345) == "0.0123"
-    assert interval(Interval(1.482, 1.474, 1.49, n=3)) == "1.482 [1.474, 1.490]"
-    assert interval(Interval(1.482)) == "1.482"
-    assert interval(None) == "–"
-    assert signed(-0.0321) == "−0.032"
+    assert format_loss(1.48249) == "1.482"
+    assert format_loss(0.012345) == "0.0123"
+    assert format_interval(Interval(1.482, 1.474, 1.49, n=3)) == "1.482 [1.474, 1.490]"
+    assert format_interval(Interval(1.482)) == "1.482"
+    assert format_interval(None) == "–"
+    assert format_signed(-0.0321) == "−0.032"
 
 
 @pytest.mark.parametrize(
     ("hours", "text"), [(10 / 3600, "10 s"), (0.5, "30 min"), (2.11, "2.11 h"), (1234.5, "1,234 h"), (None, "–")]
 )
 def test_duration(hours: float | None, text: str) -> None:
-    assert duration(hours) == text
+    assert format_hours(hours) == text
 
 
 def test_time_scale_follows_the_longest() -> None:
@@ -62,17 +58,17 @@ def test_time_scale_follows_the_longest() -> None:
 
 
 def test_lists_plurals_sentences() -> None:
-    assert listing((8, 16, 1024)) == "8, 16 and 1,024"
-    assert listing(()) == ""
-    assert plural(1, "run") == "1 run"
-    assert plural(2, "batch size") == "2 batch sizes"
+    assert format_list((8, 16, 1024)) == "8, 16 and 1,024"
+    assert format_list(()) == ""
+    assert format_plural(1, "run") == "1 run"
+    assert format_plural(2, "batch size") == "2 batch sizes"
     assert sentence("fastest of 2") == "Fastest of 2."
     assert sentence("") == ""
 
 
 def test_layouts_are_named_in_the_study_s_unit() -> None:
     split = BatchLayout(global_batch_size=64, micro_batch_size=8, data_parallel_size=4, sequence_length=256)
-    assert layout_text(split) == "8 × 2 × 4 devices"
+    assert format_split(split) == "8 × 2 × 4 devices"
     assert Words(Unit.TOKENS, 256).step_size(split) == "64 sequences (16,384 tokens) per step"
     assert Words(Unit.SAMPLES, 1).step_size(split) == "64 samples per step"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchlab.core.batch import headroom_bytes
+from batchlab.core.parse import headroom_bytes
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
 from batchlab.testing import check_search
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, SurfaceFinding
-from batchlab.core.batch import format_count
 from batchlab.core.experiment import AcrossBatch
+from batchlab.core.format import format_count
 from batchlab.core.spec import MIN_STEPS
 from batchlab.scaling import (
     Optimum,

@@ -11,8 +11,9 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Goal, Recommendation, SurfaceFinding
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment
+from batchlab.core.format import format_list, format_loss, format_plural
 from batchlab.search.budget import format_time
-from batchlab.words.phrases import format_list, format_loss, format_plural, format_seeds
+from batchlab.words.phrases import format_seeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 import psutil
 
 from batchlab import __version__
-from batchlab.core.batch import format_bytes
 from batchlab.core.errors import InputError
+from batchlab.core.format import format_bytes
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
 from batchlab.runs.workload import load_framework

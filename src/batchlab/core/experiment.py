@@ -20,8 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from batchlab.core.batch import Frozen, Unit, parse_bytes, require_headroom
+from batchlab.core.batch import Frozen, Unit
 from batchlab.core.errors import InputError, sentence_from_validation
+from batchlab.core.parse import parse_bytes, require_headroom
 
 SCHEMA_VERSION: Literal[1] = 1
 

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.batch import Unit, format_count
+from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
+from batchlab.core.format import format_count
 from batchlab.core.protocols import Dataset
 from batchlab.data.files import (
     BYTE_VOCABULARY,

@@ -15,9 +15,10 @@ from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.values import BatchRow, ThroughputFinding
-from batchlab.core.batch import BatchLayout, format_count, lay_out, require_devices
+from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
+from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
 from batchlab.core.spec import MIN_STEPS
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.training_plan import (
@@ -30,7 +31,6 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
-from batchlab.words.phrases import format_list, format_plural, format_rate
 
 HERE = Target()
 """The study's own recommendation."""
@@ -251,7 +251,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
     assert row.best is not None
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses)
-    runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_rate(row.best.learning_rate)}"
+    runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_learning_rate(row.best.learning_rate)}"
     tried = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
     edge = f"; {row.remark}" if row.remark else ""
     memory = findings.memory

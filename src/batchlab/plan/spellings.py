@@ -9,8 +9,8 @@ import tomli_w
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
+from batchlab.core.format import format_learning_rate
 from batchlab.plan.training_plan import TrainingPlan, literal
-from batchlab.words.phrases import format_rate
 
 Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 
@@ -141,7 +141,7 @@ def _nanochat(plan: TrainingPlan) -> str:
         f"--total-batch-size={c.tokens_per_step}",
         f"--num-iterations={c.steps}",
     ]
-    measured = f"{format_rate(c.learning_rate)} was measured with {c.optimizer.name}"
+    measured = f"{format_learning_rate(c.learning_rate)} was measured with {c.optimizer.name}"
     note = f"# its learning rates belong to its own optimizers; {measured}"
     return f"{note}\n{' '.join(command)}"
 

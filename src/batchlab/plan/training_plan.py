@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import AcrossBatch, ScheduleConfig
-from batchlab.words.phrases import items_of
+from batchlab.core.format import batch_items
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
 
@@ -159,7 +159,7 @@ def _between(entry: Provenance) -> str:
 def paste_block(plan: TrainingPlan) -> str:
     """The settings, one per line; valid as TOML and as Python."""
     c = plan.batch_configuration
-    items = items_of(c.unit, c.sequence_length)
+    items = batch_items(c.unit, c.sequence_length)
     lines = [f"# batchlab study {plan.made_from.study}: {c.global_batch_size} {items} per step"]
     lines += [f"# {note}" for note in plan.notes]
     values: dict[str, int | float | str | None] = {

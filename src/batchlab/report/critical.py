@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from batchlab.analysis.critical.noise_series import NoiseSeries
 from batchlab.analysis.critical.steps_from_runs import hours_to_target
 from batchlab.analysis.findings import Findings
+from batchlab.core.format import format_count, format_hours, format_loss, format_plural
 from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words, count, duration, loss, plural
+from batchlab.report.words import Words
 from batchlab.words.critical import (
     DEFINITIONS,
     answer_lines,
@@ -93,10 +94,12 @@ def _along_table(findings: Findings) -> Table:
     length = findings.experiment.sequence_length
     lines: list[tuple[float, tuple[str, ...]]] = []
     for window in series.windows if series is not None else ():
-        span = f"{count(window.tokens_from)} to {count(window.tokens_to)}"
+        span = f"{format_count(window.tokens_from)} to {format_count(window.tokens_to)}"
         lines.append((window.tokens_to, (span, format_noise(window), "–", "–", "–")))
     for branch in critical.branches:
-        lines.append((branch.tokens * length, (count(branch.tokens * length), "–", "–", "–", format_branches(branch))))
+        lines.append(
+            (branch.tokens * length, (format_count(branch.tokens * length), "–", "–", "–", format_branches(branch)))
+        )
     whole = (
         "the whole run",
         format_noise(series.whole) if series is not None else "–",
@@ -145,7 +148,7 @@ def _branches_table(findings: Findings) -> Table:
             rows.append(
                 Row(
                     (
-                        count(branch.tokens * findings.experiment.sequence_length),
+                        format_count(branch.tokens * findings.experiment.sequence_length),
                         f"{branch.batch * verdict.multiplier:,.0f}",
                         f"{lost.value:.4f} [{lost.low:.4f}, {lost.high:.4f}]",
                         verdict.verdict,
@@ -162,7 +165,7 @@ def _costs_table(findings: Findings) -> Table:
         Column("batch"),
         Column("steps"),
         Column(words.units),
-        Column(f"time on {plural(findings.devices, 'device')}"),
+        Column(f"time on {format_plural(findings.devices, 'device')}"),
     )
     critical = findings.critical
     rows = []
@@ -174,8 +177,8 @@ def _costs_table(findings: Findings) -> Table:
                 (
                     f"{point.batch:,}",
                     f"{point.steps:,.0f}" if point.steps is not None else "not reached",
-                    count(point.tokens) if reached and point.tokens is not None else "–",
-                    duration(hours) if hours is not None else "–",
+                    format_count(point.tokens) if reached and point.tokens is not None else "–",
+                    format_hours(hours) if hours is not None else "–",
                 )
             )
         )
@@ -186,7 +189,7 @@ def _costs_note(findings: Findings) -> str:
     critical = findings.critical
     if critical is None or critical.target is None:
         return ""
-    note = f"To validation loss {loss(critical.target)}, {format_source(critical)}."
+    note = f"To validation loss {format_loss(critical.target)}, {format_source(critical)}."
     if findings.devices > 1:
         note += (
             f" On {findings.devices:,} devices each takes an equal share of the batch at the speed measured for the "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import NONE, format_bytes, format_loss, format_split
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import NONE, Words, layout_text, loss
+from batchlab.report.words import Words
 
 
 def speed_table(findings: Findings) -> Table:
@@ -29,7 +29,7 @@ def speed_table(findings: Findings) -> Table:
             Row(
                 (
                     f"{point.layout.global_batch_size:,}",
-                    layout_text(point.layout),
+                    format_split(point.layout),
                     f"{rate.value:,.0f}",
                     spread,
                     f"{rate.n}",
@@ -58,7 +58,7 @@ def probes_table(findings: Findings) -> Table:
                 f"{point.micro_batch_size:,}",
                 "ran" if point.fits else "did not fit",
                 format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
-                loss(point.train_loss) if point.finite_loss else "not finite",
+                format_loss(point.train_loss) if point.finite_loss else "not finite",
                 point.reason,
             ),
             "" if point.fits else "failed",

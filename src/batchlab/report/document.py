@@ -8,6 +8,7 @@ from typing import Protocol
 
 from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
 from batchlab.core.batch import BatchLayout
+from batchlab.core.format import format_count, format_hours, format_learning_rate, format_list, format_plural
 from batchlab.report.critical import CriticalSection, critical_section
 from batchlab.report.device_tables import probes_table, speed_table
 from batchlab.report.dynamics import training_dynamics
@@ -20,7 +21,7 @@ from batchlab.report.memory import MemorySection, memory_section
 from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
-from batchlab.report.words import Words, count, duration, learning_rate, listing, plural, sentence, task_name
+from batchlab.report.words import Words, sentence, task_name
 
 
 class PasteReady(Protocol):
@@ -157,7 +158,7 @@ def _facts(findings: Findings) -> tuple[str, ...]:
         task_name(findings.experiment.task),
         f"{findings.task_info.parameter_count:,} parameters",
         findings.task_info.data_source,
-        f"{count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
+        f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
         f"{device}, {findings.experiment.device.precision}",
     )
 
@@ -176,15 +177,17 @@ def _why_none(findings: Findings) -> str:
         return findings.surface.cannot_tell
     if not findings.runs:
         return "No training run has finished yet, so there is nothing to recommend."
-    return f"{plural(len(findings.runs), 'training run')} finished, which is not enough to recommend a batch size."
+    return (
+        f"{format_plural(len(findings.runs), 'training run')} finished, which is not enough to recommend a batch size."
+    )
 
 
 def _advice(layout: BatchLayout, rate: float, warmup: float, words: Words) -> tuple[str, str]:
-    devices = plural(layout.data_parallel_size, "device")
+    devices = format_plural(layout.data_parallel_size, "device")
     shape = f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices}"
     return (
-        f"{layout.global_batch_size:,} {words.items} at LR {learning_rate(rate)}",
-        f"{shape} = {words.step_size(layout)}, warm-up {count(warmup)} {words.units}",
+        f"{layout.global_batch_size:,} {words.items} at LR {format_learning_rate(rate)}",
+        f"{shape} = {words.step_size(layout)}, warm-up {format_count(warmup)} {words.units}",
     )
 
 
@@ -197,15 +200,15 @@ def _results_note(findings: Findings) -> str:
     if surface.resolved:
         parts.append(
             "Brackets are 95 % intervals from the spread between seeds, "
-            f"n = {plural(surface.noise_seeds, 'run')} at repeated cells."
+            f"n = {format_plural(surface.noise_seeds, 'run')} at repeated cells."
         )
     else:
         parts.append("Noise was not measured (n = 1), so no interval is given and no winner is claimed within noise.")
     if len(tied) > 1:
-        parts.append(f"Marked sizes, {listing(tied)}, cannot be told apart from the best.")
+        parts.append(f"Marked sizes, {format_list(tied)}, cannot be told apart from the best.")
     hours = [row.hours for row in surface.rows if row.hours is not None]
     if hours:
         parts.append(
-            f"Time is the budget divided by measured {words.units}/s: {duration(min(hours))} to {duration(max(hours))}."
+            f"Time is the budget divided by measured {words.units}/s: {format_hours(min(hours))} to {format_hours(max(hours))}."
         )
     return " ".join(parts)

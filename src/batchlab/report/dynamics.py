@@ -5,8 +5,9 @@ from __future__ import annotations
 from batchlab.analysis.dynamics.spikes import DEVIATIONS, SHARE
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
+from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural, format_signed
 from batchlab.core.record import Outcome
-from batchlab.report.words import Words, count, learning_rate, listing, plural, signed
+from batchlab.report.words import Words
 
 
 def training_dynamics(findings: Findings) -> tuple[str, ...]:
@@ -32,7 +33,7 @@ def _warmup(findings: Findings) -> str:
         return "There is no warm-up: every run starts at its peak learning rate."
     tokens = share * budget
     small, large = pairs[0][0], pairs[-1][0]
-    text = f"Warm-up takes {count(tokens)} {words.units} ({share * 100:.3g} % of the budget) at every batch size"
+    text = f"Warm-up takes {format_count(tokens)} {words.units} ({share * 100:.3g} % of the budget) at every batch size"
     if small.global_batch_size == large.global_batch_size:
         return f"{text}: {tokens / small.layout.tokens_per_step:,.0f} steps at batch {small.global_batch_size:,}."
     return (
@@ -50,19 +51,19 @@ def _gap(findings: Findings) -> str:
             gaps.append((row.global_batch_size, sum(each) / len(each), len(each)))
     if not gaps:
         return ""
-    total = plural(sum(n for _, _, n in gaps), "run")
+    total = format_plural(sum(n for _, _, n in gaps), "run")
     caution = (
         "Training loss is a mean over the last tenth of the run, under weights that were still moving, on other data "
         "than the held-out set; the gap alone does not show over-fitting"
     )
     if len(gaps) == 1:
         size, gap, _ = gaps[0]
-        return f"Validation minus training loss is {signed(gap)} at batch {size:,} (n = {total}). {caution}."
+        return f"Validation minus training loss is {format_signed(gap)} at batch {size:,} (n = {total}). {caution}."
     low, high = min(gaps, key=lambda g: g[1]), max(gaps, key=lambda g: g[1])
-    if signed(low[1]) == signed(high[1]):
-        return f"Validation minus training loss is {signed(low[1])} at all {len(gaps)} sizes (n = {total}). {caution}."
+    if format_signed(low[1]) == format_signed(high[1]):
+        return f"Validation minus training loss is {format_signed(low[1])} at all {len(gaps)} sizes (n = {total}). {caution}."
     return (
-        f"Validation minus training loss lies between {signed(low[1])} (batch {low[0]:,}) and {signed(high[1])} "
+        f"Validation minus training loss lies between {format_signed(low[1])} (batch {low[0]:,}) and {format_signed(high[1])} "
         f"(batch {high[0]:,}), each size at its best learning rate (n = {total}). {caution}."
     )
 
@@ -76,14 +77,14 @@ def _spikes(findings: Findings) -> str:
         "range, above the running median"
     )
     if not found.spikes:
-        return f"No loss spike in {plural(found.judged_runs, 'run')}; {rule}."
+        return f"No loss spike in {format_plural(found.judged_runs, 'run')}; {rule}."
     spiked = len({spike.run_id for spike in found.spikes})
     highest = max(found.spikes, key=lambda spike: spike.height)
     run = next(run for run in findings.runs if run.run_id == highest.run_id)
     return (
-        f"{plural(len(found.spikes), 'loss spike')} in {spiked:,} of {plural(found.judged_runs, 'run')}, the highest "
-        f"{signed(highest.height)} at step {highest.step:,} of batch {run.global_batch_size:,}, "
-        f"LR {learning_rate(run.learning_rate)}; {rule}."
+        f"{format_plural(len(found.spikes), 'loss spike')} in {spiked:,} of {format_plural(found.judged_runs, 'run')}, the highest "
+        f"{format_signed(highest.height)} at step {highest.step:,} of batch {run.global_batch_size:,}, "
+        f"LR {format_learning_rate(run.learning_rate)}; {rule}."
     )
 
 
@@ -93,8 +94,8 @@ def _broken(findings: Findings) -> str:
         return ""
     run = next(run for run in findings.runs if run.run_id == first.run_id)
     return (
-        f"Numbers stopped being finite in batch {run.global_batch_size:,} at LR {learning_rate(run.learning_rate)}, "
-        f"seen at step {first.step:,}, first in {listing(first.names[:3])}."
+        f"Numbers stopped being finite in batch {run.global_batch_size:,} at LR {format_learning_rate(run.learning_rate)}, "
+        f"seen at step {first.step:,}, first in {format_list(first.names[:3])}."
     )
 
 
@@ -107,7 +108,7 @@ def _repeats(findings: Findings) -> str:
 
 def _resumed(findings: Findings) -> str:
     resumed = [run for run in findings.runs if run.resumed]
-    return f"{plural(len(resumed), 'run')} went on from a checkpoint after an interruption." if resumed else ""
+    return f"{format_plural(len(resumed), 'run')} went on from a checkpoint after an interruption." if resumed else ""
 
 
 def _unseen(findings: Findings) -> str:

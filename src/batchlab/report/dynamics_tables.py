@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Comparison
+from batchlab.core.format import NONE, format_count, format_hours, format_loss
 from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import NONE, Words, count, duration, loss
+from batchlab.report.words import Words
 
 
 def comparison_table(findings: Findings) -> Table:
@@ -18,16 +19,16 @@ def comparison_table(findings: Findings) -> Table:
     rows = []
     for size in sizes:
         values = [dict(one.losses).get(size) for one in found]
-        rows.append(Row((f"{size:,}", *(loss(value) for value in values))))
+        rows.append(Row((f"{size:,}", *(format_loss(value) for value in values))))
     return Table(columns, tuple(rows))
 
 
 def _at(one: Comparison, words: Words) -> str:
     if one.axis == "hours":
-        return f"equal time ({duration(one.at)})"
+        return f"equal time ({format_hours(one.at)})"
     if one.axis == "steps":
         return f"equal steps ({one.at:,.0f})"
-    return f"equal {words.units} ({count(one.at)})"
+    return f"equal {words.units} ({format_count(one.at)})"
 
 
 def stability_table(findings: Findings) -> Table:
@@ -59,7 +60,7 @@ def _stability(findings: Findings, size: int, words: Words) -> Row:
             f"{size:,}",
             f"{len(runs):,}",
             f"{len({spike.run_id for spike in spikes}):,}",
-            f"+{loss(highest.height)} at step {highest.step:,} ({count(highest.tokens)} {words.units})"
+            f"+{format_loss(highest.height)} at step {highest.step:,} ({format_count(highest.tokens)} {words.units})"
             if highest
             else NONE,
             f"step {first.step:,}: {first.names[0]}" if first else NONE,

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 import batchlab
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
+from batchlab.core.format import format_learning_rate, format_loss
 from batchlab.report.document import Advice, Document, PasteReady, build_document
 from batchlab.report.figures.figure import Figure
 from batchlab.report.method import Term
 from batchlab.report.tables import Table
-from batchlab.report.words import Words, learning_rate, loss, sparkline
+from batchlab.report.words import Words, sparkline
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
 _SAID = {"peak": " (the peak)", "best": " (best)", "lowest": " (lowest)", "as-good": " (as good)"}
@@ -195,14 +196,14 @@ def _curves(findings: Findings) -> list[str]:
     rows = [
         (
             f"{row.global_batch_size:,}",
-            learning_rate(row.best.learning_rate if row.best else None),
+            format_learning_rate(row.best.learning_rate if row.best else None),
             sparkline(val, low, high),
             sparkline(train, low, high),
-            loss(val[-1]) if val else "–",
+            format_loss(val[-1]) if val else "–",
         )
         for row, val, train in curves
     ]
-    note = f"Bars run from {loss(low)} to {loss(high)} over the {Words.of(findings).units} of a run (lowest seed)."
+    note = f"Bars run from {format_loss(low)} to {format_loss(high)} over the {Words.of(findings).units} of a run (lowest seed)."
     names = ("batch", "LR", "validation loss", "training loss", "last")
     return [_rows(names, (True, True, False, False, True), rows), note]
 

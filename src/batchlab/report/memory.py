@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import NONE, format_bytes
 from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import NONE, Words
+from batchlab.report.words import Words
 from batchlab.words.capacity import CARDS_ARE, capacity_terms, split
 
 

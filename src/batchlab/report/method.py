@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_bytes
 from batchlab.core.experiment import AcrossBatch, Experiment
+from batchlab.core.format import format_bytes, format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words, interval, learning_rate, listing, plural, task_name
+from batchlab.report.words import Words, task_name
 from batchlab.scaling import beta2_at, weight_decay_at
 
 Term = tuple[str, str]
@@ -28,14 +28,14 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             + (f", {task_info.sequence_length:,} {words.units} each" if words.items == "sequences" else ""),
         ),
         ("budget", f"{findings.token_budget:,} {words.units} per run" if findings.token_budget else "not set yet"),
-        ("batch sizes", listing(experiment.batch.global_batch_sizes)),
+        ("batch sizes", format_list(experiment.batch.global_batch_sizes)),
         ("learning rates", _rates(findings)),
         ("seeds", f"{experiment.sweep.seeds:,} at the cells that are compared{_fresh(experiment)}"),
         ("optimizer", _optimizer(findings)),
         ("schedule", _schedule(findings)),
         (
             "evaluation",
-            f"{plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out samples, "
+            f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out samples, "
             "the same for every run",
         ),
         ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
@@ -64,8 +64,8 @@ def setup(findings: Findings) -> tuple[Term, ...]:
 
 def _rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
-    rates = [learning_rate(rate) for rate in tried or findings.experiment.sweep.learning_rates or ()]
-    return listing(rates) or "not chosen yet"
+    rates = [format_learning_rate(rate) for rate in tried or findings.experiment.sweep.learning_rates or ()]
+    return format_list(rates) or "not chosen yet"
 
 
 def _optimizer(findings: Findings) -> str:
@@ -122,7 +122,9 @@ def method(findings: Findings) -> tuple[Term, ...]:
         ("device", _environments(findings)),
     ]
     if findings.accepted_edits:
-        terms.append(("edits accepted", f"The study went on after these changed: {listing(findings.accepted_edits)}."))
+        terms.append(
+            ("edits accepted", f"The study went on after these changed: {format_list(findings.accepted_edits)}.")
+        )
     if not findings.sample_independent:
         terms.append(
             (
@@ -157,13 +159,13 @@ def _best_rate(findings: Findings) -> str:
     text = (
         "The tried learning rate with the lowest loss on the seeds that the compared cells share, since a mean over "
         "several seeds is no match for one lucky run; further seeds then run there. A parabola in log LR through its "
-        f"neighbours, a cubic from five cells on, is drawn where it holds ({fitted} of {plural(len(rows), 'size')})"
+        f"neighbours, a cubic from five cells on, is drawn where it holds ({fitted} of {format_plural(len(rows), 'size')})"
     )
     edges = [row.global_batch_size for row in rows if row.edge]
     if reasons:
         text += f"; elsewhere: {'; '.join(reasons)}".rstrip(".")
     if edges:
-        text += f". At {listing(edges)} the best is at the edge of what was tried, so a better one may lie beyond"
+        text += f". At {format_list(edges)} the best is at the edge of what was tried, so a better one may lie beyond"
     return f"{text}."
 
 
@@ -171,10 +173,10 @@ def _noise(findings: Findings) -> str:
     surface = findings.surface
     if not surface or not surface.resolved or surface.noise_sd is None:
         return "Not measured: n = 1 run per cell. Differences between batch sizes may be the luck of one seed."
-    best = f" The best is {interval(surface.best.loss)}." if surface.best else ""
+    best = f" The best is {format_interval(surface.best.loss)}." if surface.best else ""
     return (
         f"Standard deviation {surface.noise_sd:.4f} between seeds, pooled over cells with {surface.noise_df} degrees "
-        f"of freedom (n = {plural(surface.noise_seeds, 'run')}); intervals are Student t, 95 %.{best}"
+        f"of freedom (n = {format_plural(surface.noise_seeds, 'run')}); intervals are Student t, 95 %.{best}"
     )
 
 
@@ -230,5 +232,5 @@ def _memory(findings: Findings) -> str:
 
 def _environments(findings: Findings) -> str:
     if findings.environments_differ:
-        return f"Not all records come from one environment: {listing(findings.environments_differ)}."
+        return f"Not all records come from one environment: {format_list(findings.environments_differ)}."
     return "All records come from one environment." if findings.environment else "No record names its environment."

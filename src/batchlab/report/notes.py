@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from batchlab.analysis.findings import Findings
+from batchlab.core.format import format_hours, format_learning_rate, format_list, format_plural
 from batchlab.report.method import setup
-from batchlab.report.words import Words, duration, learning_rate, listing, plural
+from batchlab.report.words import Words
 
 _AXES = ("batch sizes", "learning rates", "seeds", "budget", "device", "versions")
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*$")
@@ -37,22 +38,24 @@ def notes_page(findings: Findings, rates: Sequence[float], budget: Mapping[str, 
     sizes = experiment.batch.global_batch_sizes
     seconds = budget.get("seconds_planned")
     design = [
-        f"- {plural(budget['runs_planned'], 'training run')} planned, {budget['runs_at_most']:,} at most: "
+        f"- {format_plural(budget['runs_planned'], 'training run')} planned, {budget['runs_at_most']:,} at most: "
         f"{experiment.sweep.search} search over batch × LR, then seeds",
         f"- {budget['token_budget']:,} {words.units} each, so batch {sizes[-1]:,} gets "
         f"{budget['token_budget'] // (sizes[-1] * experiment.sequence_length):,} steps and batch {sizes[0]:,} "
         f"{budget['token_budget'] // (sizes[0] * experiment.sequence_length):,}",
-        f"- {duration(seconds / 3600)} of training at measured speed" if seconds else "- time: not known before it ran",
+        f"- {format_hours(seconds / 3600)} of training at measured speed"
+        if seconds
+        else "- time: not known before it ran",
         f"- the same {words.items} in the same order for every size; compared at equal {words.units}",
     ]
     if budget["undertrained"]:
-        design.append(f"- too few steps to be judged: batch {listing(budget['undertrained'])}")
+        design.append(f"- too few steps to be judged: batch {format_list(budget['undertrained'])}")
     return _PAGE.format(
         name=experiment.name,
         units=words.units,
         frozen=frozen,
-        sizes=listing(sizes),
-        rates=listing([learning_rate(rate) for rate in rates]),
+        sizes=format_list(sizes),
+        rates=format_list([format_learning_rate(rate) for rate in rates]),
         seeds=terms["seeds"],
         design="\n".join(design),
     )

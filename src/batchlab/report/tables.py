@@ -9,9 +9,20 @@ from dataclasses import dataclass, field
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
-from batchlab.core.batch import Unit, format_bytes
+from batchlab.core.batch import Unit
+from batchlab.core.format import (
+    NONE,
+    format_bytes,
+    format_hours,
+    format_interval,
+    format_learning_rate,
+    format_loss,
+    format_plural,
+    format_signed,
+    format_split,
+)
 from batchlab.core.record import Outcome, perplexity
-from batchlab.report.words import NONE, Words, duration, interval, layout_text, learning_rate, loss, plural, signed
+from batchlab.report.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +94,14 @@ def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
     texts = (
         f"{row.global_batch_size:,}",
         status(row),
-        layout_text(row.layout),
+        format_split(row.layout),
         f"{steps:,}" if steps else NONE,
-        learning_rate(row.best.learning_rate if row.best else None),
-        interval(row.loss),
-        loss(train_loss),
-        signed(value - train_loss if value is not None and train_loss is not None else None),
+        format_learning_rate(row.best.learning_rate if row.best else None),
+        format_interval(row.loss),
+        format_loss(train_loss),
+        format_signed(value - train_loss if value is not None and train_loss is not None else None),
         f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,
-        duration(row.hours),
+        format_hours(row.hours),
         format_bytes(peak) if peak else NONE,
         remark(row),
     )
@@ -101,7 +112,7 @@ def _not_run(findings: Findings, size: int) -> Row:
     measured = findings.throughput.at(size) if findings.throughput else None
     speed = f"{measured.tokens_per_second.value:,.0f}" if measured else NONE
     peak = format_bytes(measured.peak_bytes) if measured and measured.peak_bytes else NONE
-    shape = layout_text(measured.layout) if measured else NONE
+    shape = format_split(measured.layout) if measured else NONE
     return Row((f"{size:,}", "not run", shape, *([NONE] * 5), speed, NONE, peak, ""))
 
 
@@ -124,7 +135,7 @@ def remark(row: BatchRow) -> str:
     if row.undertrained:
         parts.append("too few steps to judge")
     ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
-    parts += [f"{plural(number, 'run')} {word}" for word, number in ended.items()]
+    parts += [f"{format_plural(number, 'run')} {word}" for word, number in ended.items()]
     return "; ".join(parts)
 
 
@@ -162,10 +173,10 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
     reserved = max((run.peak_reserved_bytes for run in done if run.peak_reserved_bytes and allocator), default=None)
     texts = (
         f"{cell.global_batch_size:,}",
-        learning_rate(cell.learning_rate),
+        format_learning_rate(cell.learning_rate),
         f"{len(done)}",
         *((NONE if value is None else f"{value:,.4g}",) if tokens else ()),
-        loss(_mean([run.best_val_loss for run in done])),
+        format_loss(_mean([run.best_val_loss for run in done])),
         NONE if norm is None else f"{norm:.3g}",
         *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
@@ -186,10 +197,12 @@ def rates_table(findings: Findings) -> Table:
     rows = [
         Row(
             (
-                "each its own best" if one.learning_rate is None else f"{learning_rate(one.learning_rate)} for all",
-                *(loss(value) for _, value in one.losses),
+                "each its own best"
+                if one.learning_rate is None
+                else f"{format_learning_rate(one.learning_rate)} for all",
+                *(format_loss(value) for _, value in one.losses),
                 f"batch {one.lowest:,}",
-                loss(one.spread),
+                format_loss(one.spread),
             )
         )
         for one in compared
@@ -222,13 +235,13 @@ def cells_table(findings: Findings) -> Table:
 
 def _cell(cell: Cell) -> Row:
     outcomes = Counter(run.outcome.word for run in cell.runs)
-    each = ", ".join(loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
+    each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
     return Row(
         (
             f"{cell.global_batch_size:,}",
-            learning_rate(cell.learning_rate),
+            format_learning_rate(cell.learning_rate),
             f"{len(cell.runs):,}",
-            loss(cell.mean_loss),
+            format_loss(cell.mean_loss),
             each or NONE,
             ", ".join(word if number == len(cell.runs) else f"{number} {word}" for word, number in outcomes.items()),
         ),

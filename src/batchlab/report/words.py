@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import Interval
-from batchlab.core.batch import BatchLayout, Unit, format_count
+from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import TaskReference
-
-NONE = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,54 +53,6 @@ class Words:
         return f"{text} per step"
 
 
-def layout_text(layout: BatchLayout) -> str:
-    """`16 × 2`, and `16 × 2 × 4 devices` where there are several."""
-    text = f"{layout.micro_batch_size:,} × {layout.grad_accum_steps:,}"
-    return text if layout.data_parallel_size == 1 else f"{text} × {layout.data_parallel_size:,} devices"
-
-
-def learning_rate(value: float | None) -> str:
-    """`1.0e-3`; at most three digits, so that 7.0711e-4 reads 7.07e-4."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    mantissa, _, exponent = f"{value:.2e}".partition("e")
-    mantissa = mantissa[:-1] if mantissa.endswith("0") else mantissa
-    return f"{mantissa}e{int(exponent)}"
-
-
-def loss(value: float | None) -> str:
-    """Three decimals; small losses keep three digits."""
-    if value is None:
-        return NONE
-    if not math.isfinite(value):
-        return str(value)
-    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
-
-
-def interval(estimate: Interval | None) -> str:
-    """`1.482 [1.474, 1.490]`; without a measured spread only the value."""
-    if estimate is None:
-        return NONE
-    if estimate.low is None or estimate.high is None:
-        return loss(estimate.value)
-    return f"{loss(estimate.value)} [{loss(estimate.low)}, {loss(estimate.high)}]"
-
-
-def signed(value: float | None) -> str:
-    return NONE if value is None else f"{value:+.3f}".replace("-", "−")
-
-
-def duration(hours: float | None) -> str:
-    """Hours for people: seconds and minutes where hours would read 0.00."""
-    if hours is None or not math.isfinite(hours):
-        return NONE
-    if hours * 3600 < 90:
-        return f"{hours * 3600:.3g} s"
-    if hours * 60 < 90:
-        return f"{hours * 60:.3g} min"
-    return f"{hours:.3g} h" if hours < 1000 else f"{hours:,.0f} h"
-
-
 def time_scale(longest_hours: float) -> tuple[float, str]:
     """Factor from hours and name of the unit in which an axis up to `longest_hours` reads well."""
     if longest_hours * 60 < 2:
@@ -114,21 +63,6 @@ def time_scale(longest_hours: float) -> tuple[float, str]:
 def byte_scale(largest: float) -> tuple[float, str]:
     """Factor from bytes and unit in which an axis up to `largest` reads well."""
     return (2.0**-30, "GiB") if largest >= 0.5 * 2**30 else (2.0**-20, "MiB")
-
-
-def count(value: float | None) -> str:
-    return NONE if value is None else format_count(value)
-
-
-def plural(number: int, noun: str, many: str = "") -> str:
-    """`1 run`, `3 runs`."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
-def listing(values: Sequence[object]) -> str:
-    """`8, 16 and 32`."""
-    texts = [f"{v:,}" if isinstance(v, int) else str(v) for v in values]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
 
 
 def sentence(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.batch import format_count
+from batchlab.core.format import format_count
 from batchlab.runs.bench import LEARNING_RATE, Bench, Verdict, close, copy, distance, norm, same_bits
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from batchlab.core.batch import format_count
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET
+from batchlab.core.format import format_count
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.search.grid import runs_at_most, runs_expected
 from batchlab.search.repeats import Repeats

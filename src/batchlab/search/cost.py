@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchlab.core.batch import format_bytes, format_count
 from batchlab.core.experiment import Experiment, OptimizerConfig
+from batchlab.core.format import format_bytes, format_count
 from batchlab.core.record import TaskInfo
 from batchlab.search.budget import runs_planned, runs_within, token_budget_of
 from batchlab.search.grid import default_learning_rates

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import format_bytes
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Simulation

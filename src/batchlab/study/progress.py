@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from batchlab.core.experiment import Experiment
+from batchlab.core.format import format_duration
 from batchlab.core.protocols import Event, Finished, Progress, View
 from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
@@ -87,7 +88,7 @@ class LiveView:
             loss = f"loss {progress.loss:.3f}" if progress.loss is not None else ""
             share = progress.step / progress.steps if progress.steps else 0.0
             elapsed = time.monotonic() - started
-            left = f"{duration(elapsed * (1 - share) / share)} left" if share > 0.05 and elapsed > 1 else ""
+            left = f"{format_duration(elapsed * (1 - share) / share)} left" if share > 0.05 and elapsed > 1 else ""
             table.add_row("▸", name, f"{progress.step}/{progress.steps}", loss, rate, left)
         if remaining := self._pace.remaining():
             table.add_row("", f"study:{remaining}")
@@ -113,7 +114,7 @@ class _Pace:
         if not self._runs or not self._done or self._done >= self._runs:
             return ""
         left = (time.monotonic() - self._started) / self._done * (self._runs - self._done)
-        return f"   [{self._done} of {self._runs}, about {duration(left)} left]"
+        return f"   [{self._done} of {self._runs}, about {format_duration(left)} left]"
 
 
 def open_view(quiet: bool) -> View:
@@ -136,18 +137,10 @@ def describe_finished(event: Finished) -> str:
         return f"{name}: {record.outcome.word}. {record.reason}"
     if isinstance(record.result, TrainResult) and record.result.val_loss is not None:
         undertrained = ", undertrained" if record.result.undertrained else ""
-        return f"{name}: val loss {record.result.val_loss:.4f} in {duration(record.result.seconds)}{undertrained}"
+        return (
+            f"{name}: val loss {record.result.val_loss:.4f} in {format_duration(record.result.seconds)}{undertrained}"
+        )
     return f"{name}: done"
-
-
-def duration(seconds: float) -> str:
-    """8 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def status_lines(

@@ -19,6 +19,7 @@ from batchlab.analysis.sweep.throughput import BUSY_SHARE
 from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET, Experiment
+from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
 from batchlab.core.record import CheckResult, Outcome, TaskInfo
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
@@ -32,7 +33,6 @@ from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.storage.store import Store
 from batchlab.study.open_study import EngineFactory, accepted_edits, open_study, reopen_study
-from batchlab.study.progress import duration
 from batchlab.study.session import Session, run_alone
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, learning_rates_of
 from batchlab.study.stages.capacity import (
@@ -130,7 +130,7 @@ def run_study(
         if until == "sweep":
             store.decide("complete", True)
     findings = write_documents(store, partial=not store.decisions().get("complete", False))
-    view.say(f"   {duration(time.monotonic() - begun)} in all")
+    view.say(f"   {format_duration(time.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines), failure)
 
@@ -305,7 +305,7 @@ def describe_plan(experiment: Experiment, task_info: TaskInfo) -> list[str]:
         lines.append(f"each {tokens:,} {experiment.unit}; the largest size gets {steps} steps")
     else:
         seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
-        lines.append(f"each as many {experiment.unit} as fit into {duration(seconds)}, by measured throughput")
+        lines.append(f"each as many {experiment.unit} as fit into {format_duration(seconds)}, by measured throughput")
     lines.append(f"cost: {cost_of(experiment, task_info).text}")
     return [*lines, "nothing was written"]
 

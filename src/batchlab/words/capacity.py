@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryVariant
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.record import PhasePeak
-from batchlab.words.phrases import format_plural
 
 Term = tuple[str, str]
 

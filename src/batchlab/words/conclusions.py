@@ -7,21 +7,19 @@ import math
 from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, SurfaceFinding
-from batchlab.core.batch import format_bytes, format_count
-from batchlab.core.record import Outcome
-from batchlab.scaling import Refused
-from batchlab.words.phrases import (
-    format_cells,
+from batchlab.core.format import (
+    format_bytes,
+    format_count,
     format_interval,
+    format_learning_rate,
     format_list,
     format_loss,
     format_plural,
-    format_rate,
-    format_seeds,
-    format_span,
-    format_speed,
-    format_test,
+    format_throughput,
 )
+from batchlab.core.record import Outcome
+from batchlab.scaling import Refused
+from batchlab.words.phrases import format_cells, format_seeds, format_span, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.starting_point import starting_point
 
@@ -55,7 +53,7 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     if best.best is None or best.loss is None:
         return ""
     budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
-    where = f"batch {best.global_batch_size:,} at learning rate {format_rate(best.best.learning_rate)}"
+    where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         return (
             f"{budget} {where} had the lowest validation loss, {format_loss(best.loss.value)} (n = 1: whether that is "
@@ -188,7 +186,7 @@ def _elsewhere(found: Findings) -> list[str]:
         return []
     batch, rate = extrapolated.best_batch_size, extrapolated.learning_rate
     budgets = 1 + len(found.earlier_optima)
-    rates = f"{format_rate(rate.value)} [{format_rate(rate.low or rate.value)}, {format_rate(rate.high or rate.value)}]"
+    rates = f"{format_learning_rate(rate.value)} [{format_learning_rate(rate.low or rate.value)}, {format_learning_rate(rate.high or rate.value)}]"
     return [
         f"Extrapolated, not measured: at {LARGER} × the budget the best batch would be near {batch.value:.3g} "
         f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and at batch "
@@ -206,9 +204,9 @@ def _speed(found: Findings) -> list[str]:
     if top is None:
         return []
     text = (
-        f"The fastest batch was {speed.fastest:,} with {format_speed(top.tokens_per_second.value, unit)} "
-        f"(median of n = {top.tokens_per_second.n} blocks, {format_speed(top.tokens_per_second.low or 0.0, unit)} to "
-        f"{format_speed(top.tokens_per_second.high or 0.0, unit)})"
+        f"The fastest batch was {speed.fastest:,} with {format_throughput(top.tokens_per_second.value, unit)} "
+        f"(median of n = {top.tokens_per_second.n} blocks, {format_throughput(top.tokens_per_second.low or 0.0, unit)} to "
+        f"{format_throughput(top.tokens_per_second.high or 0.0, unit)})"
     )
     if speed.knee is not None and speed.knee != speed.fastest:
         text += f"; from {speed.knee:,} upwards speed is within 10 % of that"

@@ -12,8 +12,7 @@ from batchlab.analysis.critical.noise_series import NoiseSeries
 from batchlab.analysis.critical.steps_to_target import REPEATS, CriticalBatch
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Interval
-from batchlab.core.batch import format_count
-from batchlab.words.phrases import format_list, format_loss, format_plural, items_of
+from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural
 
 DEFINITIONS = {
     "noise scale": "tr Σ / |G|²: the batch whose gradient noise is as large as the gradient, from the sweep's own "
@@ -130,7 +129,7 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
             or "the runs logged no gradient norms (noise.points is 0, or they are too short)"
         )
         return name, "cannot tell", _sentences([why])
-    items = items_of(found.experiment.unit, found.experiment.sequence_length)
+    items = batch_items(found.experiment.unit, found.experiment.sequence_length)
     latest = series.latest
     of = " (norm layers alone)" if series.parameters == "norm_layers" else ""
     answer = f"{format_noise(latest)} {items}{of} at the end of the run at batch {series.batch:,}"
@@ -168,7 +167,7 @@ def _norm_layers(series: NoiseSeries, norm_layers: NoiseScale) -> str:
 def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, str]:
     steps = critical.steps
     name = "steps to a loss"
-    items = items_of(found.experiment.unit, found.experiment.sequence_length)
+    items = batch_items(found.experiment.unit, found.experiment.sequence_length)
     numbers = [f"{d.definition} {format_critical(d)} {items}" for d in (steps.twice, steps.overhead) if d is not None]
     if steps.read_off is not None:
         numbers.append(f"20pct read off between the sizes {format_size(steps.read_off)}")
@@ -212,7 +211,7 @@ def _branch_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, 
     if not critical.branches:
         missing = "; ".join(critical.left_out) or "no branch was run"
         return name, "cannot tell", f"{missing} (batchlab critical --run)."
-    items, length = items_of(unit, found.experiment.sequence_length), found.experiment.sequence_length
+    items, length = batch_items(unit, found.experiment.sequence_length), found.experiment.sequence_length
     answer = "; ".join(
         f"{format_branches(b)} {items} after {format_count(b.tokens * length)} {unit}" for b in critical.branches
     )

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 
 from batchlab.analysis.findings import Failure, Findings
 from batchlab.analysis.values import Run
-from batchlab.core.batch import format_count
+from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
-from batchlab.words.phrases import format_list, format_plural, format_rate
 
 
 def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
@@ -31,7 +30,7 @@ def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[F
 
 
 def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) -> Failure:
-    rates = format_list([format_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
+    rates = format_list([format_learning_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
     where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
     match outcome:
         case Outcome.DIVERGED:
@@ -61,11 +60,9 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
         warmup = f" ({steps:.0f} steps now)"
     longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
     if trained:
-        return (
-            f"Stay at or below {format_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
-        )
+        return f"Stay at or below {format_learning_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
     clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped: set optimizer.grad_clip"
-    return f"Every learning rate tried here from {format_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
+    return f"Every learning rate tried here from {format_learning_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
 
 
 def _memory_remedy(found: Findings, run: Run) -> str:

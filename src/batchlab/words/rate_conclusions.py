@@ -9,7 +9,7 @@ from batchlab.analysis.capacity.memory import fit_line
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Interval, SurfaceFinding
-from batchlab.words.phrases import format_list, format_loss, format_rate
+from batchlab.core.format import format_learning_rate, format_list, format_loss
 
 WORTH_SAYING = 1.05
 """Factor between the fitted best and the cautious learning rate from which on both are given."""
@@ -57,7 +57,7 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     if own is None or len({rate for row in surface.rows for rate in _rates(row)}) < 2:
         return []
     worst = max(shared, key=lambda comparison: comparison.spread)
-    where = f"at {format_rate(worst.learning_rate)}" if worst.learning_rate else ""
+    where = f"at {format_learning_rate(worst.learning_rate)}" if worst.learning_rate else ""
     favoured = sorted({comparison.lowest for comparison in shared})
     who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {format_list(favoured)}, each at some rate,"
     return [
@@ -79,7 +79,7 @@ def _untuned(surface: SurfaceFinding) -> list[str]:
     rates = {rate for row in surface.rows for rate in _rates(row)}
     if len(rates) == 1 and len(rows) > 1:
         return [
-            f"Every size ran at one learning rate only, {format_rate(rates.pop())}, the best for at most some of them: "
+            f"Every size ran at one learning rate only, {format_learning_rate(rates.pop())}, the best for at most some of them: "
             "this compares sizes at that rate and does not say which is best at its own. A study with "
             "--learning-rates over a range shows what changes."
         ]
@@ -125,18 +125,16 @@ def _fits(surface: SurfaceFinding) -> list[str]:
         if fit.valid and fit.best_learning_rate and fit.cautious_learning_rate and fit.doublings:
             text = (
                 f"At batch {size:,} a local fit (n = {len(fit.learning_rates)} learning rates) puts the best at "
-                f"{format_rate(fit.best_learning_rate)}, give or take {fit.doublings:.2g} doublings"
+                f"{format_learning_rate(fit.best_learning_rate)}, give or take {fit.doublings:.2g} doublings"
             )
             if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
-                text += (
-                    f"; too high costs more than too low, so with that doubt {format_rate(fit.cautious_learning_rate)} "
-                )
+                text += f"; too high costs more than too low, so with that doubt {format_learning_rate(fit.cautious_learning_rate)} "
                 text += "costs least"
             sentences.append(text + ".")
         elif fit.next_learning_rate and row.best:
             sentences.append(
-                f"Whether {format_rate(row.best.learning_rate)} is the best learning rate of batch {size:,} cannot be "
+                f"Whether {format_learning_rate(row.best.learning_rate)} is the best learning rate of batch {size:,} cannot be "
                 f"told (n = {len(row.cells)} tried; {fit.why_not}); one more run at "
-                f"{format_rate(fit.next_learning_rate)} would help most."
+                f"{format_learning_rate(fit.next_learning_rate)} would help most."
             )
     return sentences

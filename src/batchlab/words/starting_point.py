@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_count
+from batchlab.core.format import format_count, format_learning_rate
 from batchlab.scaling import LAWS
 from batchlab.search.prior import BATCH_EXPONENT, RATE_EXPONENT
-from batchlab.words.phrases import format_rate
 
 
 def starting_point(found: Findings) -> list[str]:
@@ -17,7 +16,7 @@ def starting_point(found: Findings) -> list[str]:
         (batch, batch_sd), (rate, rate_sd) = BATCH_EXPONENT, RATE_EXPONENT
         return [
             f"The search started from the best of an earlier study, batch {earlier.best_batch_size:,.0f} at "
-            f"{format_rate(earlier.learning_rate)} with {format_count(earlier.token_budget)} {unit} a run, extrapolated "
+            f"{format_learning_rate(earlier.learning_rate)} with {format_count(earlier.token_budget)} {unit} a run, extrapolated "
             f"to {format_count(found.token_budget)}: best batch ∝ D^{batch} ± {batch_sd}, learning rate at a fixed "
             f"small batch ∝ D^−{-rate} ± {rate_sd}, published for language models (sources in search/prior.py). {own}"
         ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.batch import format_count
+from batchlab.core.format import format_count, format_interval, format_layout, format_learning_rate, format_throughput
 from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import format_interval, format_layout, format_rate, format_seeds, format_speed
+from batchlab.words.phrases import format_seeds
 
 INDENT = 12
 
@@ -33,7 +33,7 @@ def _train_with(found: Findings) -> str:
         return f"cannot tell: {why}"
     unit = found.experiment.unit
     text = (
-        f"{format_layout(chosen.layout, unit)}, LR {format_rate(chosen.learning_rate)}, "
+        f"{format_layout(chosen.layout, unit)}, LR {format_learning_rate(chosen.learning_rate)}, "
         f"warm-up {format_count(chosen.warmup_tokens)} {unit.value}"
     )
     return text + (" (so far: the study is not finished)" if found.partial else "")
@@ -44,7 +44,7 @@ def _tied(found: Findings) -> str:
     best = surface.best if surface else None
     if surface is None or best is None or best.best is None or best.loss is None:
         return "nothing could be compared"
-    where = f"best {best.global_batch_size:,} at {format_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
+    where = f"best {best.global_batch_size:,} at {format_learning_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
     if surface.noise_sd is None:
         return f"not known: n = 1, noise was not measured ({where})"
     seeds = format_seeds(surface, best)
@@ -74,7 +74,7 @@ def _fits(found: Findings) -> str:
         parts.append("speed not measured")
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
-        parts.append(f"{format_speed(point.tokens_per_second.value, unit)} at {size:,}{knee}")
+        parts.append(f"{format_throughput(point.tokens_per_second.value, unit)} at {size:,}{knee}")
     said = headline(found)
     parts.append(
         f"critical batch: {said}" if said else f"critical batch not {'known' if measured(found) else 'measured'}"

@@ -5,19 +5,20 @@ from __future__ import annotations
 from batchlab.analysis.findings import Answer, Findings, TrustItem
 from batchlab.analysis.sweep.loss_surface import beyond_edge
 from batchlab.analysis.values import SurfaceFinding
-from batchlab.core.batch import format_bytes, format_count
+from batchlab.core.format import (
+    format_bytes,
+    format_count,
+    format_interval,
+    format_layout,
+    format_learning_rate,
+    format_list,
+    format_plural,
+    format_throughput,
+)
 from batchlab.core.record import Outcome
 from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import (
-    format_interval,
-    format_layout,
-    format_list,
-    format_plural,
-    format_rate,
-    format_seeds,
-    format_speed,
-)
+from batchlab.words.phrases import format_seeds
 
 NOT_MEASURED = "not measured in this study"
 WELL_TUNED = 4
@@ -183,11 +184,11 @@ def _fastest(found: Findings) -> Answer:
     top = speed.at(speed.fastest) if speed and speed.fastest is not None else None
     if speed is None or top is None:
         return Answer(question, NOT_MEASURED, "no speed was measured", "")
-    answer = f"{speed.fastest:,}: {format_speed(top.tokens_per_second.value, unit)}"
+    answer = f"{speed.fastest:,}: {format_throughput(top.tokens_per_second.value, unit)}"
     if speed.knee is not None and speed.knee != speed.fastest:
         answer += f"; {speed.knee:,} is within 10 % of it"
     low, high = top.tokens_per_second.low, top.tokens_per_second.high
-    spread = f"blocks from {format_speed(low, unit)} to {format_speed(high, unit)}" if low and high else ""
+    spread = f"blocks from {format_throughput(low, unit)} to {format_throughput(high, unit)}" if low and high else ""
     largest = speed.points[-1].layout.global_batch_size
     if speed.fastest == largest:
         spread += "; the largest size measured is the fastest" if spread else "the largest size measured is the fastest"
@@ -212,9 +213,7 @@ def _quality(found: Findings) -> Answer:
     best = surface.best
     if best is None or best.best is None or best.loss is None:
         return Answer(question, "cannot tell", surface.cannot_tell, runs)
-    where = (
-        f"batch {best.global_batch_size:,} at LR {format_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
-    )
+    where = f"batch {best.global_batch_size:,} at LR {format_learning_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
     if surface.noise_sd is None:
         doubt = "n = 1: noise unknown, so this is the lowest loss seen, not a winner"
     else:
@@ -260,7 +259,7 @@ def _train_with(found: Findings) -> Answer:
     doubts.append("other models, data or optimizer settings")
     return Answer(
         question,
-        f"{layout}, LR {format_rate(chosen.learning_rate)}",
+        f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",
         f"{chosen.why}; not measured: {' and '.join(doubts)}",
         "training_plan.json names the run or rule behind each number",
     )

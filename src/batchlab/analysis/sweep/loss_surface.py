@@ -27,8 +27,8 @@ from batchlab.analysis.sweep.noise import (
     worse,
 )
 from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
+from batchlab.core.format import format_learning_rate
 from batchlab.core.record import Outcome
-from batchlab.words.phrases import format_rate
 
 Pairing = Literal["verified", "declared", "none"]
 
@@ -254,7 +254,7 @@ def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low",
         nearest = beyond_edge(cells, best, edge)
         if nearest is not None:
             words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
-            parts.append(f"edge: the next learning rate, {format_rate(nearest.learning_rate)}, {words}")
+            parts.append(f"edge: the next learning rate, {format_learning_rate(nearest.learning_rate)}, {words}")
         else:
             end = "highest" if edge == "high" else "lowest"
             parts.append(f"edge: best at the {end} learning rate tried")

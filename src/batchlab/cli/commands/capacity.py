@@ -55,7 +55,7 @@ def capacity(
 
 
 def _bytes(text: str) -> int:
-    from batchlab.core.batch import parse_bytes
+    from batchlab.core.parse import parse_bytes
 
     try:
         return parse_bytes(text)

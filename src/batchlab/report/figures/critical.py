@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.steps_from_runs import ToTarget, hours_to_target
 from batchlab.analysis.findings import Findings
+from batchlab.core.format import format_count, format_loss, format_plural
 from batchlab.report.figures.figure import (
     Figure,
     Trace,
@@ -19,7 +20,7 @@ from batchlab.report.figures.figure import (
     size_axis,
 )
 from batchlab.report.figures.palette import colour_of
-from batchlab.report.words import Words, count, loss, plural, time_scale
+from batchlab.report.words import Words, time_scale
 from batchlab.words.critical import format_sizes, format_source
 
 DEVICES = (1, 4, 16)
@@ -61,7 +62,7 @@ def noise_series(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"{plural(total, 'window')} of sampled steps at {plural(len(drawn), 'batch size')}, each at its best "
+        caption=f"{format_plural(total, 'window')} of sampled steps at {format_plural(len(drawn), 'batch size')}, each at its best "
         "learning rate, lowest seed; bars are 95 % intervals; windows without an upper limit are not drawn. Lines: "
         "what steps to a loss say of the whole run. Triangles: branches from there accepted or refused that size.",
         data=(*traces, *beside),
@@ -162,8 +163,8 @@ def cost_to_target(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"To validation loss {loss(critical.target)}, {format_source(critical)} "
-        f"({', '.join(count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
+        caption=f"To validation loss {format_loss(critical.target)}, {format_source(critical)} "
+        f"({', '.join(format_count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
         "rate of each of them."
         + (" Time at the measured speeds, the batch shared equally, communication not included." if times else ""),
         data=tuple(traces),
@@ -195,7 +196,7 @@ def _time_to_target(findings: Findings, points: Sequence[ToTarget]) -> tuple[lis
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": plural(devices, "device"),
+            "name": format_plural(devices, "device"),
             "x": [float(batch) for batch, _ in each],
             "y": [h * factor for _, h in each],
             "yaxis": "y3",

@@ -10,6 +10,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
 from batchlab.analysis.values import BatchRow
 from batchlab.core.batch import Unit
+from batchlab.core.format import format_learning_rate, format_plural
 from batchlab.core.record import MetricRow
 from batchlab.report.figures.figure import (
     Figure,
@@ -25,7 +26,7 @@ from batchlab.report.figures.figure import (
 )
 from batchlab.report.figures.loss import judged, no_loss
 from batchlab.report.figures.palette import colour_of, symbol_of
-from batchlab.report.words import Words, learning_rate, plural, time_scale
+from batchlab.report.words import Words, time_scale
 
 STRETCHES = 80
 """Training loss is drawn as at most this many means: single batches scatter more than batch sizes differ."""
@@ -36,7 +37,7 @@ def curve_points(rows: Sequence[MetricRow], value: Callable[[MetricRow], float |
 
 
 def curve_line(index: int, total: int, row: BatchRow, points: Sequence[Point], **settings: object) -> Trace:
-    rate = learning_rate(row.best.learning_rate if row.best else None)
+    rate = format_learning_rate(row.best.learning_rate if row.best else None)
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -71,7 +72,7 @@ def tokens_axis(words: Words, **settings: object) -> dict[str, object]:
 
 
 def _sized(row_count: int) -> str:
-    return f"one line per batch size at its own best learning rate ({plural(row_count, 'size')})"
+    return f"one line per batch size at its own best learning rate ({format_plural(row_count, 'size')})"
 
 
 def validation_curves(findings: Findings) -> Figure:
@@ -100,7 +101,7 @@ def validation_curves(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"{plural(len(traces), 'run')}, {_sized(len(drawn))}; fainter lines are further seeds, and all sizes "
+        caption=f"{format_plural(len(traces), 'run')}, {_sized(len(drawn))}; fainter lines are further seeds, and all sizes "
         f"are evaluated on the same held-out set at the same numbers of {words.units}{_cut([t['y'] for t in traces])}.",
         data=tuple(traces),
         layout=layout(
@@ -175,7 +176,7 @@ def training_curves(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"n = {plural(drawn, 'run')}, {_sized(len(pairs))}, lowest seed; training loss is "
+        caption=f"n = {format_plural(drawn, 'run')}, {_sized(len(pairs))}, lowest seed; training loss is "
         f"averaged over at most {STRETCHES} stretches of a run; {where}{_cut(curves)}.",
         data=tuple(traces),
         layout=layout(
@@ -211,7 +212,7 @@ def gradient_norms(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"n = {plural(len(drawn), 'run')}, {_sized(len(drawn))}, lowest seed; before clipping; {clipped}.",
+        caption=f"n = {format_plural(len(drawn), 'run')}, {_sized(len(drawn))}, lowest seed; before clipping; {clipped}.",
         data=tuple(lines),
         layout=layout(
             legend=legend_title("batch (best LR)"),
@@ -235,7 +236,7 @@ def clipped_shares(findings: Findings) -> str:
         return "an unknown share of the steps"
     (low, low_at), (high, high_at) = min(shares), max(shares)
     if f"{low:.0%}" == f"{high:.0%}":
-        return f"{low * 100:.0f} % of the steps at {plural(len(shares), 'size')}"
+        return f"{low * 100:.0f} % of the steps at {format_plural(len(shares), 'size')}"
     return f"{low * 100:.0f} % (batch {low_at:,}) to {high * 100:.0f} % (batch {high_at:,}) of the steps"
 
 

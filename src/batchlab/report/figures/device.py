@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import ThroughputPoint
-from batchlab.core.batch import format_bytes
+from batchlab.core.format import format_bytes, format_list, format_plural, format_split
 from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
-from batchlab.report.words import Words, byte_scale, layout_text, listing, plural
+from batchlab.report.words import Words, byte_scale
 
 
 def speed(findings: Findings) -> Figure:
@@ -68,7 +68,7 @@ def _describe(point: ThroughputPoint, words: Words) -> str:
     rate = point.tokens_per_second
     spread = "" if rate.low is None or rate.high is None else f"<br>blocks from {rate.low:,.0f} to {rate.high:,.0f}"
     return (
-        f"batch {point.layout.global_batch_size:,} as {layout_text(point.layout)}<br>"
+        f"batch {point.layout.global_batch_size:,} as {format_split(point.layout)}<br>"
         f"{rate.value:,.0f} {words.units}/s, median of {rate.n}{spread}<br>warm-up {point.warmup_seconds:.2g} s, apart"
     )
 
@@ -77,13 +77,13 @@ def _speed_caption(findings: Findings, points: Sequence[ThroughputPoint]) -> str
     found = findings.throughput
     blocks = sorted({p.tokens_per_second.n for p in points})
     text = (
-        f"Median of n = {listing(blocks)} timed blocks per size after warm-up, alone on the device; "
+        f"Median of n = {format_list(blocks)} timed blocks per size after warm-up, alone on the device; "
         "bars reach from the slowest to the fastest block"
     )
     if found and found.knee is not None and found.fastest is not None:
         text += f"; the knee, {found.knee:,}, is the smallest size within 10 % of the fastest, {found.fastest:,}"
     if found and found.falls_off:
-        text += f"; {listing(found.falls_off)} fell more than 20 % below a smaller size"
+        text += f"; {format_list(found.falls_off)} fell more than 20 % below a smaller size"
     return text + "."
 
 
@@ -220,7 +220,7 @@ def _marks(found: Capacity, limit: int | None, factor: float) -> dict[str, list[
 
 def _memory_caption(found: Capacity, ran: int) -> str:
     failed = sum(not p.fits for p in found.points)
-    text = f"n = {plural(ran, 'probe')} that ran, each whole steps in a fresh process"
+    text = f"n = {format_plural(ran, 'probe')} that ran, each whole steps in a fresh process"
     if failed:
         text += f", and {failed:,} that did not fit"
     if found.line:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
 from batchlab.analysis.values import BatchRow, Run
+from batchlab.core.format import format_list, format_plural
 from batchlab.core.record import MetricRow
 from batchlab.report.figures.curves import curve_line, curve_points, tokens_axis
 from batchlab.report.figures.figure import Figure, Trace, axis, label, layout, legend_title, log_axis
 from batchlab.report.figures.palette import colour_of
-from batchlab.report.words import Words, listing, plural, sentence
+from batchlab.report.words import Words, sentence
 
 GAP = 0.05
 """Between the panels of a plot, as a share of its height."""
@@ -170,8 +171,8 @@ def _panels(
     return Figure(
         key=key,
         title=title,
-        caption=f"{what}. n = {plural(len(named), 'run')}, one per batch size at its own best learning rate, read at "
-        f"up to {plural(len(snapshots), 'step')} that end at the same numbers of {words.units}.",
+        caption=f"{what}. n = {format_plural(len(named), 'run')}, one per batch size at its own best learning rate, read at "
+        f"up to {format_plural(len(snapshots), 'step')} that end at the same numbers of {words.units}.",
         look_for=sentence(look_for),
         data=tuple(traces),
         layout=layout(
@@ -262,7 +263,7 @@ def _phases(findings: Findings) -> Figure | None:
         key="phases",
         title="Where a step's time goes",
         caption=f"Microseconds per {words.units[:-1]}, medians over the steps that were looked at, n = "
-        f"{plural(len(pairs), 'run')} at {listing(sizes)}; training runs share the machine, so their sum is more than "
+        f"{format_plural(len(pairs), 'run')} at {format_list(sizes)}; training runs share the machine, so their sum is more than "
         "the measured speed says. The optimizer includes clipping.",
         look_for="The optimizer is paid once a step, so its share falls as the batch grows; forward and backward that "
         "no longer fall mean that the device is full.",

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
+from batchlab.core.format import format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, label, layout, missing, size_axis
-from batchlab.report.words import Words, interval, learning_rate, listing, plural, time_scale
+from batchlab.report.words import Words, time_scale
 
 NO_SWEEP = "No training run has finished yet, so there is no loss to show."
 
@@ -26,7 +27,7 @@ def no_loss(findings: Findings) -> str:
     ended = sorted({run.outcome.word for run in findings.runs if run.outcome is not Outcome.COMPLETED})
     if not ended:
         return NO_SWEEP
-    return f"None of {plural(len(findings.runs), 'training run')} has a final validation loss: {listing(ended)}."
+    return f"None of {format_plural(len(findings.runs), 'training run')} has a final validation loss: {format_list(ended)}."
 
 
 def _group(row: BatchRow) -> int:
@@ -89,12 +90,12 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resol
 
 def _describe(row: BatchRow) -> str:
     runs = len(row.best.losses) if row.best else 0
-    text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {interval(row.loss)}<br>{plural(runs, 'run')}"
+    text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {format_interval(row.loss)}<br>{format_plural(runs, 'run')}"
     return f"{text}<br>{label(row.remark)}" if row.remark else text
 
 
 def _rate(row: BatchRow) -> str:
-    return learning_rate(row.best.learning_rate if row.best else None)
+    return format_learning_rate(row.best.learning_rate if row.best else None)
 
 
 def _connection(rows: Sequence[BatchRow], xs: Sequence[float]) -> Trace:
@@ -168,7 +169,7 @@ def loss_vs_batch(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"{plural(len(rows), 'batch size')} trained for {budget}, {len(findings.runs):,} runs in all; "
+        caption=f"{format_plural(len(rows), 'batch size')} trained for {budget}, {len(findings.runs):,} runs in all; "
         f"each point is the best learning rate of its size; {_noise_words(findings)}.",
         data=(
             _connection(rows, sizes),
@@ -205,12 +206,12 @@ def loss_vs_hours(findings: Findings) -> Figure:
     factor, unit = time_scale(max(hours))
     xs = [h * factor for h in hours]
     untimed = len(rows) - len(timed)
-    without = f"; {plural(untimed, 'size')} without a measured speed not shown" if untimed else ""
+    without = f"; {format_plural(untimed, 'size')} without a measured speed not shown" if untimed else ""
     return Figure(
         key=key,
         title=title,
         caption=f"Time is the budget divided by the measured {words.units}/s of each size running alone, not the clock "
-        f"of the sweep; {plural(len(timed), 'batch size')}{without}; {_noise_words(findings)}.",
+        f"of the sweep; {format_plural(len(timed), 'batch size')}{without}; {_noise_words(findings)}.",
         data=(_connection(timed, xs), *_points(timed, xs, named=True, resolved=_resolved(findings))),
         layout=layout(
             xaxis=axis(f"training time for the budget ({unit})", rangemode="tozero"),

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Cell, Inferred
+from batchlab.core.format import format_learning_rate, format_loss, format_plural
 from batchlab.core.record import Outcome
 from batchlab.report.figures.figure import Figure, Trace, axis, label, layout, missing
 from batchlab.report.figures.loss import NO_SWEEP
-from batchlab.report.words import Words, learning_rate, loss, plural
+from batchlab.report.words import Words
 
 _FAILED = (
     (Outcome.DIVERGED, "diverged", "x", "@bad"),
@@ -79,7 +80,9 @@ def surface(findings: Findings) -> Figure:
                 "name": "fitted optimum",
                 "x": [x + 0.4 for x, _, _ in vertex],
                 "y": [y for _, y, _ in vertex],
-                "hovertext": [f"fitted optimum: LR {learning_rate(r.fit.best_learning_rate)}" for _, _, r in vertex],
+                "hovertext": [
+                    f"fitted optimum: LR {format_learning_rate(r.fit.best_learning_rate)}" for _, _, r in vertex
+                ],
                 "hoverinfo": "text",
                 "marker": {
                     "symbol": "triangle-left",
@@ -97,7 +100,7 @@ def surface(findings: Findings) -> Figure:
         data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
         layout=layout(
             xaxis=_grid_axis(f"global batch size ({words.items})", [f"{r.global_batch_size:,}" for r in rows]),
-            yaxis=_grid_axis("peak learning rate", [learning_rate(r) for r in rates]),
+            yaxis=_grid_axis("peak learning rate", [format_learning_rate(r) for r in rates]),
             shapes=boxes,
         ),
         height=150 + 38 * max(len(rates), 4),
@@ -110,21 +113,21 @@ def _surface_caption(
 ) -> str:
     runs = sum(len(cell.runs) for cell in cells)
     text = (
-        f"{plural(len(cells), 'cell')}, n = {plural(runs, 'run')}; numbers are mean final validation losses, the best "
+        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}; numbers are mean final validation losses, the best "
         "of a size is chosen on the seeds that its cells share"
     )
     if means and _ceiling(means) < means[-1]:
-        text += f", colour stops at {loss(_ceiling(means))} so that the good cells stay apart"
+        text += f", colour stops at {format_loss(_ceiling(means))} so that the good cells stay apart"
     rows = findings.surface.rows if findings.surface else ()
     sizes = len(rows)
     if sizes * len({cell.learning_rate for cell in cells}) > len(cells):
         text += "; blank combinations were not run"
     if inferred:
         text += (
-            f"; {plural(inferred, 'paler cell')} with ≈ not run either: their losses are inferred from the others and "
+            f"; {format_plural(inferred, 'paler cell')} with ≈ not run either: their losses are inferred from the others and "
             "decide nothing"
         )
-    return f"{text}; a parabola in log LR could be fitted at {fitted} of {plural(sizes, 'batch size')}."
+    return f"{text}; a parabola in log LR could be fitted at {fitted} of {format_plural(sizes, 'batch size')}."
 
 
 def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> Trace:
@@ -135,8 +138,8 @@ def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], li
         y, x = line[cell.learning_rate], column[cell.global_batch_size]
         values[y][x] = cell.loss
         texts[y][x] = (
-            f"batch {cell.global_batch_size:,}, LR {learning_rate(cell.learning_rate)}<br>not run; inferred "
-            f"{loss(cell.loss)} ± {cell.percent:.2g} %"
+            f"batch {cell.global_batch_size:,}, LR {format_learning_rate(cell.learning_rate)}<br>not run; inferred "
+            f"{format_loss(cell.loss)} ± {cell.percent:.2g} %"
         )
     return {**heat, "z": values, "hovertext": texts, "opacity": 0.4}
 
@@ -150,7 +153,7 @@ def _inferred(inferred: Sequence[Inferred], column: dict[int, int], line: dict[f
             "mode": "text",
             "x": [column[cell.global_batch_size] for cell in inferred],
             "y": [line[cell.learning_rate] for cell in inferred],
-            "text": [f"≈{loss(cell.loss)}" for cell in inferred],
+            "text": [f"≈{format_loss(cell.loss)}" for cell in inferred],
             "textfont": {"size": 10, "color": "@soft"},
             "hoverinfo": "skip",
             "showlegend": False,
@@ -167,7 +170,7 @@ def _numbers(cells: Sequence[Cell], column: dict[int, int], line: dict[float, in
         "mode": "text",
         "x": [column[c.global_batch_size] for c, _ in shown],
         "y": [line[c.learning_rate] for c, _ in shown],
-        "text": [loss(mean) for _, mean in shown],
+        "text": [format_loss(mean) for _, mean in shown],
         "textfont": {
             "size": 11.5,
             "color": ["@page" if mean - means[0] < 0.32 * span else "@ink" for _, mean in shown],
@@ -187,12 +190,16 @@ def _ceiling(means: Sequence[float]) -> float:
 
 def _cell_text(findings: Findings, row: BatchRow, rate: float) -> str:
     cell = next((c for c in row.cells if c.learning_rate == rate), None)
-    head = f"batch {row.global_batch_size:,}, LR {learning_rate(rate)}"
+    head = f"batch {row.global_batch_size:,}, LR {format_learning_rate(rate)}"
     if cell is None:
         return f"{head}<br>not run"
     lines = [
         f"seed {run.seed}: "
-        + (loss(run.val_loss) if run.outcome is Outcome.COMPLETED else f"{run.outcome.word}. {label(run.reason[:120])}")
+        + (
+            format_loss(run.val_loss)
+            if run.outcome is Outcome.COMPLETED
+            else f"{run.outcome.word}. {label(run.reason[:120])}"
+        )
         for run in cell.runs
     ]
     return "<br>".join([head, *lines])

@@ -10,8 +10,9 @@ import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points
-from batchlab.core.batch import format_bytes, headroom_bytes
 from batchlab.core.experiment import Experiment, MemoryOptimization
+from batchlab.core.format import format_bytes
+from batchlab.core.parse import headroom_bytes
 from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec

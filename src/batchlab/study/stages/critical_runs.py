@@ -19,9 +19,10 @@ from batchlab.analysis.critical.steps_from_runs import COOLDOWN
 from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
-from batchlab.core.batch import BatchLayout, format_count
+from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment, ScheduleConfig
+from batchlab.core.format import format_count
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, TrainSpec, run_id
 from batchlab.engines.resources import Concurrency
 from batchlab.scaling import LearningRateRule, Refused, learning_rate_ratio
