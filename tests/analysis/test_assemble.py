@@ -12,6 +12,7 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
+from batchlab.words.story import tell
 
 Study = Callable[..., Any]
 
@@ -82,7 +83,7 @@ def test_a_study_cut_anywhere_still_gives_findings(synthetic_study: Study, keep:
     findings = assemble(*synthetic_study(keep=keep), planned_runs=24, partial=True)
     assert len(findings.runs) == keep
     assert findings.partial
-    assert len(findings.answers) == 7
+    assert len(tell(findings).answers) == 7
     assert (findings.recommended is None) == (keep == 0)
 
 

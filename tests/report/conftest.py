@@ -10,10 +10,12 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
-from batchlab.analysis.findings import Failure, Findings
+from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.core.record import CheckItem, Environment, MetricRow
+from batchlab.words.failures import Failure
+from batchlab.words.story import Story, tell
 
 STATES: dict[str, dict[str, Any]] = {
     "whole": {},
@@ -163,11 +165,19 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         ),
         surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows), cannot_tell=HOSTILE),
         recommendations=tuple(replace(r, why=HOSTILE) for r in found.recommendations),
-        trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in found.trust),
-        answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in found.answers),
+        accepted_edits=(HOSTILE,),
+        environments_differ=(HOSTILE,),
+    )
+
+
+@pytest.fixture(scope="session")
+def hostile_story(hostile: Findings) -> Story:
+    """The story of the hostile study, every text of it an attack too."""
+    told = tell(hostile)
+    return Story(
+        trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in told.trust),
+        answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in told.answers),
         unknown=(HOSTILE,),
         failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
         conclusions=(HOSTILE,),
-        accepted_edits=(HOSTILE,),
-        environments_differ=(HOSTILE,),
     )

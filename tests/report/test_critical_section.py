@@ -21,6 +21,7 @@ from batchlab.plan import make_plan
 from batchlab.report.critical import critical_lines, critical_section
 from batchlab.report.figures.build import build_figures
 from batchlab.words.critical import answer_lines, disagreement, headline
+from batchlab.words.story import tell
 
 NOISE = 8.0
 
@@ -68,7 +69,7 @@ def test_the_noise_scale_is_told_with_its_interval_and_its_number_of_steps(found
     assert (name, "From 192 sampled steps." in doubt) == ("noise scale", True)
     assert "at its beginning" in answer
     assert headline(found).startswith("noise scale ")
-    assert any("noise scale" in answer.answer for answer in found.answers)
+    assert any("noise scale" in answer.answer for answer in tell(found).answers)
 
 
 def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: Findings) -> None:

@@ -20,6 +20,7 @@ from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.html import render_html, unbroken
 from batchlab.report.markdown import render_markdown
 from batchlab.report.write import write_report
+from batchlab.words.story import Story, tell
 
 Study = Callable[[str], Findings]
 BESIDE = {"report.md", "results.csv", "notes.md"}  # files of the study
@@ -59,7 +60,7 @@ class Page(HTMLParser):
 
 def test_every_state_renders(study: Study, state: str, plan: Any) -> None:
     found = study(state)
-    text = render_html(found, plan() if found.recommended else None, None)
+    text = render_html(found, tell(found), plan() if found.recommended else None, None)
     page = Page(text)
     assert len(text.encode()) <= 8 * 2**20
     assert "None" not in page.visible.replace("None of", "")
@@ -80,16 +81,14 @@ def test_a_study_stopped_before_its_first_stage_renders(study: Study) -> None:
         memory=None,
         throughput=None,
         surface=None,
-        trust=(),
-        answers=(),
         checks=(),
         planned_runs=None,
     )
-    page = Page(render_html(nothing, None, None))
+    page = Page(render_html(nothing, tell(nothing), None, None))
     assert "No training run has finished yet, so there is nothing to recommend." in page.visible
     assert "0 training runs are done" in page.visible
     assert not any("data-figure" in attributes for _, attributes in page.elements)
-    assert "No recommendation" in render_markdown(nothing, None, None)
+    assert "No recommendation" in render_markdown(nothing, tell(nothing), None, None)
 
 
 def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
@@ -99,7 +98,7 @@ def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
 
 
 def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) -> None:
-    text = render_html(study("whole"), plan(), None)
+    text = render_html(study("whole"), tell(study("whole")), plan(), None)
     places = [
         text.index(f'id="{name}"')
         for name in ("answer", "paste", "trust", "questions", "not-answered", "setup", "results", "method")
@@ -107,14 +106,14 @@ def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) 
     assert places == sorted(places)
     found = study("whole")
     page = Page(text)
-    for item in found.trust:
+    for item in tell(found).trust:
         assert item.label in page.visible
-    for answer in found.answers:
+    for answer in tell(found).answers:
         assert answer.question in page.visible
 
 
 def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any) -> None:
-    page = Page(render_html(study("whole"), plan(), None))
+    page = Page(render_html(study("whole"), tell(study("whole")), plan(), None))
     for tag, attributes in page.elements:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert tag not in ("iframe", "object", "embed", "base", "form")
@@ -131,8 +130,8 @@ def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any
         assert f"'sha256-{digest}'" in policy
 
 
-def test_hostile_words_stay_words(hostile: Findings, plan: Any, attack: str) -> None:
-    text = render_html(hostile, plan(attack), attack)
+def test_hostile_words_stay_words(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
+    text = render_html(hostile, hostile_story, plan(attack), attack)
     page = Page(text)
     assert sum(tag == "script" for tag, _ in page.elements) == 4
     assert not any(tag == "img" for tag, _ in page.elements)
@@ -146,20 +145,25 @@ def test_hostile_words_stay_words(hostile: Findings, plan: Any, attack: str) -> 
 
 
 def test_partial_studies_wear_a_banner(study: Study, plan: Any) -> None:
-    assert "9 of 31 planned training runs are done" in Page(render_html(study("partial"), plan(), None)).visible
-    assert 'class="partial" role="status"' not in render_html(study("whole"), plan(), None)
+    assert (
+        "9 of 31 planned training runs are done"
+        in Page(render_html(study("partial"), tell(study("partial")), plan(), None)).visible
+    )
+    assert 'class="partial" role="status"' not in render_html(study("whole"), tell(study("whole")), plan(), None)
 
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
-    # the sentences that the analysis wrote are the analysis' own to test
-    found = replace(study("samples"), trust=(), answers=(), unknown=(), conclusions=(), failures=())
-    page = Page(render_html(found, None, None))
+    # the sentences of `words` are tested there
+    found = study("samples")
+    page = Page(render_html(found, Story((), (), (), (), ()), None, None))
     assert not re.findall(r"[^.]*token[^.]*", page.visible, flags=re.IGNORECASE)
     assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())
 
 
 def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study: Study, plan: Any) -> None:
-    written, untouched, none = (render_html(study("whole"), plan(), notes) for notes in ("one\n<i>two</i>", "", None))
+    written, untouched, none = (
+        render_html(study("whole"), tell(study("whole")), plan(), notes) for notes in ("one\n<i>two</i>", "", None)
+    )
     assert 'id="notes"' in written
     assert "Nothing of yours" not in written
     assert 'Nothing of yours stands in <a href="notes.md">' in untouched
@@ -168,7 +172,9 @@ def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study
 
 
 def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:
-    assert render_html(study("partial"), plan(), "n") == render_html(study("partial"), plan(), "n")
+    assert render_html(study("partial"), tell(study("partial")), plan(), "n") == render_html(
+        study("partial"), tell(study("partial")), plan(), "n"
+    )
 
 
 def test_both_files_are_replaced_whole(study: Study, tmp_path: Path, plan: Any) -> None:

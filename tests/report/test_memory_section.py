@@ -13,6 +13,7 @@ from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
 from batchlab.report.memory import memory_section
+from batchlab.words.story import tell
 
 MIB = 2**20
 
@@ -73,7 +74,7 @@ def test_the_plot_shows_the_bend_and_the_line_only_above_it(study: Callable[[str
 
 def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) -> None:
     found = with_traces(study("whole"))
-    page, text = render_html(found, None, None), render_markdown(found, None, None)
+    page, text = render_html(found, tell(found), None, None), render_markdown(found, tell(found), None, None)
     for heading in ("Who holds the memory, by phase", "What each saving buys", "On other cards"):
         assert heading in page
         assert heading in text

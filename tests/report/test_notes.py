@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from batchlab.analysis.findings import Findings
 from batchlab.report.html import render_html
 from batchlab.report.notes import Block, notes_blocks, notes_page
+from batchlab.words.story import tell
 
 BUDGET = {
     "token_budget": 65536,
@@ -104,7 +105,7 @@ def _outside_fences(text: str) -> str:
 
 
 def test_the_report_shows_blocks_escaped(study: Callable[[str], Findings]) -> None:
-    text = render_html(study("whole"), None, "# <b>big</b>\n\n- a & b\n\n```\n<script>\n```\n")
+    text = render_html(study("whole"), tell(study("whole")), None, "# <b>big</b>\n\n- a & b\n\n```\n<script>\n```\n")
     assert '<h3 class="level-1">&lt;b&gt;big&lt;/b&gt;</h3>' in text
     assert "<ul><li>a &amp; b</li></ul>" in text
     assert "<pre>&lt;script&gt;</pre>" in text

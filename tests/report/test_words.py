@@ -45,7 +45,7 @@ def test_losses_and_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "text"), [(10 / 3600, "10 s"), (0.5, "30 min"), (2.11, "2.11 h"), (1234.5, "1,234 h"), (None, "–")]
+    ("hours", "text"), [(10 / 3600, "10 s"), (0.5, "30 min"), (2.11, "2 h 06 min"), (1234.5, "1,234 h"), (None, "–")]
 )
 def test_duration(hours: float | None, text: str) -> None:
     assert format_hours(hours) == text

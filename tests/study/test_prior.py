@@ -18,6 +18,7 @@ from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
 from batchlab.study.task_source import merge, resolve_task
+from batchlab.words.story import tell
 
 
 def study(folder: Path, **sections: Any) -> StudyResult:
@@ -40,7 +41,7 @@ def cells(folder: Path) -> list[tuple[int, float]]:
 
 def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earlier: Path, tmp_path: Path) -> None:
     result = study(tmp_path / "s", sweep={"prior": str(earlier)}, budget={"max_runs": 2})
-    told = [sentence for sentence in result.findings.conclusions if "earlier study" in sentence]
+    told = [sentence for sentence in tell(result.findings).conclusions if "earlier study" in sentence]
     assert len(told) == 1
     assert "with 2,048 samples a run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
     assert "this study's own runs (n = 2)" in told[0]

@@ -20,6 +20,7 @@ from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
 from batchlab.study.task_source import merge, resolve_task
+from batchlab.words.story import tell
 
 
 def values(**sections: Any) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def test_with_micro_batching_off_they_are_out_of_memory_and_the_study_finishes(t
     assert outcomes[32] is outcomes[64] is Outcome.OUT_OF_MEMORY
     assert outcomes[16] is Outcome.COMPLETED
     assert result.answered
-    assert any("micro" in failure.remedy.lower() for failure in result.findings.failures)
+    assert any("micro" in failure.remedy.lower() for failure in tell(result.findings).failures)
 
 
 def test_nothing_fits_is_an_answer_too(tmp_path: Path) -> None:

@@ -4,20 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.findings import Failure
+from batchlab.analysis.findings import Findings
 from batchlab.core.record import CheckItem, CheckResult, Outcome, Record
-from batchlab.core.spec import CapacitySpec, CheckSpec, ThroughputSpec
-from batchlab.words.failures import failures
+from batchlab.core.spec import CapacitySpec, CheckSpec, Spec, ThroughputSpec
+from batchlab.words.failures import Failure, failures
+from batchlab.words.story import tell
 
 Study = Callable[..., Any]
 
 
 def listed(study: Any, start: str) -> list[Failure]:
-    return [failure for failure in assemble(*study).failures if failure.what.startswith(start)]
+    return [failure for failure in failures(assemble(*study)) if failure.what.startswith(start)]
 
 
 def test_a_sound_study_lists_nothing(synthetic_study: Study) -> None:
-    assert assemble(*synthetic_study()).failures == ()
+    assert failures(assemble(*synthetic_study())) == ()
 
 
 def test_out_of_memory_is_answered_with_accumulation(synthetic_study: Study) -> None:
@@ -71,21 +72,25 @@ def test_batch_statistics_and_failed_checks_are_explained(synthetic_study: Study
     checked = [(spec, Record(run_id="check-1", outcome=Outcome.COMPLETED, result=result)), *records]
     findings = assemble(experiment, task_info, checked, rows, decisions)
     assert not findings.sample_independent
-    whats = [failure.what for failure in findings.failures]
+    whats = [failure.what for failure in tell(findings).failures]
     assert any("BatchNorm" in what for what in whats)
     assert "The check 'data' failed." in whats
-    (memory,) = [failure for failure in findings.failures if failure.what.startswith("Out of memory")]
+    (memory,) = [failure for failure in tell(findings).failures if failure.what.startswith("Out of memory")]
     assert "cannot be split" in memory.remedy
     assert "Accumulate" not in memory.remedy
 
 
+def with_record(study: Any, more: tuple[Spec, Record]) -> Findings:
+    experiment, task_info, records, *rest = study
+    return assemble(experiment, task_info, [*records, more], *rest)
+
+
 def test_probes_that_found_the_limit_are_no_failures_but_broken_ones_are(synthetic_study: Study) -> None:
     study = synthetic_study()
-    findings = assemble(*study)
     spec = next(spec for spec, _ in study[2] if isinstance(spec, CapacitySpec))
     full = (spec, Record(run_id="c", outcome=Outcome.OUT_OF_MEMORY))
     broken = (spec, Record(run_id="c", outcome=Outcome.FAILED, reason="ImportError: no module."))
-    assert failures(findings, [full]) == ()
-    (failure,) = failures(findings, [broken])
+    assert failures(with_record(study, full)) == ()
+    (failure,) = failures(with_record(study, broken))
     assert failure.what == "Failed. ImportError: no module."
     assert failure.where == "capacity (c)"

@@ -6,30 +6,32 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.findings import Findings, TrustItem
+from batchlab.analysis.findings import Findings
+from batchlab.words.story import tell
+from batchlab.words.trust import TrustItem, unknown
 
 Study = Callable[..., Any]
 
 
 def items(findings: Findings) -> dict[str, TrustItem]:
-    return {item.label: item for item in findings.trust}
+    return {item.label: item for item in tell(findings).trust}
 
 
 def answer(findings: Findings, start: str) -> Any:
-    (one,) = [a for a in findings.answers if a.question.startswith(start)]
+    (one,) = [a for a in tell(findings).answers if a.question.startswith(start)]
     return one
 
 
 def test_a_sound_study_meets_every_condition(synthetic_study: Study) -> None:
     findings = assemble(*synthetic_study())
-    assert [item.label for item in findings.trust] == [
+    assert [item.label for item in tell(findings).trust] == [
         "same tokens",
         "LR tuned per batch",
         "seeds",
         "inside the grid",
         "measured = planned budget",
     ]
-    assert all(item.ok for item in findings.trust)
+    assert all(item.ok for item in tell(findings).trust)
     assert answer(findings, "Can I trust").answer == "5 of 5 conditions hold"
 
 
@@ -79,7 +81,7 @@ def test_other_environments_and_accepted_edits_show(synthetic_study: Study) -> N
 
 def test_every_question_of_the_design_is_answered_or_said_to_be_open(synthetic_study: Study) -> None:
     findings = assemble(*synthetic_study())
-    assert [a.question for a in findings.answers] == [
+    assert [a.question for a in tell(findings).answers] == [
         "How large a micro-batch fits?",
         "How large on a card I don't have?",
         "What is the fastest batch?",
@@ -101,11 +103,11 @@ def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:
     findings = assemble(experiment, task_info, [], rows, decisions, partial=True, planned_runs=24)
     assert findings.runs == ()
     assert findings.recommended is None
-    assert {a.answer for a in findings.answers if a.question.startswith(("How", "What"))} == {
+    assert {a.answer for a in tell(findings).answers if a.question.startswith(("How", "What"))} == {
         "not measured in this study"
     }
     assert answer(findings, "Which").answer == "cannot tell"
-    assert findings.unknown[0] == "the study is not finished: 0 of 24 runs so far"
+    assert tell(findings).unknown[0] == "the study is not finished: 0 of 24 runs so far"
 
 
 @pytest.mark.parametrize(
@@ -122,4 +124,4 @@ def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:
     ],
 )
 def test_what_is_not_answered_is_listed(synthetic_study: Study, settings: dict[str, Any], phrase: str) -> None:
-    assert phrase in assemble(*synthetic_study(**settings)).unknown
+    assert phrase in unknown(assemble(*synthetic_study(**settings)))

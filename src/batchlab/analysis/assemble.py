@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.capacity.memory import capacity_finding
@@ -17,12 +16,10 @@ from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
+from batchlab.analysis.values import FailedProbe
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Record, TaskInfo
-from batchlab.core.spec import Spec, TrainSpec
-from batchlab.words.conclusions import conclusions
-from batchlab.words.failures import failures
-from batchlab.words.trust import answers, trust_items, unknown
+from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Outcome, Record, TaskInfo
+from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
 """What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""
@@ -60,7 +57,7 @@ def assemble(
     )
     recommended, recommendations = recommend(surface, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
-    found = Findings(
+    return Findings(
         experiment=experiment,
         task_info=task_info,
         environment=environments[0] if environments else None,
@@ -75,11 +72,7 @@ def assemble(
         runs=runs,
         recommended=recommended,
         recommendations=recommendations,
-        trust=(),
-        answers=(),
-        unknown=(),
-        failures=(),
-        conclusions=(),
+        failed_probes=_failed_probes(experiment, records),
         planned_runs=planned_runs,
         partial=partial,
         accepted_edits=tuple(decided.get("accepted_edits") or ()),
@@ -88,14 +81,21 @@ def assemble(
         rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
-    found = replace(found, trust=trust_items(found))
-    return replace(
-        found,
-        answers=answers(found),
-        unknown=unknown(found),
-        failures=failures(found, records),
-        conclusions=conclusions(found),
-    )
+
+
+def _failed_probes(experiment: Experiment, records: Sequence[tuple[Spec, Record]]) -> tuple[FailedProbe, ...]:
+    """What did not complete besides training runs. Running out of memory is an answer of a capacity probe or a trace,
+    and a memory optimization that the model cannot have is none of its failures."""
+    failed = []
+    for spec, record in records:
+        if isinstance(spec, TrainSpec) or record.outcome is Outcome.COMPLETED:
+            continue
+        other = (
+            isinstance(spec, TraceSpec) and spec.device.memory_optimizations != experiment.device.memory_optimizations
+        )
+        if not other and (record.outcome is Outcome.FAILED or isinstance(spec, ThroughputSpec)):
+            failed.append(FailedProbe(spec.kind, record.run_id, record.outcome, record.reason))
+    return tuple(failed)
 
 
 def _token_budget(

@@ -11,43 +11,22 @@ from dataclasses import dataclass, field
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
-from batchlab.analysis.values import DiagnosticsFinding, Recommendation, Run, SurfaceFinding, ThroughputFinding
+from batchlab.analysis.values import (
+    DiagnosticsFinding,
+    FailedProbe,
+    Recommendation,
+    Run,
+    SurfaceFinding,
+    ThroughputFinding,
+)
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import CheckItem, Environment, TaskInfo
 from batchlab.scaling import Optimum
 
 
 @dataclass(frozen=True, slots=True)
-class TrustItem:
-    """One entry of the trust strip. ok None: not known."""
-
-    label: str
-    ok: bool | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One question of the first screen."""
-
-    question: str
-    answer: str
-    doubt: str
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Something that went wrong in a run, with the remedy that fits what was seen."""
-
-    what: str
-    where: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything the documents are written from."""
+    """Everything the documents are written from: numbers and typed reasons, no sentences."""
 
     experiment: Experiment
     task_info: TaskInfo
@@ -63,11 +42,7 @@ class Findings:
     runs: tuple[Run, ...]
     recommended: Recommendation | None
     recommendations: tuple[Recommendation, ...]
-    trust: tuple[TrustItem, ...]
-    answers: tuple[Answer, ...]
-    unknown: tuple[str, ...]
-    failures: tuple[Failure, ...]
-    conclusions: tuple[str, ...]  # the findings section, one computed sentence each
+    failed_probes: tuple[FailedProbe, ...]
     planned_runs: int | None = None
     partial: bool = False
     accepted_edits: tuple[str, ...] = field(default=())

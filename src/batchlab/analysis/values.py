@@ -215,3 +215,13 @@ class Recommendation:
     learning_rate: float
     warmup_tokens: float
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedProbe:
+    """A check, trace, capacity probe or throughput measurement that did not complete."""
+
+    kind: str
+    run_id: str
+    outcome: Outcome
+    reason: str

@@ -87,7 +87,7 @@ def format_throughput(tokens_per_second: float, unit: Unit) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """`0.42 s`, `8 s`, `3 min 20 s`, `2 h 05 min`; hours alone from 100 h up."""
+    """`0.42 s`, `8 s`, `30 min`, `3 min 20 s`, `2 h 05 min`; hours alone from 100 h up."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
     whole = round(seconds)
@@ -96,9 +96,9 @@ def format_duration(seconds: float | None) -> str:
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
+        return f"{whole // 60} min" + (f" {whole % 60:02d} s" if whole % 60 else "")
     if whole < 360_000:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+        return f"{whole // 3600} h" + (f" {whole % 3600 // 60:02d} min" if whole % 3600 >= 60 else "")
     return f"{whole / 3600:,.0f} h"
 
 

@@ -31,6 +31,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.words.trust import unknown
 
 HERE = Target()
 """The study's own recommendation."""
@@ -112,7 +113,7 @@ def make_plan(
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
         provenance=provenance,
-        not_known=findings.unknown,
+        not_known=unknown(findings),
         warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
         confirm=extrapolated.confirm if extrapolated else "",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from batchlab.analysis.findings import Answer, Failure, Findings, TrustItem
+from batchlab.analysis.findings import Findings
 from batchlab.core.batch import BatchLayout
 from batchlab.core.format import format_count, format_hours, format_learning_rate, format_list, format_plural
 from batchlab.report.critical import CriticalSection, critical_section
@@ -22,6 +22,9 @@ from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
 from batchlab.report.words import Words, sentence, task_name
+from batchlab.words.failures import Failure
+from batchlab.words.story import Story
+from batchlab.words.trust import Answer, TrustItem
 
 
 class PasteReady(Protocol):
@@ -92,7 +95,7 @@ GOALS = {
 }
 
 
-def build_document(findings: Findings, plan: PasteReady | None, notes: str | None) -> Document:
+def build_document(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> Document:
     """Every sentence and table of the report, from the findings alone."""
     words = Words.of(findings)
     advice = tuple(
@@ -114,9 +117,9 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         else None,
         why_none=_why_none(findings),
         paste_block=plan.paste_block if plan else "",
-        trust=findings.trust,
-        answers=findings.answers,
-        unknown=findings.unknown,
+        trust=story.trust,
+        answers=story.answers,
+        unknown=story.unknown,
         setup=setup(findings),
         results=results_table(findings),
         results_note=_results_note(findings),
@@ -126,7 +129,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         speeds=speed_table(findings),
         probes=probes_table(findings),
         memory=memory_section(findings),
-        conclusions=findings.conclusions,
+        conclusions=story.conclusions,
         dynamics=training_dynamics(findings),
         critical=critical_section(findings),
         comparison=comparison_table(findings),
@@ -135,7 +138,7 @@ def build_document(findings: Findings, plan: PasteReady | None, notes: str | Non
         time_axis=time_axis(findings),
         unit=words.units,
         recommendations=advice,
-        failures=findings.failures,
+        failures=story.failures,
         method=method(findings),
         time_constants=time_constants(findings),
         checks=tuple((item.name, item.status, item.text) for item in findings.checks),

@@ -21,6 +21,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.report.document import PasteReady, build_document
 from batchlab.report.figures.figure import plain
 from batchlab.report.figures.palette import THEMES, css_variables
+from batchlab.words.story import Story
 
 _SECTIONS = (
     ("setup", "Setup"),
@@ -35,9 +36,9 @@ _SECTIONS = (
 )
 
 
-def render_html(findings: Findings, plan: PasteReady | None, notes: str | None) -> str:
+def render_html(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> str:
     """The whole page. `plan` gives the paste-ready block, `notes` is the person's own text; either may be missing."""
-    document = build_document(findings, plan, notes)
+    document = build_document(findings, story, plan, notes)
     plots = {
         key: {"data": figure.data, "layout": figure.layout, "height": figure.height}
         for key, figure in document.figures.items()

@@ -18,15 +18,16 @@ from batchlab.report.figures.figure import Figure
 from batchlab.report.method import Term
 from batchlab.report.tables import Table
 from batchlab.report.words import Words, sparkline
+from batchlab.words.story import Story
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
 _SAID = {"peak": " (the peak)", "best": " (best)", "lowest": " (lowest)", "as-good": " (as good)"}
 _CHECKS = {"ok": "✓", "note": "!", "fail": "✗"}
 
 
-def render_markdown(findings: Findings, plan: PasteReady | None, notes: str | None) -> str:
+def render_markdown(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> str:
     """The report as Markdown; `plan` gives the paste-ready block, `notes` the person's own text."""
-    doc = build_document(findings, plan, notes)
+    doc = build_document(findings, story, plan, notes)
     blocks = [
         *_first_screen(doc),
         "## Setup",

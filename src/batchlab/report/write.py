@@ -9,13 +9,15 @@ from batchlab.report.document import PasteReady
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
 from batchlab.storage.atomic import write_atomically
+from batchlab.words.story import tell
 
 
 def write_report(folder: Path, findings: Findings, plan: PasteReady | None, notes: str | None) -> None:
     """Writes report.html and report.md into `folder`; StorageFailed when the disk takes no more."""
+    story = tell(findings)
     for name, text in (
-        ("report.html", render_html(findings, plan, notes)),
-        ("report.md", render_markdown(findings, plan, notes)),
+        ("report.html", render_html(findings, story, plan, notes)),
+        ("report.md", render_markdown(findings, story, plan, notes)),
     ):
         # an error message may hold what UTF-8 cannot (file names that are not text); the report is written all the same
         write_atomically(folder / name, text.encode(errors="backslashreplace"))

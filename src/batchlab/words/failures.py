@@ -8,23 +8,32 @@ to one that was seen to train here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from dataclasses import dataclass
 
-from batchlab.analysis.findings import Failure, Findings
-from batchlab.analysis.values import Run
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import FailedProbe, Run
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
-from batchlab.core.record import Outcome, Record
-from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.core.record import Outcome
+from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 
 
-def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that went wrong in a run, with the remedy that fits what was seen."""
+
+    what: str
+    where: str
+    remedy: str
+
+
+def failures(found: Findings) -> tuple[Failure, ...]:
     """Every run that did not complete, grouped by outcome and batch size, then what limits the answers."""
     grouped: dict[tuple[Outcome, int], list[Run]] = defaultdict(list)
     for run in found.runs:
         if run.outcome is not Outcome.COMPLETED:
             grouped[run.outcome, run.global_batch_size].append(run)
     listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
-    listed += [_probe_failure(spec, record) for spec, record in records if _probe_failed(found, spec, record)]
+    listed += [_probe_failure(probe) for probe in found.failed_probes]
     listed += _undertrained(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
     return tuple(listed)
 
@@ -88,18 +97,10 @@ def _memory_remedy(found: Findings, run: Run) -> str:
     )
 
 
-def _probe_failed(found: Findings, spec: Spec, record: Record) -> bool:
-    if isinstance(spec, TrainSpec) or record.outcome is Outcome.COMPLETED:
-        return False
-    if isinstance(spec, TraceSpec) and spec.device.memory_optimizations != found.experiment.device.memory_optimizations:
-        return False  # a saving that this model cannot have
-    return record.outcome is Outcome.FAILED or isinstance(spec, ThroughputSpec)
-
-
-def _probe_failure(spec: Spec, record: Record) -> Failure:
+def _probe_failure(probe: FailedProbe) -> Failure:
     return Failure(
-        f"{record.outcome.word.capitalize()}. {record.reason}".strip(),
-        f"{spec.kind} ({record.run_id})",
+        f"{probe.outcome.word.capitalize()}. {probe.reason}".strip(),
+        f"{probe.kind} ({probe.run_id})",
         "Read log.txt in the run's folder; until it is mended this size has no measurement.",
     )
 

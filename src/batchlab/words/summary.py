@@ -7,6 +7,7 @@ from batchlab.core.format import format_count, format_interval, format_layout, f
 from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds
+from batchlab.words.trust import unknown
 
 INDENT = 12
 
@@ -17,7 +18,7 @@ def summary_lines(found: Findings, report_path: str, plan_path: str) -> list[str
         _line("TRAIN WITH", _train_with(found)),
         _line("as good", _tied(found)),
         _line("fits", _fits(found)),
-        _line("not known", "; ".join(found.unknown[:4])),
+        _line("not known", "; ".join(unknown(found)[:4])),
         f"open {report_path}" + (f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"),
     ]
 

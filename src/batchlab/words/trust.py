@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from batchlab.analysis.findings import Answer, Findings, TrustItem
+from dataclasses import dataclass
+
+from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import beyond_edge
 from batchlab.analysis.values import SurfaceFinding
 from batchlab.core.format import (
@@ -23,6 +25,25 @@ from batchlab.words.phrases import format_seeds
 NOT_MEASURED = "not measured in this study"
 WELL_TUNED = 4
 """Learning rates per batch size from which on a size counts as tuned: coarse grids of three often miss the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustItem:
+    """One entry of the trust strip. ok None: not known."""
+
+    label: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One question of the first screen."""
+
+    question: str
+    answer: str
+    doubt: str
+    evidence: str
 
 
 def trust_items(found: Findings) -> tuple[TrustItem, ...]:
@@ -266,7 +287,7 @@ def _train_with(found: Findings) -> Answer:
 
 
 def _trust(found: Findings) -> Answer:
-    items = found.trust
+    items = trust_items(found)
     bad = [f"{item.label} ({'no' if item.ok is False else 'not known'})" for item in items if not item.ok]
     good = len(items) - len(bad)
     return Answer(

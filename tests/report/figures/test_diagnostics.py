@@ -10,6 +10,7 @@ from batchlab.report.document import build_document
 from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.figures.figure import colour_names, plain
 from batchlab.report.figures.palette import THEMES
+from batchlab.words.story import tell
 
 Study = Callable[[str], Findings]
 KEYS = ["same-steps", "layer-gradients", "layer-updates", "activations", "norm-layers", "attention", "heads", "phases"]
@@ -59,7 +60,7 @@ def test_seconds_of_the_phases_are_medians_per_token(study: Study) -> None:
 
 
 def test_stability_says_where_the_highest_spike_and_the_first_broken_number_are(study: Study) -> None:
-    document = build_document(study("looked at"), None, None)
+    document = build_document(study("looked at"), tell(study("looked at")), None, None)
     spikes = [row.texts[3] for row in document.stability.rows]
     assert spikes[0] == "+2.979 at step 840 (215k tokens)"
     assert len(spikes) == 5
@@ -69,7 +70,7 @@ def test_stability_says_where_the_highest_spike_and_the_first_broken_number_are(
 
 
 def test_sizes_are_compared_at_equal_tokens_steps_and_time(study: Study) -> None:
-    table = build_document(study("whole"), None, None).comparison
+    table = build_document(study("whole"), tell(study("whole")), None, None).comparison
     assert [column.name.partition(" (")[0] for column in table.columns] == [
         "batch",
         "train loss at equal tokens",
@@ -77,4 +78,4 @@ def test_sizes_are_compared_at_equal_tokens_steps_and_time(study: Study) -> None
         "train loss at equal time",
     ]
     assert [row.texts[0] for row in table.rows] == ["4", "8", "16", "32", "64"]
-    assert not build_document(study("one size"), None, None).comparison.rows
+    assert not build_document(study("one size"), tell(study("one size")), None, None).comparison.rows
