@@ -45,7 +45,7 @@ test: setup-dev browser check
 	@echo "coverage: the fast tests run $$($(BIN)/coverage report --format=total) % of the lines (coverage report: by file)"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos" --durations=15
 
-# Forty kills at random moments.
+# Dozens of kills at random moments.
 chaos: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m chaos -s
 
