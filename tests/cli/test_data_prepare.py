@@ -35,10 +35,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
-    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8), made" in text
+    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8), written" in text
     assert Path("out/s.bin").read_bytes() == TEXT.encode()
     assert "--set data.path=out/s.bin" in text
-    assert "was there already" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
+    assert "already present" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
 
 
 def test_a_bpe_and_held_out_text_with_the_same_ids(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_the_study_it_proposes_trains_on_the_file(capsys: pytest.CaptureFixture[
 def test_a_damaged_file_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "stories.txt", "--tokenizer", "bytes")
     Path("stories.bin").write_bytes(b"torn")
-    assert ", made" in said(capsys, "stories.txt", "--tokenizer", "bytes")
+    assert ", written" in said(capsys, "stories.txt", "--tokenizer", "bytes")
     assert len(TokenDataset(open_token_file(Path("stories.bin")), 8).tokens) == len(TEXT)
 
 

@@ -79,7 +79,7 @@ def test_a_damaged_token_file_is_made_again_and_that_is_said(tmp_path: Path, tex
     else:
         path.write_bytes(content[:-1] if harm == "shorter" else content[:-1] + bytes([content[-1] ^ 1]))
     again = bpe_pair(tmp_path, text)
-    assert "was damaged and has been made again" in again.description
+    assert "was damaged and rebuilt" in again.description
     assert again.train.digest == first.train.digest
     assert path.read_bytes() == content
     assert "damaged" not in bpe_pair(tmp_path, text).description
@@ -90,7 +90,7 @@ def test_a_damaged_tokenizer_is_trained_again_and_that_is_said(tmp_path: Path, t
     (path,) = (text.parent / ".batchlab").glob("bpe-*.json")
     path.write_text(path.read_text()[:200])
     again = bpe_pair(tmp_path, text)
-    assert f"the tokenizer {path.name} was damaged and has been made again" in again.description
+    assert f"{path.name} was damaged and rebuilt" in again.description
     assert again.train.digest == first.train.digest
 
 
@@ -99,7 +99,7 @@ def test_a_vocabulary_that_text_cannot_fill_is_said(tmp_path: Path, text: Path) 
     for _ in range(2):
         found = pair(tmp_path, path=str(text), tokenizer="bpe", vocabulary=10_000)
         assert found.vocabulary == 10_000
-        assert "has pairs to merge for" in found.description
+        assert " of 10,000 ids" in found.description
 
 
 def test_a_folder_that_may_not_be_written_has_its_files_in_the_cache(tmp_path: Path, text: Path) -> None:
@@ -123,7 +123,7 @@ def test_bytes_to_a_token_file(tmp_path: Path, text: Path) -> None:
     assert seen[-1] == ("encoding", len(TEXT.encode()), len(TEXT.encode()))
     found = pair(tmp_path, path=str(tmp_path / "c.bin"))
     assert found.vocabulary == 256
-    assert "tokens of corpus.txt, bytes" in found.description
+    assert "(corpus.txt, bytes, " in found.description
 
 
 def test_a_prepared_file_is_opened_by_its_description(tmp_path: Path, text: Path) -> None:

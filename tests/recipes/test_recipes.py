@@ -65,7 +65,7 @@ def test_only_recipes_have_smaller_versions(variant):
     flag = "--" + variant.replace("_", "-")
     with pytest.raises(InputError, match=flag):
         experiment_values("mine.py", Options(**{variant: True}))
-    with pytest.raises(InputError, match=r"small as it is.*tinystories, wikitext2, elman"):
+    with pytest.raises(InputError, match=r"no --(low-resource|quick-test) variant.*tinystories, wikitext2, elman"):
         experiment_values("quickstart", Options(**{variant: True}))
 
 
@@ -97,8 +97,8 @@ def workload(name, variant=None, **data):
 @pytest.mark.parametrize("variant", [None, "quick_test"])
 def test_without_a_path_bytes_of_the_embedded_text_stand_in_and_say_so(name, variant, tmp_path):
     loaded = load(workload(name, variant), tmp_path)
-    assert loaded.source.startswith("source text of Python")
-    assert loaded.source.endswith(f"read as bytes, in place of {PUBLISHED[name]}")
+    assert loaded.source.startswith("source of Python")
+    assert loaded.source.endswith(f"as bytes, instead of {PUBLISHED[name]}")
     assert loaded.train.gather(np.arange(2))[0].shape == (2, resolve_task(name, variant)["sequence_length"])
 
 

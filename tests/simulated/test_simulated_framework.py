@@ -29,7 +29,7 @@ def workload(**settings: Any) -> Workload:
 def test_the_recipe_loads_and_trains(tmp_path: Path) -> None:
     loaded = load(workload(model={"samples": 100, "dimensions": 3}), tmp_path)
     assert len(loaded.train) == 100
-    assert "100 samples of 3 dimensions" in loaded.source
+    assert "(100 × 3)" in loaded.source
     trainable = loaded.framework.trainable(loaded.task, DEVICE, OptimizerSettings())
     trainable.init(0)
     batch = loaded.train.gather(np.arange(4))

@@ -152,7 +152,7 @@ class Broken(Wide):
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (Branching, "reads a value out of a tensor"),
+        (Branching, "branches on the value of a tensor"),
         (Selecting, "size of a tensor depends on the values"),
         (OnTheHost, "the task raised"),
         (Broken, "the task raised RuntimeError"),

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_ch
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.errors import NotMeasurable
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, Result, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
@@ -117,7 +118,7 @@ class MeasuresGradients(Trainable, Protocol):
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | str:
+    ) -> AddedNorms | NotMeasurable:
         """`accumulate` each batch in turn, to the same bits, on gradients that were clear; the norms of what each
         added, or the sentence why they cannot be told. Two batches or more, or one and norm layers that tell its
         samples apart.

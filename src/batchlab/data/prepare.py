@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,22 @@ def no_progress(doing: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to know about a file that was made. rebuilt: the kept one was damaged. unfilled: the text had too few
+    pairs to merge, `ids` of the `vocabulary` asked for."""
+
+    kind: Literal["rebuilt", "unfilled"]
+    file: str
+    ids: int = 0
+    vocabulary: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "rebuilt":
+            return f"{self.file} was damaged and rebuilt"
+        return f"{self.file}: {self.ids:,} of {self.vocabulary:,} ids"
+
+
+@dataclass(frozen=True, slots=True)
 class Tokenizer:
     """How text becomes ids; `bpe` None: its bytes are the ids."""
 
@@ -54,7 +70,7 @@ class Tokenizer:
     bpe: BPE | None = None
     vocabulary: int = BYTES
     file: Path | None = None
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -68,7 +84,7 @@ class Prepared:
     path: Path
     description: TokenFileDescription
     continued_from: int = 0
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 class _TextDigest(Frozen):
@@ -149,7 +165,7 @@ def find_tokenizer(
 
 def cached_token_file(
     text: Path, tokenizer: Tokenizer, cache_dir: Path, what: str, progress: Progress = no_progress
-) -> tuple[TokenSpan, tuple[str, ...]]:
+) -> tuple[TokenSpan, tuple[Notice, ...]]:
     """The ids of a text and what was noticed: made now, or as they were made before from the same content.
 
     One that is damaged is made again, which is said.
@@ -158,12 +174,12 @@ def cached_token_file(
     digest = text_digest(text, cache, progress)
     key = hashlib.sha256(f"{digest} {tokenizer.digest} {tokenizer.vocabulary}".encode()).hexdigest()[:16]
     path = cache / f"{text.stem}-{key}.bin"
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
     if is_token_file(path):
         try:
             return open_token_file(path), notices
         except DamagedTokenFile:
-            notices = (f"the token file {path.name} was damaged and has been made again",)
+            notices = (Notice("rebuilt", path.name),)
             path.unlink()
     prepare(text, path, tokenizer, cache, what, progress)
     return open_token_file(path), notices
@@ -259,12 +275,12 @@ def _trained(
     digest = text_digest(text, cache, progress)
     asked = f"{digest} {vocabulary} {special_tokens} {version()}"
     file = cache / f"bpe-{vocabulary}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
     if file.is_file():
         try:
             kept = read_tokenizer(file)
         except InputError:
-            notices = (f"the tokenizer {file.name} was damaged and has been made again",)
+            notices = (Notice("rebuilt", file.name),)
         else:
             return Tokenizer(f"BPE {vocabulary:,}", kept, vocabulary, file, _unfilled(kept, vocabulary, text))
     size = text.stat().st_size
@@ -280,7 +296,7 @@ def _trained(
     return Tokenizer(f"BPE {vocabulary:,}", bpe, vocabulary, file, notices + _unfilled(bpe, vocabulary, text))
 
 
-def _unfilled(bpe: BPE, vocabulary: int, text: Path) -> tuple[str, ...]:
+def _unfilled(bpe: BPE, vocabulary: int, text: Path) -> tuple[Notice, ...]:
     if bpe.vocabulary == vocabulary:
         return ()
-    return (f"{text.name} has pairs to merge for {bpe.vocabulary:,} of the {vocabulary:,} ids only",)
+    return (Notice("unfilled", text.name, bpe.vocabulary, vocabulary),)

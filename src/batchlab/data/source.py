@@ -24,7 +24,7 @@ from batchlab.data.files import (
     text_files,
 )
 from batchlab.data.hub import HUB, hub_text
-from batchlab.data.prepare import Progress, cache_beside, cached_token_file, find_tokenizer, no_progress
+from batchlab.data.prepare import Notice, Progress, cache_beside, cached_token_file, find_tokenizer, no_progress
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
@@ -101,7 +101,7 @@ def describe_source(source: Any) -> str:
         path = Path(source).expanduser()
         if is_token_file(path):
             made = describe_token_file(path)
-            return f"{path.name} ({format_count(made.tokens)} tokens of {made.text}, {made.tokenizer})"
+            return f"{path.name} ({made.text}, {made.tokenizer}, {format_count(made.tokens)} tokens)"
         if path.is_dir():
             return f"folder {path.name} ({len(text_files(path, 'data'))} text files)"
         return f"{path.name} ({path.stat().st_size / 1e6:.1f} MB)" if path.exists() else path.name
@@ -149,7 +149,7 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
         _require_one_tokenizer(file, valid_file)
         valid = reader.read(valid_file, "held-out data")
         description += f"; held out: {describe_source(config.valid_path)}"
-    return TextPair(train, valid, reader.vocabulary(train, valid), "; ".join([description, *reader.notices]))
+    return TextPair(train, valid, reader.vocabulary(train, valid), "; ".join([description, *map(str, reader.notices)]))
 
 
 def encode_beside(config: DataConfig, cache_dir: Path, progress: Progress) -> None:
@@ -171,7 +171,7 @@ class _Reader:
         self._config = config
         self._cache_dir = cache_dir
         self._progress = progress
-        self.notices: list[str] = []
+        self.notices: list[str | Notice] = []
         self._tokenizer = None
         if not holds_ids(training_file) and config.tokenizer != "bytes":
             self._tokenizer = find_tokenizer(

@@ -16,7 +16,7 @@ Variant = Literal["low_resource", "quick_test"]
 
 
 def dashed(variant: Variant) -> str:
-    """As it is written on the command line and in a study's name: quick-test."""
+    """The spelling on the command line and in a study's name: `quick-test`."""
     return variant.replace("_", "-")
 
 
@@ -39,10 +39,15 @@ class Recipe:
         changes = self.low_resource if variant == "low_resource" else self.quick_test
         if changes is None:
             raise InputError(
-                f"The recipe {self.name} has no --{dashed(variant)}: it is small as it is. Those that have "
-                f"one: {', '.join(name for name in RECIPES if recipe(name).quick_test is not None)}."
+                f"The recipe {self.name} has no --{dashed(variant)} variant. Recipes that "
+                f"have one: {', '.join(name for name in RECIPES if recipe(name).quick_test is not None)}."
             )
         return changes
+
+
+def summary(docstring: str | None) -> str:
+    """The first line of a recipe module's docstring, which `batchlab recipes` prints."""
+    return (docstring or "").partition("\n")[0].rstrip(".")
 
 
 RECIPES = {

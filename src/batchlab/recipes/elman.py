@@ -1,8 +1,8 @@
-"""How large a batch of a 386M-parameter recurrent model fits: the E1 gated Elman network on bytes, 512 at a time.
+"""386M-parameter gated Elman network (E1) on bytes: how large a batch fits, then batch 64 … 192 × three LRs.
 
-As published: bfloat16, batches from 64 upwards in steps of 16 on a card of 47.4 GiB, three steps each, without an
-optimizer. `batchlab capacity elman --device cuda` asks that with the optimizer, which is part of a step. The published
-test trained nothing: rate, decay and budget here are ordinary choices of AdamW, not a source's.
+As published: bfloat16, batch sizes from 64 in steps of 16 on a card with 47.4 GiB, three steps each, without an
+optimizer. `batchlab capacity elman --device cuda` answers the same question with the optimizer, which is part of a
+step. The published test trained nothing; the learning rates, weight decay and budget here are ordinary AdamW choices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
-from batchlab.recipes import Recipe
+from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings
 from batchlab.recipes.text import open_text
 
@@ -71,7 +71,7 @@ QUICK_TEST = {
 
 RECIPE = Recipe(
     name="elman",
-    summary="386M-parameter gated Elman network (E1) on bytes: how large a batch fits, then batch 64 … 192 × three LRs",
+    summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
     low_resource=LOW_RESOURCE,

@@ -1,7 +1,8 @@
-"""A recipe's model settings: its defaults with what the person gave, checked before anything is built."""
+"""A recipe's model settings: its defaults, overridden by what was given, checked before anything is built."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,20 +20,20 @@ def model_settings(given: Mapping[str, Any], defaults: Mapping[str, int | float]
         if name not in defaults:
             possible = ", ".join(f"model.{known}" for known in defaults)
             raise InputError(f"There is no setting 'model.{name}'.{did_you_mean(name, defaults)} Possible: {possible}.")
-        if wanted := _wanted(name, value, defaults[name]):
-            raise InputError(f"model.{name} is {value!r}: give {wanted}.")
+        _require_in_range(name, value, defaults[name])
     return {**defaults, **given}
 
 
-def _wanted(name: str, value: object, default: int | float) -> str:
-    """What to give instead of `value`; empty where it will do."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+def _require_in_range(name: str, value: object, default: int | float) -> None:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if isinstance(default, int):
-        fine = number and value == int(value) and value >= 1  # type: ignore[operator,call-overload]
-        return "" if fine else "a whole number of at least 1"
-    if name == "dropout":
-        return "" if number and 0 <= value < 1 else "a number from 0 up to, but not including, 1"  # type: ignore[operator]
-    return "" if number and value > 0 else "a number above 0"  # type: ignore[operator]
+        if not (math.isfinite(number) and number == int(number) and number >= 1):
+            raise InputError(f"model.{name} is {value!r}: give a whole number of at least 1.")
+    elif name == "dropout":
+        if not 0 <= number < 1:
+            raise InputError(f"model.{name} is {value!r}: give a number from 0 up to, but not including, 1.")
+    elif not number > 0:
+        raise InputError(f"model.{name} is {value!r}: give a number above 0.")
 
 
 def require_heads(settings: Settings, *, even: bool) -> None:

@@ -1,6 +1,7 @@
-"""The first study on a new machine: a small byte-level language model on real text, answered in minutes.
+"""0.14M-parameter byte-level decoder on the Python standard library's source text; 6 batch sizes × 4 LRs.
 
-Text: the Python standard library's own source code, read where Python is installed, or any other (`data.path`).
+The first study to run on a new machine; it takes minutes. The text is read from the installed Python, or from
+`data.path`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.data.source import open_text_pair
-from batchlab.recipes import Recipe
+from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
 
 MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192, "dropout": 0.0}
@@ -54,7 +55,7 @@ def task(workload: Workload, cache_dir: Path) -> Task:
 
 RECIPE = Recipe(
     name="quickstart",
-    summary="0.14M-parameter byte-level decoder on the Python standard library's source text; 6 batch sizes × 4 LRs",
+    summary=summary(__doc__),
     experiment={
         "unit": "tokens",
         "sequence_length": 64,

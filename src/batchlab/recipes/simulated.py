@@ -1,5 +1,6 @@
-"""A study of a problem whose answers are known exactly, on a device that is only arithmetic: a demonstration in
-seconds, and what batchlab's own tests compare its answers with.
+"""Noisy quadratic on a simulated device: every true answer is known; plain SGD, best batch 16.
+
+A demonstration that takes seconds and needs no framework. batchlab's own tests compare their answers with its truth.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
-from batchlab.recipes import Recipe
+from batchlab.recipes import Recipe, summary
 from batchlab.simulated.machine import Simulation, simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 
@@ -29,13 +30,13 @@ def task(workload: Workload, cache_dir: Path) -> Task:
         valid=held_out_data(world.problem),
         unit=Unit.SAMPLES,
         framework="simulated",
-        source=f"simulated noise, {world.problem.samples:,} samples of {world.problem.dimensions} dimensions",
+        source=f"simulated noise ({world.problem.samples:,} × {world.problem.dimensions})",
     )
 
 
 RECIPE = Recipe(
     name="simulated",
-    summary="noisy quadratic on a simulated device: every true answer is known; plain SGD, best batch 16",
+    summary=summary(__doc__),
     experiment={
         "unit": "samples",
         "sequence_length": 1,

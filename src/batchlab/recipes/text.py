@@ -1,4 +1,4 @@
-"""The text a recipe trains on: a person's, by the recipe's tokenizer, or the embedded one in its place."""
+"""The text a recipe trains on: the user's, through the recipe's tokenizer, or the embedded text instead."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from batchlab.data.source import TextPair, open_text_pair
 
 
 def open_text(config: DataConfig, cache_dir: Path, published: str) -> TextPair:
-    """Token ids as `config` says. Without a path: the embedded text as bytes, described as in place of `published`.
+    """Token ids as `config` says. Without a path: the embedded text as bytes, with `published` named as what it replaces.
 
-    Bytes need no package and no file, so every recipe runs everywhere; the number of the model's rows stays.
+    Bytes need neither a package nor a file, so every recipe runs everywhere. The model keeps its vocabulary size.
     """
     if config.path is not None:
         return open_text_pair(config, cache_dir)
     text = open_text_pair(config.model_copy(update={"tokenizer": "bytes"}), cache_dir)
-    return replace(text, description=f"{text.description}; read as bytes, in place of {published}")
+    return replace(text, description=f"{text.description}, as bytes, instead of {published}")

@@ -1,8 +1,8 @@
-"""A batch-size sweep of a 22.7M-parameter decoder on TinyStories: 1 to 512 at a constant 327,680,000 tokens.
+"""22.7M-parameter decoder (RoPE, SwiGLU, RMSNorm), batch 1 … 512 at 327.68M tokens and one LR of 3e-4.
 
-As published: one learning rate for every size, AdamW with beta2 0.999 and decay 0.1, cosine to a tenth after 1 % of
-warm-up, TF32 and compilation. That one rate was tuned for none of the sizes: `--learning-rates 1e-4:3e-3` gives each
-its own, and the report sets the two against each other.
+As published: one learning rate for every batch size, AdamW with beta2 0.999 and weight decay 0.1, cosine decay to a
+tenth after a warm-up of 1 %, TF32 and compilation. That learning rate was tuned for none of the batch sizes:
+`--learning-rates 1e-4:3e-3` tunes it for each, and the report compares the two.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
-from batchlab.recipes import Recipe
+from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.recipes.text import open_text
 
@@ -98,7 +98,7 @@ QUICK_TEST = {
 
 RECIPE = Recipe(
     name="tinystories",
-    summary="22.7M-parameter decoder (RoPE, SwiGLU, RMSNorm), batch 1 … 512 at 327.68M tokens and one LR of 3e-4",
+    summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
     low_resource=LOW_RESOURCE,

@@ -1,8 +1,8 @@
-"""Learning rate × batch size of a 12-layer decoder on WikiText-2: five rates × two sizes, five epochs, one seed.
+"""162M-parameter post-norm decoder, batch 12 and 20 × five LRs from 1e-5 to 1e-3, five epochs, constant LR.
 
-As published: AdamW without decay at a constant rate, bfloat16 autocast, dropout 0.1, seed 42. Its open question,
-whether the loss drops suddenly because of Adam's moments, is this study with another optimizer:
-`--set optimizer.name=sgd --learning-rates 0.01:1 --out studies/wikitext2-sgd`.
+As published, on WikiText-2: AdamW without weight decay at a constant learning rate, bfloat16 autocast, dropout 0.1,
+seed 42. Its open question, whether Adam's moments cause the sudden drop in the loss, is the same study with another
+optimizer: `--set optimizer.name=sgd --learning-rates 0.01:1 --out studies/wikitext2-sgd`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
-from batchlab.recipes import Recipe
+from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
 from batchlab.recipes.text import open_text
 
@@ -94,7 +94,7 @@ QUICK_TEST = {
 
 RECIPE = Recipe(
     name="wikitext2",
-    summary="162M-parameter post-norm decoder, batch 12 and 20 × five LRs from 1e-5 to 1e-3, five epochs, constant LR",
+    summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
     low_resource=LOW_RESOURCE,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
+from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
 from batchlab.core.record import GradientSample, MetricRow
 from batchlab.core.spec import TrainSpec
@@ -95,11 +96,11 @@ class GradientSampler:
             return
         parameters = self._parameters(step)
         norms = self._trainable.accumulate_measured(batches, weight, parameters)
-        if not isinstance(norms, str):
+        if not isinstance(norms, NotMeasurable):
             self._pending.append(_Pending(step, parameters, tuple(count * weight for count in counts), norms))
         elif parameters == self._sampling.parameters:
             lone = "a step is one micro-batch that may not be split, and " if len(batches) == 1 else ""
-            self.why_not = lone + norms
+            self.why_not = f"{lone}{norms}"
         else:
             self._calibrates = False
 

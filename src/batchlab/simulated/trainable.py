@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.errors import NotMeasurable
 from batchlab.core.format import format_bytes
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
@@ -66,10 +67,10 @@ class SimulatedTrainable:
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | str:
+    ) -> AddedNorms | NotMeasurable:
         """`accumulate` each batch in turn; the norms of what each added to the gradient."""
         if parameters == "norm_layers":
-            return "the simulated problem has no norm layers"
+            return NotMeasurable("the simulated problem has no norm layers")
         sums = [self._gradient.copy()]
         for batch in batches:
             self.accumulate(batch, weight)

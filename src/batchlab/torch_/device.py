@@ -31,8 +31,12 @@ def resolve(name: str) -> str:
     here = devices()
     wanted = {"auto": here[0], "cuda": "cuda:0"}.get(name, name)
     if wanted not in here:
-        why = f"; torch {torch.__version__} is built without CUDA" if _lacks_cuda(wanted) else ""
-        raise InputError(f"There is no device {name!r} here{why}. Possible: auto, {', '.join(here)}.")
+        if _lacks_cuda(wanted):
+            raise InputError(
+                f"There is no device {name!r} here: torch {torch.__version__} is built without CUDA. "
+                f"Possible: auto, {', '.join(here)}."
+            )
+        raise InputError(f"There is no device {name!r} here. Possible: auto, {', '.join(here)}.")
     return wanted
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms
 
 CHUNK = 2**20
@@ -25,11 +26,11 @@ CHUNK = 2**20
 
 NORM_LAYERS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
-IN_PIECES = (
+IN_PIECES = NotMeasurable(
     "a parameter's gradient arrives in pieces within one backward pass, as with reentrant activation checkpointing of "
     "shared weights; use checkpoint(…, use_reentrant=False)"
 )
-SPARSE = "a parameter has sparse gradients; build its embedding with sparse=False"
+SPARSE = NotMeasurable("a parameter has sparse gradients; build its embedding with sparse=False")
 
 
 class PassNorms(NamedTuple):
@@ -51,7 +52,9 @@ class GradientNorms:
         self._of_norm_layers = {id(p) for module in modules for p in module.parameters(recurse=False)}
         trained = [p for p in model.parameters() if p.requires_grad]
         self._parameters = [p for p in trained if parameters == "all" or id(p) in self._of_norm_layers]
-        self.unmeasurable = "" if self._parameters else "the model has no norm layers with trainable parameters"
+        self.unmeasurable: NotMeasurable | None = None
+        if not self._parameters:
+            self.unmeasurable = NotMeasurable("the model has no norm layers with trainable parameters")
         self._last_share: float | None = None
         self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v where there is a u
         self._signs: list[tuple[Tensor, Tensor | None, Tensor]] = []
@@ -110,7 +113,7 @@ class GradientNorms:
 
 def added_norms(
     norms: GradientNorms, passes: Sequence[PassNorms | None], samples: tuple[list[Tensor], Tensor] | None
-) -> AddedNorms | str:
+) -> AddedNorms | NotMeasurable:
     """The passes of one step as `protocols.AddedNorms`, or why their norms are not known.
 
     `samples`: what norm layers tell of single samples, pass by pass, and of them all.
@@ -119,9 +122,9 @@ def added_norms(
     if norms.unmeasurable:
         return norms.unmeasurable
     if len(reached) < len(passes):
-        return "a micro-batch gave no gradient at all"
+        return NotMeasurable("a micro-batch gave no gradient at all")
     if len(passes) == 1 and samples is None:
-        return "no norm layer tells its samples apart"
+        return NotMeasurable("no norm layer gives gradients of single samples")
     inner = None
     if norms.has_norm_layers:
         inner = (

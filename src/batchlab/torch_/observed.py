@@ -38,7 +38,7 @@ class ObservedModel:
     @property
     def why_not(self) -> str:
         """Why gradients cannot be measured; empty while they can."""
-        return self._norms.unmeasurable
+        return str(self._norms.unmeasurable or "")
 
     @contextmanager
     def backward_pass(self, samples: int | None) -> Iterator[None]:

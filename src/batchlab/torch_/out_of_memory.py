@@ -65,5 +65,5 @@ def as_out_of_memory(error: BaseException) -> OutOfMemory | None:
     if not is_out_of_memory(name, text):
         return None
     traceback.clear_frames(error.__traceback__)
-    first = (text or "the process could not allocate memory").splitlines()[0]
+    first = (text or type(error).__name__).splitlines()[0]
     return OutOfMemory(first, certain=_certain(name, text))

@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, NotMeasurable
 from batchlab.core.protocols import Batch
 from batchlab.core.record import TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
@@ -61,7 +61,7 @@ def trace(task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceR
         except InputError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the person's code on another kind of tensors
-            return TraceResult(untraceable=_why(error))
+            return TraceResult(untraceable=str(_untraceable(error)))
     return TraceResult(points=points)
 
 
@@ -174,7 +174,7 @@ def _process_kept() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             # torch's own deepcopy looks for a tensor's address, and its own fake tensors warn of that.
-            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+            warnings.filterwarnings("ignore", "Accessing the data pointer")
             yield
     finally:
         random_state.restore(before, cpu)
@@ -182,13 +182,13 @@ def _process_kept() -> Iterator[None]:
         torch.set_grad_enabled(gradients)
 
 
-def _why(error: BaseException) -> str:
+def _untraceable(error: BaseException) -> NotMeasurable:
     text = " ".join(str(error).split())
     if isinstance(error, DataDependentOutputException):
-        return f"The model or loss reads a value out of a tensor ({text}) to decide how to go on."
+        return NotMeasurable(f"The model or loss branches on the value of a tensor ({text}).")
     if isinstance(error, DynamicOutputShapeException):
-        return f"The size of a tensor depends on the values of another ({text})."
+        return NotMeasurable(f"The size of a tensor depends on the values of another ({text}).")
     if isinstance(error, UnsupportedOperatorException | UnsupportedFakeTensorException):
-        return f"An operation does not say what shape its result has ({text})."
+        return NotMeasurable(f"An operation does not declare the shape of its result ({text}).")
     shortened = text if len(text) <= 200 else f"{text[:200]}…"
-    return f"Without values in its tensors the task raised {type(error).__name__}: {shortened}"
+    return NotMeasurable(f"On tensors without values the task raised {type(error).__name__}: {shortened}")

@@ -44,6 +44,7 @@ def prepare(
     """
     from batchlab.data.prepare import prepare_to
     from batchlab.data.source import locate_text
+    from batchlab.words.data import prepared_lines
 
     target = out or Path(f"{Path(text.rpartition('/')[2]).stem or 'text'}.bin")
     with bars() as progress:
@@ -55,20 +56,7 @@ def prepare(
             special_tokens=special_tokens,
             progress=progress,
         )
-    described = made.description
-    again = "was there already" if made.continued_from == described.text_bytes else "made"
-    if 0 < made.continued_from < described.text_bytes:
-        again = f"made, going on from byte {made.continued_from:,} of an earlier attempt"
-    each = described.text_bytes / max(described.tokens, 1)
-    print(f"{target}: {described.tokens:,} tokens of {described.text} ({described.dtype}), {again}")
-    print(f"  {described.tokenizer}, {each:.2f} bytes of text a token, vocabulary {described.vocabulary:,}")
-    for notice in made.notices:
-        print(f"  {notice}")
-    if described.tokenizer_file and tokenizer == "bpe":
-        beside = target.parent / described.tokenizer_file
-        print(f"  held-out text, same ids: batchlab data prepare TEXT --tokenizer {beside}")
-    rows = f"--set data.vocabulary={described.vocabulary}"
-    print(f"  use it: batchlab study tinystories --set data.path={target} {rows}")
+    print("\n".join(prepared_lines(made)))
     return 0
 
 
