@@ -133,8 +133,8 @@ def lines_of(grid: Came, adaptive: Came, losses: dict[str, list[float]], judges:
         spread = statistics.stdev(values) / math.sqrt(len(values))
         rows.append(
             f"| {name} | {came.cells} | {came.searching} | {came.repeats} | {came.tokens / 1e6:.1f}M | "
-            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {format_interval(came.loss)} (n = {came.loss.n}) | "
-            f"{means[name]:.4f} ± {spread:.4f} | {100 * (means[name] / lowest - 1):.2f} |"
+            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {format_interval(came.loss)} (n = {came.loss.n}) "
+            f"| {means[name]:.4f} ± {spread:.4f} | {100 * (means[name] / lowest - 1):.2f} |"
         )
     said = f"{judges} confirmation seeds that neither study used"
     if not judges:
@@ -154,8 +154,9 @@ def lines_of(grid: Came, adaptive: Came, losses: dict[str, list[float]], judges:
         _fill(
             f"The quickstart decoder on tinyshakespeare (bytes), {GIVEN['budget']['token_budget']:,} tokens a run, "
             f"batch {', '.join(map(str, SIZES))}. The grid has learning rates "
-            f"{', '.join(f'{rate:g}' for rate in RATES)} and is extended where a best lies at its end; the adaptive search starts in the same range. One study of "
-            "each (n = 1): this shows that the search works on a real text; search_step_law shows how often."
+            f"{', '.join(f'{rate:g}' for rate in RATES)} and is extended where a best lies at its end; the adaptive "
+            "search starts in the same range. One study of each (n = 1): this shows that the search works on a real "
+            "text; search_step_law shows how often."
         ),
         "",
         "| search | cells | runs to find | repeats | tokens | seconds | answer | own loss | judged loss | regret % |",

@@ -130,8 +130,8 @@ def main() -> None:
                 shares.append(median * snapshots[-1] / (plain * specs["off"].steps))
             worst = max(worst, shares[0])
             print(
-                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {snapshots[0]} and {snapshots[1]} of {specs['off'].steps:,} "
-                f"steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
+                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {snapshots[0]} and {snapshots[1]} "
+                f"of {specs['off'].steps:,} steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
                 flush=True,
             )
     print(f"\nLight diagnostics cost at most {100 * worst:.1f} %; target ≤ {100 * TARGET:g} %.")
