@@ -53,7 +53,7 @@ def next_byte_loss(model, x, y):
 
 
 def optimizer(params, lr):
-    """Weight decay for matrices only; biases and norms learn at twice the rate. batchlab keeps that ratio at every lr."""
+    """Weight decay for matrices only; biases and norms learn twice as fast. batchlab keeps that ratio at every lr."""
     matrices = [p for p in params if p.ndim >= 2]
     vectors = [p for p in params if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0, "lr": 2 * lr}]
