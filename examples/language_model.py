@@ -1,6 +1,6 @@
-"""A language model over bytes with an optimizer of its own: batchlab study examples/language_model.py
+"""A language model over bytes with a custom optimizer: batchlab study examples/language_model.py
 
-Text: the modules of Python's standard library, read where this Python keeps them. The last tenth is held out.
+The text is the source of this Python's standard library. The last tenth is held out.
 """
 
 import sysconfig
@@ -53,7 +53,7 @@ def next_byte_loss(model, x, y):
 
 
 def optimizer(params, lr):
-    """Matrices decay; biases and norms do not, and learn at twice the rate. batchlab keeps that ratio at every lr."""
+    """Weight decay for matrices only; biases and norms learn twice as fast. batchlab keeps that ratio at every lr."""
     matrices = [p for p in params if p.ndim >= 2]
     vectors = [p for p in params if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0, "lr": 2 * lr}]

@@ -1,7 +1,7 @@
-"""A multilayer perceptron on a table of numbers, counted in samples: batchlab study examples/tabular_model.py
+"""A multilayer perceptron on tabular data, counted in samples: batchlab study examples/tabular_model.py
 
-The table follows a fixed formula with noise (Friedman 1991, "Multivariate Adaptive Regression Splines", problem 1):
-five columns matter, five do not, and no model can get below a mean squared error of 1, the variance of the noise.
+The data follow a fixed formula with noise (Friedman 1991, "Multivariate Adaptive Regression Splines", problem 1): five
+columns matter, five do not. No model can have a mean squared error below 1, the variance of the noise.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ import batchlab
 
 
 def friedman(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(table of shape (samples, 10), the value to predict from each row)."""
+    """Inputs of shape (samples, 10), and the value to predict for each row."""
     random = np.random.default_rng(seed)
     x = random.uniform(0, 1, (samples, 10))
     y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
@@ -21,7 +21,7 @@ def friedman(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Regressor(nn.Module):
-    """Two hidden layers; starts at the mean of the training targets, so that no steps are spent on finding it."""
+    """Two hidden layers. The output bias starts at the mean of the training targets, so no steps are spent on it."""
 
     def __init__(self, mean: float, width: int = 64) -> None:
         super().__init__()

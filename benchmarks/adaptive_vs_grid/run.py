@@ -2,12 +2,12 @@
 
     python benchmarks/adaptive_vs_grid/run.py [--folder DIR] [--judges N] [--write]
 
-Trains the quickstart decoder on tinyshakespeare (bytes, ../shared/data/README.md), once as a full grid of 6 batch sizes
-× 5 learning rates (extended where a best lies at its end) and once with the adaptive search, from the same range. Then
-both answers are trained again with `--judges` seeds that neither search has seen: regret is judged by those alone (0:
-by the seeds that both studies ran, one of which chose the cells). One run at a time on one thread. Everything is kept
-in `--folder`, so that an interrupted comparison goes on, and finished studies are only read. `--write` puts the tables
-into results.md beside this file.
+Trains the quickstart decoder on tinyshakespeare (bytes, ../shared/data/README.md), once with a full grid of 6 batch
+sizes × 5 learning rates (extended where a best lies at its end), and once with the adaptive search from the same range.
+Then both answers are trained again with `--judges` confirmation seeds that neither study used: regret is judged by
+those alone (0: by the seeds that both studies ran, one of which chose the cells). One run at a time, on one thread.
+Everything is kept in `--folder`, so that an interrupted comparison continues; finished studies are only read. `--write`
+writes results.md beside this file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import math
 import platform
 import statistics
 import sys
+import textwrap
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -48,13 +49,13 @@ GIVEN: dict[str, Any] = {
 
 
 def settings(name: str, data: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    """The study's settings: the quickstart decoder on the text, twice its tokens, up to twice its batch sizes."""
+    """The study's settings: the quickstart decoder on the text, twice its tokens and up to twice its batch sizes."""
     common = {**GIVEN, "name": name, "data": {"path": str(data)}}
     return merge(merge(resolve_task("quickstart"), common), changes)
 
 
 def study(folder: Path, values: dict[str, Any]) -> Store:
-    """The finished study in `folder`, run as far as it is not."""
+    """The study in `folder`; what is not finished is run."""
     if not (Store.exists(folder) and Store.open(folder).decisions().get("complete")):
         run_study(values, folder, LocalEngine, open_view(False))
     return Store.open(folder)
@@ -62,13 +63,13 @@ def study(folder: Path, values: dict[str, Any]) -> Store:
 
 @dataclass(frozen=True)
 class Came:
-    """What a study took and what it answered."""
+    """Cost and answer of a study."""
 
     cells: int
     searching: int  # runs at the first seed, and the one that measured the noise
     repeats: int
     tokens: int
-    seconds: float  # of training, as it went on a machine shared with other programs
+    seconds: float  # of training, on a machine shared with other programs
     size: int
     rate: float
     loss: Interval
@@ -103,7 +104,7 @@ def came_of(store: Store) -> Came:
 
 
 def judge(folder: Path, data: Path, came: Came, judges: int) -> list[float]:
-    """Losses of the answer at seeds that neither study has seen."""
+    """Losses of the answer with confirmation seeds that neither study used."""
     changes = {
         "batch": {"global_batch_sizes": (came.size,)},
         "sweep": {"learning_rates": (came.rate,), "seeds": judges, "confirm": 0, "first_seed": FIRST_SEED},
@@ -113,7 +114,7 @@ def judge(folder: Path, data: Path, came: Came, judges: int) -> list[float]:
 
 
 def shared_losses(store: Store, came: Came) -> list[float]:
-    """Losses of the answer at the seeds that both studies ran at theirs."""
+    """Losses of the answer with the seeds that both studies ran at their answers."""
     return [
         run.val_loss
         for run in read_findings(store, partial=False).runs
@@ -132,53 +133,68 @@ def lines_of(grid: Came, adaptive: Came, losses: dict[str, list[float]], judges:
         spread = statistics.stdev(values) / math.sqrt(len(values))
         rows.append(
             f"| {name} | {came.cells} | {came.searching} | {came.repeats} | {came.tokens / 1e6:.1f}M | "
-            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {format_interval(came.loss)} (n = {came.loss.n}) | "
-            f"{means[name]:.4f} ± {spread:.4f} | {100 * (means[name] / lowest - 1):.2f} |"
+            f"{came.seconds:,.0f} | {came.size} at {came.rate:.3g} | {format_interval(came.loss)} (n = {came.loss.n}) "
+            f"| {means[name]:.4f} ± {spread:.4f} | {100 * (means[name] / lowest - 1):.2f} |"
         )
-    said = f"{judges} seeds that neither study has seen"
+    said = f"{judges} confirmation seeds that neither study used"
     if not judges:
-        said = "seeds 0 to 2, of which seed 0 chose both cells, so that both means are lucky"
+        said = "seeds 0 to 2; seed 0 chose both cells, so both means are lucky"
     error = 100 * math.sqrt(sum(statistics.variance(values) / len(values) for values in losses.values())) / lowest
     return [
         "# An adaptive study and the full grid on a real text",
         "",
-        f"Command: `python benchmarks/adaptive_vs_grid/run.py --judges {judges} --write`. Written by it, not by hand.",
+        f"Written by `python benchmarks/adaptive_vs_grid/run.py --judges {judges} --write`; do not edit.",
         "",
-        f"Python {platform.python_version()}, torch {version('torch')}; {platform.machine()}, "
-        f"{platform.system()}, one thread, one run at a time, on a machine that other programs used too: seconds are "
-        "what was waited and are noisy; runs and tokens are the measure.",
+        _fill(
+            f"Python {platform.python_version()}, torch {version('torch')}; {platform.machine()}, "
+            f"{platform.system()}, one thread, one run at a time, on a machine shared with other programs. Seconds are "
+            "wall-clock and noisy; compare runs and tokens."
+        ),
         "",
-        f"The quickstart decoder on tinyshakespeare (bytes), {GIVEN['budget']['token_budget']:,} tokens a run, batch "
-        f"{', '.join(map(str, SIZES))}; the grid has learning rates {', '.join(f'{rate:g}' for rate in RATES)} and "
-        "grows where a best is at its end, the adaptive search starts in the same range. One study of each (n = 1), so "
-        "this shows that it works on a real text, and search_step_law how often.",
+        _fill(
+            f"The quickstart decoder on tinyshakespeare (bytes), {GIVEN['budget']['token_budget']:,} tokens a run, "
+            f"batch {', '.join(map(str, SIZES))}. The grid has learning rates "
+            f"{', '.join(f'{rate:g}' for rate in RATES)} and is extended where a best lies at its end; the adaptive "
+            "search starts in the same range. One study of each (n = 1): this shows that the search works on a real "
+            "text; search_step_law shows how often."
+        ),
         "",
-        "| search | cells | runs to find | repeats | tokens | seconds | answer | its own loss | judged | regret % |",
+        "| search | cells | runs to find | repeats | tokens | seconds | answer | own loss | judged loss | regret % |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *rows,
         "",
-        f"Judged: mean ± standard error over {said}. Regret: against the better of the two; their"
-        f" difference has a standard error of {error:.2f} %. Repeats are the seeds that measure the "
-        "noise and the loss after the search has ended; the grid here has no fresh ones.",
+        _fill(
+            f"Judged loss: mean ± standard error over {said}. Regret is relative to the better of the two; their "
+            f"difference has a standard error of {error:.2f} %. Repeats are the seeds that measure the noise and the "
+            "loss after the search has ended; the grid here has no confirmation seeds."
+        ),
         "",
-        f"Found with {100 * adaptive.searching / grid.searching:.0f} % of the grid's runs; with all repeats "
-        f"{100 * adaptive.tokens / grid.tokens:.0f} % of its tokens. The adaptive search ended because "
-        f"{adaptive.stopped}.",
+        _fill(
+            f"The adaptive search needed {100 * adaptive.searching / grid.searching:.0f} % of the grid's runs to find "
+            f"its answer, and {100 * adaptive.tokens / grid.tokens:.0f} % of its tokens with all repeats. It ended "
+            f"because {adaptive.stopped}."
+        ),
         "",
-        f"Seeds differ by {grid.noise:.4f} (grid) and {adaptive.noise:.4f} (adaptive). Cells that noise cannot "
-        f"separate from the best: grid {format_cells(grid.tied)}; adaptive {format_cells(adaptive.tied)}.",
+        _fill(
+            f"Seeds differ by {grid.noise:.4f} (grid) and {adaptive.noise:.4f} (adaptive). Cells statistically tied "
+            f"with the best: grid {format_cells(grid.tied)}; adaptive {format_cells(adaptive.tied)}."
+        ),
     ]
+
+
+def _fill(text: str) -> str:
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("studies/adaptive_vs_grid"))
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--judges", type=int, default=SEEDS, help="fresh seeds at each answer; 0: none")
-    parser.add_argument("--write", action="store_true", help="put the tables into results.md")
+    parser.add_argument("--judges", type=int, default=SEEDS, help="confirmation seeds for each answer; 0: none")
+    parser.add_argument("--write", action="store_true", help="write results.md")
     arguments = parser.parse_args()
     if not arguments.data.is_file():
-        print(f"The text is not at {arguments.data}; give --data.")
+        print(f"{arguments.data} does not exist. Give the text with --data.")
         return 2
     found, losses = {}, {}
     for name, kind in (("full grid", "grid"), ("adaptive", "adaptive")):

@@ -1,15 +1,15 @@
-"""Predicted against allocated and reserved bytes and the true largest micro-batch, on a CUDA device.
+"""Predicted and measured memory, and the true largest micro-batch, on a CUDA device.
 
-    python benchmarks/capacity_cuda/run.py                # without a CUDA device it says so and ends
+    python benchmarks/capacity_cuda/run.py                # without a CUDA device it says so and exits
 
-Every workload of benchmarks/trace_accuracy under limits from 8 GiB up to what the card has. A limit below the card's
-memory is torch's per-process fraction of it: a simulated card, with this card's kernels and context. Each row is one
-`batchlab capacity … --prove`, so the true largest size ran and one more sample did not; beside it stand what the trace
-alone says of the sizes that ran, and the size it would have chosen. Studies are kept in studies/capacity_cuda, so an
-interrupted benchmark goes on. Writes results.md.
+Every workload of benchmarks/trace_accuracy runs under limits from 8 GiB up to the memory of the card. A limit below
+the card's memory is torch's per-process fraction: a simulated smaller card, with this card's kernels and context. Each
+row is one `batchlab capacity … --prove`, so the true largest size ran and one more sample did not. Beside it are the
+prediction of the trace alone for the sizes that ran, and the size it would have chosen. Studies are kept in
+studies/capacity_cuda, so an interrupted benchmark continues. Writes results.md.
 
-`--device cpu --limits 0.2GiB --workloads lstm` goes through the same steps where there is no such device; on a CPU
-"allocated" is resident memory and "reserved" VmData, and the trace does not know what kernels take.
+`--device cpu --limits 0.2GiB --workloads lstm` runs the same steps without a CUDA device. On a CPU "allocated" is
+resident memory and "reserved" is VmData, and the trace does not include what kernels allocate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--workloads", default=",".join(TASKS), help="default all")
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        print("This benchmark needs a CUDA device, and torch finds none here; nothing was measured.")
+        print("This benchmark needs a CUDA device, and torch finds none. Nothing was measured.")
         return 0
     total = torch.cuda.get_device_properties(0).total_memory if arguments.device == "cuda" else None
     limits = [limit for limit in map(parse_bytes, arguments.limits.split(",")) if total is None or limit < total]
@@ -64,7 +64,11 @@ def main() -> int:
 
 
 def measure(name: str, limit: int, device: str) -> Row:
-    """The study's answer and its probes, each beside the trace. RuntimeError where batchlab has no answer."""
+    """The study's answer and its probes, each beside the trace.
+
+    Raises:
+        RuntimeError: batchlab has no answer.
+    """
     study = STUDIES / f"{name}-{limit}-{device}"
     command = [sys.executable, "-m", "batchlab", "capacity", f"{HERE / 'tasks.py'}:{name}", "--out", str(study)]
     command += ["--memory-limit", str(limit), "--headroom", "0", "--prove", "--set", f"device.name={device}"]
@@ -97,7 +101,7 @@ def measure(name: str, limit: int, device: str) -> Row:
 
 
 def trace_of(name: str, sizes: tuple[int, ...], probe: dict[str, Any]) -> dict[int, TracePoint]:
-    """What a step like the probe's needs at these sizes, by the trace alone."""
+    """Memory of a step like the probe's at these sizes, from the trace alone."""
     task = TASKS[name]
     spec = TraceSpec(
         workload=Workload(task=TaskReference(kind="file", target=str(HERE / "tasks.py"), attribute=name)),
@@ -114,7 +118,7 @@ def trace_of(name: str, sizes: tuple[int, ...], probe: dict[str, Any]) -> dict[i
 
 
 def needed(point: TracePoint) -> int:
-    """What a card must have for it: reserved bytes where the allocator was replayed."""
+    """Bytes that a card must have: reserved bytes if the allocator was replayed."""
     return point.reserved_bytes or point.peak.total_bytes
 
 

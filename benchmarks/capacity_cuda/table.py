@@ -1,4 +1,4 @@
-"""Predicted beside measured bytes, as results.md."""
+"""Predicted and measured bytes, as results.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 2**20
 
 @dataclass(frozen=True)
 class Ran:
-    """A size that ran, and what the trace says of it."""
+    """A size that ran, and the prediction of the trace for it."""
 
     size: int
     allocated: int
@@ -36,7 +36,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload under one limit. `proved`: one more sample failed; `alone`: what the trace alone would choose."""
+    """One workload under one limit. `proved`: one more sample failed; `alone`: the choice of the trace alone."""
 
     workload: str
     limit: int
@@ -47,7 +47,7 @@ class Row:
 
 
 def largest_within(bytes_of: Callable[[int], int], limit: int) -> int:
-    """The largest size whose bytes are within the limit, 0 where none is; bytes rise with the size."""
+    """The largest size whose bytes are within the limit, or 0 if none is. Bytes must increase with the size."""
     passed, failed = 0, 1
     while failed < LARGEST and bytes_of(failed) <= limit:
         passed, failed = failed, 2 * failed
@@ -75,13 +75,13 @@ def page(rows: Sequence[Row], missing: Sequence[str], device: str, kind: str) ->
             "",
             *(_summary(what, values) for what, values in errors.items() if values),
             "",
-            f"| workload | limit ({simulated}) | largest | by the trace alone | at | allocated GiB | error "
+            f"| workload | limit ({simulated}) | largest | from the trace alone | at | allocated GiB | error "
             "| reserved GiB | error |",
             "|---|---|---|---|---|---|---|---|---|",
             *(_line(row, ran) for row in rows for ran in row.ran),
             "",
-            "Errors are of the trace alone, before batchlab calibrates it with the smaller of these runs."
-            " *: the next size was not seen to fail.",
+            "Errors are those of the trace alone, before batchlab calibrates it with the smaller of these runs.\n"
+            "*: the next size was not run to failure.",
             *(["", "Without an answer:", ""] if missing else []),
             *(f"- {text}" for text in missing),
             "",

@@ -20,7 +20,7 @@ TRAIN, VALID = 384, 128
 
 
 class Endless:
-    """A few samples served as if they were a million, so that no batch is larger than the data."""
+    """A few samples served as about a million, so that no batch is larger than the data."""
 
     def __init__(self, name: str, parts: Batch) -> None:
         self.digest = name
@@ -46,7 +46,7 @@ def as_task(workload: Workload) -> Task:
 
 
 def variable(name: str) -> str:
-    """The workload's name as a name in this file: 'GPT-2' → 'gpt_2'."""
+    """The workload's name as a variable in this file: 'GPT-2' → 'gpt_2'."""
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 

@@ -1,15 +1,15 @@
-"""Two published memory tables beside what `batchlab capacity … --predict` says of the same models without the cards.
+"""Two published memory tables beside the prediction of `batchlab capacity … --predict`, made without the cards.
 
     python benchmarks/capacity_prediction/run.py              # traces; writes traces.json and results.md
-    python benchmarks/capacity_prediction/run.py --table      # results.md again, from traces.json
+    python benchmarks/capacity_prediction/run.py --table      # only writes results.md, from traces.json
 
 E1 (recipe `elman`): peak allocated GiB of nine batches on a card of 47.4 GiB, from ../shared/data/elman_memory.
-TinyStories (recipe `tinystories`): hours of batch 128 and 256 on a card of 15.99 GiB, and the error's words at 512.
-Both are asked as a person would ask, through the command; beside it the same models are traced as the tables' authors
-ran them. Nothing is trained. The recurrence is traced step by step, a dozen sizes of 512 bytes in as many minutes or
-more. E1 is therefore asked and traced over 64 bytes first and compared by the byte (h_0 apart, nothing in it grows
-otherwise than with batch × time), and over 512 at the end, unless --short is given. What traces.json has is not traced
-again: delete it, and studies/capacity_prediction, to begin anew.
+TinyStories (recipe `tinystories`): hours of batch 128 and 256 on a card of 15.99 GiB, and the error message at 512.
+Both are predicted with the command line, as a user would. In addition, the same models are traced as the authors of the
+tables ran them. Nothing is trained. The recurrence is traced step by step, which takes a minute or more for each of a
+dozen sizes of 512 bytes. E1 is therefore predicted and traced over 64 bytes first and compared per byte (except for
+h_0, all memory in it is proportional to batch × time), and over 512 bytes at the end, unless --short is given. Traces
+in traces.json are not repeated: delete it, and studies/capacity_prediction, to start over.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NOTHING_KEPT = OptimizerConfig(name="sgd", momentum=0.0, weight_decay=0.0, grad_
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run a recipe's model. passes: micro-batches of a step; from two on gradients live in the forward."""
+    """One way to run a recipe's model. passes: micro-batches per step; from two on, gradients outlive a backward."""
 
     recipe: str
     sizes: tuple[int, ...]
@@ -86,8 +86,8 @@ CASES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="write results.md again from traces.json")
-    parser.add_argument("--short", action="store_true", help="leave out the sizes of 512 bytes")
+    parser.add_argument("--table", action="store_true", help="only write results.md, from traces.json")
+    parser.add_argument("--short", action="store_true", help="omit the sizes of 512 bytes")
     parser.add_argument("--published", type=Path, default=PUBLISHED, help="memory_vs_batch.csv")
     arguments = parser.parse_args()
     if not arguments.table:
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def measure(short: bool) -> None:
-    """Every case and the commands; what is in traces.json already is not traced again."""
+    """All cases and commands; what is already in traces.json is not traced again."""
     found: dict[str, Any] = json.loads(TRACES.read_text()) if TRACES.exists() else {}
     todo: dict[str, Callable[[], Any]] = {
         "machine": lambda: TorchFramework().environment(DeviceSettings()).model_dump(include=NAMED),
@@ -118,7 +118,7 @@ def measure(short: bool) -> None:
 
 
 def asked(recipe: str, card: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the command answers. Its traces stay in studies/, so that an interrupted benchmark goes on."""
+    """The command's answer. Its traces stay in studies/, so that an interrupted benchmark continues."""
     values = merge(resolve_task(recipe), {"device": {"silence_seconds": 7200.0}, **settings})
     make_engine = engine_factory(build_experiment(values))
     study = open_study(
@@ -149,7 +149,7 @@ def traced(case: Case) -> list[dict[str, Any]]:
 
 
 def in_bf16(task: Task) -> Task:
-    """The same with parameters of two bytes, and so gradients, activations and AdamW's state."""
+    """The same task with two-byte parameters, and therefore gradients, activations and AdamW state."""
     return replace(task, model=lambda: task.model().to(torch.bfloat16))
 
 

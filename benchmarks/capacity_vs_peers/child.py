@@ -1,9 +1,9 @@
-"""One tool looking for the largest batch of one task, in this process: `child.py TASK_FILE TOOL LIMIT_BYTES`.
+"""One tool searches for the largest batch of one task, in this process: `child.py TASK_FILE TOOL LIMIT_BYTES`.
 
-Started by run.py, fresh for every answer. The process is warmed up with two steps of a throw-away model (and of the
-tool's own machinery); then RLIMIT_DATA is set to what it holds plus the limit, and only then the tool begins. Prints
-one line of JSON. TOOL `fits-N` is a probe of the truth: three whole steps and an evaluation at batch N, with the
-longest samples first.
+run.py starts it afresh for every answer. The process is warmed up with two steps of a throw-away model (and of the
+tool's own machinery). Then RLIMIT_DATA is set to what it holds plus the limit, and only then does the tool begin.
+Prints one line of JSON. TOOL `fits-N` is a probe for the true size: three whole steps and an evaluation at batch N,
+with the longest samples first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from batchlab.data.source import open_dataset
 STEPS = 3
 CLIP = 1.0
 LEARNING_RATE = 1e-3
-LARGEST_EVALUATION = 64  # batchlab's own rule, so that all measure the same
+LARGEST_EVALUATION = 64  # batchlab's own rule, so that all tools measure the same
 
 
 @dataclass
 class Account:
-    """What a search cost, and what it found."""
+    """The cost and the result of a search."""
 
     found: int | None = None
     trials: int = 0
@@ -45,7 +45,7 @@ class Account:
 
 
 class Workload:
-    """A task file, opened for plain torch."""
+    """A task file, loaded for plain torch."""
 
     def __init__(self, path: Path) -> None:
         spec = importlib.util.spec_from_file_location(f"workload_{path.stem}", path)
@@ -71,11 +71,11 @@ class Workload:
         return self.task.loss(model, *(part if part.is_floating_point() else part.long() for part in (x, y)))
 
     def random_batch(self, size: int) -> np.ndarray:
-        """What a person's shuffled loader serves."""
+        """A batch as an ordinary shuffled data loader serves it."""
         return self._random.choice(len(self.train), size, replace=size > len(self.train))
 
     def worst_batch(self, dataset: Dataset, size: int) -> np.ndarray:
-        """The longest samples, where lengths differ."""
+        """The longest samples, if lengths differ."""
         lengths = getattr(dataset, "lengths", np.zeros(len(dataset)))
         return np.argsort(-lengths, kind="stable")[:size]
 
@@ -101,7 +101,7 @@ class Workload:
 
 
 def probe(workload: Workload, size: int, account: Account) -> None:
-    """Does this size fit? Whatever ends it under the limit means no; the text is kept."""
+    """Does this size fit? Any error under the limit means no; its message is kept."""
     account.trials = 1
     try:
         workload.whole_run(size, account, lambda count: workload.worst_batch(workload.train, count))
@@ -112,7 +112,7 @@ def probe(workload: Workload, size: int, account: Account) -> None:
 
 
 def plus_sixteen(workload: Workload, account: Account) -> None:
-    """Seed 004's search: begin at 64, three steps each; success: 16 more; out of memory: half."""
+    """The search of a published script: start at 64, three steps each; success: 16 more; out of memory: half."""
     size, best, failed = 64, 0, sys.maxsize
     while size >= 1 and size < failed:
         account.trials += 1
@@ -134,13 +134,13 @@ def plus_sixteen(workload: Workload, account: Account) -> None:
 
 
 def with_accelerate(workload: Workload, account: Account) -> None:
-    """accelerate's decorator around the person's whole training function, from 512."""
+    """accelerate's decorator around the user's whole training function, from 512."""
     from accelerate.utils import find_executable_batch_size
 
     @find_executable_batch_size(starting_batch_size=512)
     def train(batch_size: int) -> int:
         account.trials += 1
-        account.out_of_memory += 1  # taken back below when it was none
+        account.out_of_memory += 1  # undone below if there was none
         workload.whole_run(batch_size, account, workload.random_batch)
         account.out_of_memory -= 1
         return batch_size
@@ -149,7 +149,7 @@ def with_accelerate(workload: Workload, account: Account) -> None:
 
 
 def with_lightning(workload: Workload, account: Account, mode: str) -> None:
-    """Lightning's tuner with its own defaults: 3 steps a trial from batch 2, and a margin of 5 % in binsearch."""
+    """Lightning's tuner with its own defaults: 3 steps per trial from batch 2, and a margin of 5 % in binsearch."""
     from lightning.pytorch.tuner import batch_size_scaling
     from lightning.pytorch.tuner.tuning import Tuner
 
@@ -207,7 +207,7 @@ def _lightning(workload: Workload, account: Account, max_steps: int) -> tuple[An
 
 
 def warm_up(workload: Workload, tool: str) -> None:
-    """Lazy imports and kernel caches of torch, and of the tool, belong to the process and not to the model."""
+    """Lazy imports and kernel caches of torch and of the tool belong to the process, not to the model."""
     workload.whole_run(2, Account(), lambda size: workload.worst_batch(workload.train, size))
     if tool == "accelerate":
         import accelerate.utils  # noqa: F401
@@ -219,7 +219,7 @@ def warm_up(workload: Workload, tool: str) -> None:
 
 
 def bound(limit: int) -> None:
-    """No more than `limit` bytes of private writable memory beyond what this process holds now."""
+    """Allow at most `limit` bytes of private writable memory beyond what this process holds now."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -238,7 +238,7 @@ def _first_line(error: BaseException) -> str:
 def main() -> int:
     path, tool, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
-    sys.stdout = sys.stderr  # what the tools print must not disturb the line of JSON
+    sys.stdout = sys.stderr  # output of the tools must not mix with the line of JSON
     workload, account = Workload(path), Account()
     warm_up(workload, tool)
     bound(limit)

@@ -1,4 +1,4 @@
-"""batchlab's answer: the real command, and what its study's folder says it cost."""
+"""batchlab's answer: the real command, and its cost read from the study's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = ("batchlab", "batchlab --prove")
 
 
 def ask_batchlab(workload: Path, limit: int, tool: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Run `batchlab capacity` on a task file in a new study; no headroom, since the peers leave none either."""
+    """Run `batchlab capacity` on a task file in a new study; without headroom, as the other tools leave none."""
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / "study"
         command = [sys.executable, "-m", "batchlab", "capacity", str(workload), "--memory-limit", str(limit)]
@@ -37,7 +37,7 @@ def ask_batchlab(workload: Path, limit: int, tool: str, environment: Mapping[str
 
 
 def sources() -> str:
-    """The commit that this working tree is at."""
+    """The current commit of this working tree."""
     command = ["git", "rev-parse", "--short=7", "HEAD"]
     return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 

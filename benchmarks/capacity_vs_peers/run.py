@@ -1,12 +1,12 @@
-"""The largest batch under a memory limit: batchlab, Lightning, accelerate and a +16 search against the truth.
+"""The largest batch under a memory limit: batchlab, Lightning, accelerate and a +16 search against the true size.
 
     pip install -r benchmarks/capacity_vs_peers/requirements.txt
     python benchmarks/capacity_vs_peers/run.py
 
-It goes on where it was, and writes results.md and results.csv. Every answer comes from a fresh process that is warmed
-up before its memory is limited (child.py says how). Answers are kept in studies/capacity_vs_peers/cells.jsonl, one a
-line, and only what is missing there is computed. `--rows decoder-1.5GB` computes some rows only, `--tools truth,power`
-some columns only.
+An interrupted benchmark continues where it stopped; results.md and results.csv are written at the end. Every answer
+comes from a fresh process that is warmed up before its memory is limited (see child.py). Answers are kept in
+studies/capacity_vs_peers/cells.jsonl, one per line, and only missing ones are computed. `--rows decoder-1.5GB` selects
+rows, `--tools truth,power` selects columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CELLS = Path("studies/capacity_vs_peers/cells.jsonl")
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",  # these three: the same allocations take the same memory each time, in every tool
+    "MALLOC_ARENA_MAX": "1",  # with these three, equal allocations take equal memory each time, in every tool
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "MALLOC_TRIM_THRESHOLD_": "131072",
     "HF_HUB_OFFLINE": "1",
@@ -43,7 +43,7 @@ PEERS = ("power", "binsearch", "accelerate", "plus16")
 
 @dataclass(frozen=True)
 class Row:
-    """One workload under one limit. `guess` only saves time in the search for the truth."""
+    """One workload under one limit. `guess` only saves time in the search for the true size."""
 
     workload: str
     limit: int
@@ -75,7 +75,7 @@ ROWS = (
 
 
 class Cells:
-    """Answers on disk by (row, column)."""
+    """Answers on disk, keyed by (row, column)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,8 +95,8 @@ class Cells:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="", help="names separated by commas; default all")
-    parser.add_argument("--tools", default="", help=f"of truth,{','.join((*PEERS, *OURS))}; default all")
+    parser.add_argument("--rows", default="", help="names separated by commas (default: all)")
+    parser.add_argument("--tools", default="", help=f"any of truth,{','.join((*PEERS, *OURS))} (default: all)")
     arguments = parser.parse_args()
     wanted_rows = set(filter(None, arguments.rows.split(",")))
     wanted = set(filter(None, arguments.tools.split(","))) or {"truth", *PEERS, *OURS}
@@ -107,7 +107,7 @@ def main() -> int:
         if "truth" in wanted and (row.name, "truth") not in cells.read():
             cells.write(row, "truth", _find_truth(row, cells))
         tools = [*PEERS, *OURS]
-        for tool in tools[number % len(tools) :] + tools[: number % len(tools)]:  # no tool is always the first
+        for tool in tools[number % len(tools) :] + tools[: number % len(tools)]:  # so that no tool always runs first
             if tool in wanted and (row.name, tool) not in cells.read():
                 cells.write(row, tool, _timed(_ask_ours if tool in OURS else _ask, row, tool))
     write_results([row.name for row in ROWS], cells.read(), HERE)
@@ -141,7 +141,7 @@ def _ask_ours(row: Row, tool: str) -> dict[str, Any]:
 
 
 def _ask(row: Row, tool: str) -> dict[str, Any]:
-    """The child's answer; a child that dies without one found nothing."""
+    """The child's answer; a child that dies without an answer found nothing."""
     done = subprocess.run(
         [sys.executable, str(HERE / "child.py"), str(row.task_file), tool, str(row.limit)],
         capture_output=True,

@@ -1,10 +1,11 @@
-"""Cells of the benchmark as results.md and results.csv."""
+"""Writes the cells of the benchmark as results.md and results.csv."""
 
 from __future__ import annotations
 
 import csv
 import platform
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +21,7 @@ TOOLS = {
     "power": "Lightning power",
     "binsearch": "Lightning binsearch",
     "accelerate": "accelerate from 512",
-    "plus16": "seed's +16",
+    "plus16": "+16 from 64",
 }
 COLUMNS = (
     *("row", "tool", "found", "true", "boundary_flips", "probes", "out_of_memory", "steps"),
@@ -29,7 +30,7 @@ COLUMNS = (
 
 
 def write_results(rows: Sequence[str], cells: Cells, folder: Path) -> None:
-    """results.csv has one line per row and tool, results.md the tables and what they say."""
+    """results.csv has one line per row and tool; results.md has the tables and their summary."""
     with (folder / "results.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -66,27 +67,28 @@ def _page(rows: Sequence[str], cells: Cells) -> str:
     python benchmarks/capacity_vs_peers/run.py        # {date.today()}
 
 {_versions()}
-One thread; every answer from a fresh, warmed-up process under RLIMIT_DATA = what it holds + limit, glibc's allocator
-fixed alike for all (README.md); batchlab starts its own workers at fixed addresses as well, as it always does. True:
-the largest batch that ran three whole steps and an evaluation in 3 of 3 fresh processes; *: a probe just above it
-passed as well, ± 1 counts as exact there. n = 1 for each answer.
+One thread. Every answer comes from a fresh, warmed-up process under RLIMIT_DATA = what it holds + limit, with the same
+settings of glibc's allocator for all tools (README.md). batchlab also starts its own workers at fixed addresses, as it
+always does. *True* is the largest batch that ran three whole steps and an evaluation in 3 of 3 fresh processes. An
+asterisk means that a probe just above it passed as well; there, ± 1 counts as exact. n = 1 for each answer.
 
 {_summary(shown, cells)}
 
 {_sources(shown, cells)}
-## Found, and by how much it is off
+## Largest batch found, and its error
 
 {head}{found}
-More than the truth is no luck: such a batch runs out of memory when the longest samples meet in it.
+An answer above the true size is an error, not an advantage: such a batch runs out of memory when it contains the
+longest samples.
 
-## Probes / out of memory / training steps finished
+## Probes / out of memory / finished training steps
 
 {head}{cost}
-## Processor seconds (as a multiple of batchlab's), the whole command with its start
+## Processor seconds of the whole command, start included (and as a multiple of batchlab's)
 
 {head}{time}
-Seconds are user and system time of the process and its children, measured beside other work on the machine; wall
-seconds, which that work stretches, are in results.csv.
+Seconds are user and system time of the process and its children, measured while the machine did other work. Wall-clock
+seconds, which that work lengthens, are in results.csv.
 """
 
 
@@ -139,24 +141,26 @@ def _summary(rows: Sequence[str], cells: Cells) -> str:
     ]
     if ratios:
         lines.append(
-            f"- Lightning's binsearch finishes {min(ratios):.1f} to {max(ratios):.1f} times batchlab's training steps "
+            f"- Lightning's binsearch runs {min(ratios):.1f} to {max(ratios):.1f} times batchlab's training steps "
             f"(median {statistics.median(ratios):.1f})."
         )
     return "\n".join(lines)
 
 
 def _sources(rows: Sequence[str], cells: Cells) -> str:
-    """Which commit of batchlab gave which answers; the other tools are the versions above."""
+    """The commit of batchlab behind each of its answers; the other tools have the versions above."""
     made: dict[str, list[str]] = {}
     for row in rows:
         for tool in ("batchlab", "batchlab --prove"):
             if commit := cells.get((row, tool), {}).get("sources"):
                 made.setdefault(commit, []).append(f"{row} {tool.partition(' ')[2]}".strip())
-    return "".join(f"Sources {commit}: {', '.join(answers)}.\n" for commit, answers in made.items())
+    texts = (f"- {commit}: {', '.join(answers)}." for commit, answers in made.items())
+    wrapped = (textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False) for text in texts)
+    return "Commits of batchlab:\n\n" + "".join(f"{text}\n" for text in wrapped)
 
 
 def is_exact(found: int | None, truth: Cell) -> bool:
-    """The truth itself; a neighbour of it where the boundary flips."""
+    """Equal to the true size, or next to it if the boundary flips."""
     return found is not None and abs(found - truth["found"]) <= (1 if truth["flips"] else 0)
 
 
@@ -169,4 +173,4 @@ def _version(name: str) -> str:
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
-        return f"{name} absent"
+        return f"{name} not installed"

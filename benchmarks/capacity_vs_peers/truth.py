@@ -1,4 +1,4 @@
-"""The largest batch that really fits: three of three fresh probes pass, and the next sizes do not."""
+"""The true largest batch: three of three fresh probes pass, and the next sizes fail."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ PASSES = 3
 
 @dataclass(frozen=True)
 class Truth:
-    """`largest` passed 3 of 3. `flips`: a probe of the next size, or the one after it, passed as well."""
+    """`largest` passed 3 of 3. `flips`: a probe at the next size, or the one after it, passed as well."""
 
     largest: int
     flips: bool
 
 
 def largest_fitting(fits: Callable[[int, int], bool], guess: int) -> Truth:
-    """`fits(size, attempt)` runs one fresh probe. A bracket from the guess, in growing steps; bisection to neighbours;
-    then every size is asked as often as the definition wants, downwards until one passes 3 of 3."""
+    """Bracket the size from the guess in growing steps, bisect to neighbours, then probe each size as often as the
+    definition requires, downwards until one passes 3 of 3. `fits(size, attempt)` runs one fresh probe."""
     passed, failed = _bracket(lambda size: fits(size, 0), guess)
     while failed - passed > 1:
         middle = (passed + failed) // 2

@@ -1,10 +1,10 @@
-"""Do the three estimators of the critical batch size give known answers, with intervals that mean what they say?
+"""Do the three estimators of the critical batch size give known answers, with intervals of the stated coverage?
 
     python benchmarks/critical_batch/run.py --repetitions 1000 > benchmarks/critical_batch/results.md
 
-Prints markdown. Coverage: how often a nominal 95 % interval contains the truth of a problem whose truth is a formula;
-one-sided answers count as intervals, and no answer as one without ends. Traps: problems on which a number would be
-wrong. Published data: read from --data, skipped where it is not there. Nothing is timed, all random numbers are seeded.
+Prints markdown. Coverage: how often a nominal 95 % interval contains the true value, on problems where a formula gives
+it; one-sided answers count as intervals, and no answer as an unbounded one. Traps: problems on which a number would be
+wrong. Published data: read from --data, skipped if not there. Nothing is timed; all random numbers are seeded.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ STEP_LAW = (
     (214_663_680, 2.46, 1250, 597),
     (214_663_680, 2.42, 1880, 703),
 )
-"""Parameters, loss, and references worked out earlier from the whole table, in sequences: 2x by a fit of the right
-branch, 20pct as the largest batch within 1.2 × the fewest tokens."""
+"""Parameters, loss, and references computed earlier from the whole table, in sequences: 2× samples from a fit of the
+right branch, 20 % overhead as the largest batch within 1.2 × the fewest tokens."""
 
-NOTE = """Step Law: the reference values were read with the losses 2.46 and 2.42 for both models; for 215M that
-is an assumption. The six sizes named were picked after seeing several choices, because all four tables
-answer from them; the rows with every choice were not picked, but count only choices that gave a number.
-The level of the misfit test (7 %) was set with these tables and the ill-conditioned quadratic in view.
-Neither is independent evidence.
+NOTE = """"2× samples" and "20 % overhead" are the two definitions of B_crit.
+
+Step Law: the reference values were read at the losses 2.46 and 2.42 for both models; for 215M that is an assumption.
+The six named sizes were chosen after several choices had been seen, because all four tables give an answer from them.
+The rows with every choice were not selected, but count only choices that gave a number. The level of the misfit test
+(7 %) was set with these tables and the ill-conditioned quadratic in view. Neither is independent evidence.
 """
 
 
@@ -122,7 +123,7 @@ def noise_scale_coverage(n: int) -> Rows:
 
     cases: tuple[tuple[str, float, list[float], int], ...] = (
         ("8 micro-batches of 4, 32 steps", 0.5, [4.0] * 8, 32),
-        ("8 of 4, 32 steps, gradient hardly seen", 0.15, [4.0] * 8, 32),
+        ("8 of 4, 32 steps, gradient far below the noise", 0.15, [4.0] * 8, 32),
         ("2 of 16, 64 steps", 0.5, [16.0] * 2, 64),
         ("2, 6, 4, 8, 40 steps", 0.5, [2.0, 6.0, 4.0, 8.0], 40),
         ("16 of 1, 32 steps", 0.5, [1.0] * 16, 32),
@@ -161,7 +162,7 @@ def noise_scale_coverage(n: int) -> Rows:
         sign = sign_noise_scale([SignNorms(4, *map(float, row)) for row in steps_logged])
         hits.append((sign.low or 0) <= truth <= (sign.high or math.inf))
     rows.append(
-        ("sign variant, a bracket (at least 95 % promised)", f"{truth:.1f}", f"{np.mean(hits):.1%}", "measured")
+        ("sign variant, a bracket (at least 95 % expected)", f"{truth:.1f}", f"{np.mean(hits):.1%}", "measured")
     )
     return rows
 
@@ -195,7 +196,7 @@ def hyperbola_coverage(n: int) -> Rows:
                 sd = noise if known else None
                 found.append(critical_batch(points, origin="constant_lr", noise_sd=sd, base_batch=float(b[0])))
             both = (covers(f.twice, truth) and covers(f.overhead, 0.2 * truth + 1.2 * float(b[0])) for f in found)
-            name = f"hyperbola, {len(b)} sizes {b[0]:g} … {b[-1]:g}, noise {noise:.0%}{' known' if known else ''}"
+            name = f"hyperbola, {len(b)} sizes {b[0]:g} … {b[-1]:g}, noise {noise:.0%}{', known' if known else ''}"
             rows.append((name, truth, f"{np.mean(list(both)):.1%}", counts(f.status for f in found)))
     return rows
 
@@ -211,7 +212,7 @@ def branch_error(n: int) -> Rows:
                 for k, extra in ((1.0, 0.0), (2.0, 0.004), (4.0, 0.01), (8.0, 0.03))
             ]
             largest.append(branched_critical_batch(branches, batch=1, tolerance=0.01).largest)
-        name = f"branches, {pairs} pairs: k = 4 loses exactly ε, accepting it is the error"
+        name = f"branches, {pairs} pairs: k = 4 loses exactly ε, so accepting it is the error"
         shares = ", ".join(f"k = {k:g}: {c / n:.0%}" for k, c in sorted(Counter(largest).items()))
         rows.append((name, "k < 4", f"{np.mean([k < 4 for k in largest]):.1%}", shares))
     return rows
@@ -229,7 +230,9 @@ def traps() -> Rows:
     def judged(name: str, steps: Callable[[float], float] | Sequence[float]) -> tuple[object, ...]:
         values = [steps(b) for b in sizes] if callable(steps) else list(steps)
         found = critical_batch([StepsPoint(b, s) for b, s in zip(sizes, values, strict=True)], origin="constant_lr")
-        read = f" 20 % read off without the curve: {found.read_off:.1f}." if found.read_off and not found.fit else ""
+        read = ""
+        if found.read_off and not found.fit:
+            read = f" 20 % overhead read off without the curve: {found.read_off:.1f}."
         return name, answer(found), found.reason + read
 
     newton = judged("exact Newton steps, E constant", lambda b: 95 / b)
@@ -254,7 +257,7 @@ def traps() -> Rows:
 def step_law(data: Path) -> Rows:
     path = data / "steplaw" / "dense_lr_bs_loss.csv"
     if not path.is_file():
-        return [("Step Law", "", "skipped", "the table is not there")]
+        return [("Step Law", "", "skipped", "the table is not available")]
     with path.open() as file:
         table_rows = list(csv.DictReader(file))
     rows: Rows = []
@@ -277,10 +280,11 @@ def step_law(data: Path) -> Rows:
         else:
             value = found.twice.value
             curve = found.overhead.value.value if found.overhead is not None and found.overhead.value is not None else 0
-            text = f"2x {value.value:.0f} [{value.low:.0f}, {value.high:.0f}], "
-            text += f"20pct read off {found.read_off or 0:.0f}, by the curve from 128: {curve:.0f}"
+            text = f"2× samples {value.value:.0f} [{value.low:.0f}, {value.high:.0f}], "
+            text += f"20 % overhead {found.read_off or 0:.0f} read off, {curve:.0f} from the curve over 128"
             ratios = f"ratios {value.value / twice:.2f}, {(found.read_off or 0) / overhead:.2f}, {curve / overhead:.2f}"
-            rows.append((f"{name}, sizes 128 256 512 736 1024 2048", f"2x {twice}, 20pct {overhead}", text, ratios))
+            expected = f"2× samples {twice}, 20 % overhead {overhead}"
+            rows.append((f"{name}, sizes 128 256 512 736 1024 2048", expected, text, ratios))
         usable = [p for p in points_at_loss(runs, target) if p.steps is not None and p.batch >= 128]
         all_found = [critical_batch(some, origin="budgets") for some in itertools.combinations(usable, 6)]
         values = [f.twice.value.value for f in all_found if f.twice is not None and f.twice.value is not None]
@@ -289,8 +293,9 @@ def step_law(data: Path) -> Rows:
         rows.append(
             (
                 f"{name}, every choice of 6 of the {len(usable)} sizes ≥ 128",
-                "within 1.5×",
-                f"2x {near:.0%} of {len(values)} numbers; 20pct read off {np.mean(read):.0%} of {len(read)}",
+                "within a factor of 1.5",
+                f"2× samples {near:.0%} of {len(values)} numbers; "
+                f"20 % overhead read off {np.mean(read):.0%} of {len(read)}",
                 counts(f.status for f in all_found),
             )
         )
@@ -300,7 +305,7 @@ def step_law(data: Path) -> Rows:
 def zhang(data: Path) -> Rows:
     folder = data / "zhang2024_cbs"
     if not folder.is_dir():
-        return [("Zhang et al. 2024", "", "skipped", "the table is not there")]
+        return [("Zhang et al. 2024", "", "skipped", "the table is not available")]
     with (folder / "steps_to_target.csv").open() as file:
         steps = list(csv.DictReader(file))
     rows: Rows = []
@@ -312,10 +317,10 @@ def zhang(data: Path) -> Rows:
             fit = fit_hyperbola(b, s)
             judged = critical_batch([StepsPoint(x, y) for x, y in zip(b, s, strict=True)], origin="constant_lr")
             value = judged.twice.value if judged.twice is not None else None
-            ours = f"judged: {value.value:.0f} [{value.low:.0f}, {value.high:.0f}]" if value else judged.reason
-            expected = f"2x {float(reference['b_over_a_seqs']):.1f}, "
-            expected += f"20pct over 256 {float(reference['cbs_20pct_vs_bs256_seqs']):.1f}"
-            found = f"2x {fit.b_crit:.1f}, 20pct {1.2 * 256 + 0.2 * fit.b_crit:.1f}"
+            ours = f"estimate: {value.value:.0f} [{value.low:.0f}, {value.high:.0f}]" if value else judged.reason
+            expected = f"2× samples {float(reference['b_over_a_seqs']):.1f}, "
+            expected += f"20 % overhead over 256 {float(reference['cbs_20pct_vs_bs256_seqs']):.1f}"
+            found = f"2× samples {fit.b_crit:.1f}, 20 % overhead {1.2 * 256 + 0.2 * fit.b_crit:.1f}"
             rows.append((f"Zhang et al. 2024, {reference['model_size']}, {len(b)} sizes", expected, found, ours))
     return rows
 
@@ -323,7 +328,7 @@ def zhang(data: Path) -> Rows:
 def mnist(data: Path) -> Rows:
     path = data / "mnist_noise_scale" / "aggregate_results.csv"
     if not path.is_file():
-        return [("MNIST one step", "", "skipped", "the table is not there")]
+        return [("MNIST one step", "", "skipped", "the table is not available")]
     rows: Rows = []
     with path.open() as file:
         table_rows = list(csv.DictReader(file))

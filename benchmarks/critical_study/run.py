@@ -1,10 +1,10 @@
-"""A study of real text in which all three estimators of the critical batch size are computed.
+"""All three estimators of the critical batch size, in a study of real text.
 
     python benchmarks/critical_study/run.py FOLDER [--data ../shared/data] > benchmarks/critical_study/results.md
 
 The quickstart's decoder on tinyshakespeare, sequences of 32 bytes, six batch sizes. First the sweep, then
-`critical --run`: two shorter budgets and branches from two checkpoints. Interrupted, the same command goes on where it
-was. One training run at a time with one thread.
+`critical --run`: two shorter budgets, and branches from two checkpoints. After an interruption, the same command
+continues. One training run at a time, with one thread.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / ".." / "shared" / "data")
-    parser.add_argument("--only-show", action="store_true", help="train nothing; show what the folder holds")
+    parser.add_argument("--only-show", action="store_true", help="train nothing; show the results in the folder")
     arguments = parser.parse_args()
     text = arguments.data / "tinyshakespeare" / "input.txt"
     if not arguments.only_show:
         if not text.exists():
-            raise SystemExit(f"{text} is not there; give the folder that holds tinyshakespeare with --data.")
+            raise SystemExit(f"{text} does not exist. Give the folder that contains tinyshakespeare with --data.")
         with contextlib.redirect_stdout(sys.stderr):
             asked = ("study", "quickstart", "--out", str(arguments.folder), "--set", f"data.path={text.resolve()}")
             if code := run([*asked, *SETTINGS]):
@@ -50,11 +50,11 @@ def main() -> int:
     print("# Critical batch size of a small decoder on tinyshakespeare\n")
     print("    python benchmarks/critical_study/run.py FOLDER\n")
     if arguments.only_show:
-        print("Trained by that command in one go, and shown again with --only-show.\n")
+        print("Trained by that command in one go, then printed again with --only-show.\n")
     if machine is not None:
         print(
             f"batchlab {machine.batchlab}, {machine.framework}, Python {machine.python}; {machine.processor} "
-            f"({machine.cores} cores, 1 thread per run, one run at a time), {platform.system()}. "
+            f"({machine.cores} cores, 1 thread per run, one run at a time), {platform.system()}.\n"
             f"{found.task_info.parameter_count:,} parameters, {found.token_budget:,} tokens per run, "
             f"{len(found.runs)} runs of the sweep.\n"
         )
@@ -64,15 +64,13 @@ def main() -> int:
         print("\n".join(critical_lines(replace(found, devices=devices))))
         print("```\n")
     seconds = sum(one.seconds for one in found.runs)
-    print(
-        f"The sweep itself: {len(found.runs)} runs, {sum(one.tokens for one in found.runs):,} tokens, {seconds:,.0f} s."
-    )
+    print(f"The sweep: {len(found.runs)} runs, {sum(one.tokens for one in found.runs):,} tokens, {seconds:,.0f} s.")
     print("\n".join(cost_lines(found)))
     if found.throughput is not None and found.throughput.disturbed:
         busy = ", ".join(map(str, found.throughput.disturbed))
         print(
-            f"\nSpeeds at batch {busy} were measured while other programs used the processor; so were the seconds of "
-            "training: times above are too long by a factor that is not known."
+            f"\nSpeeds at batch {busy} and the seconds of training were measured while other programs\n"
+            "used the processor. The times above are too long by an unknown factor."
         )
     return 0
 

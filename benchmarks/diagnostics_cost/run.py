@@ -1,12 +1,12 @@
-"""What does looking at a run cost (`diagnostics = light` and `full`)?
+"""What do the diagnostic snapshots of a run cost (`diagnostics = light` and `full`)?
 
     python benchmarks/diagnostics_cost/run.py
 
-The quickstart model takes its steps in this process: one as it is, one with a light look, one with a full look, in an
-order that rotates, through the same `Observer` and `one_step` as the training loop, with the rows on disk. A look costs
-the median over rounds of (watched step − plain step of the same round); a run's is that times its snapshots, ÷ its steps
-times the median plain step, for a quickstart run at that batch size. Wall seconds by default, for an idle machine;
-`--clock cpu` takes this process's processor seconds, which other programs on a busy one disturb less.
+The quickstart model trains in this process: one plain step, one with a light snapshot and one with a full snapshot, in
+rotating order, through the same `Observer` and `one_step` as the training loop, with the rows on disk. The cost of a
+snapshot is the median over rounds of (observed step − plain step of the same round). The cost of a run is that times
+its snapshots ÷ (its steps × the median plain step), for a quickstart run at that batch size. Wall-clock seconds by
+default, for an idle machine; `--clock cpu` uses this process's processor seconds, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BUDGET = QUICKSTART["budget"]["token_budget"]
 
 
 class Context(RunFolder):
-    """A real run folder whose run nobody watches or stops."""
+    """A real run folder without progress reports or stop requests."""
 
     def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
         pass
@@ -49,7 +49,7 @@ class Context(RunFolder):
 
 
 def spec_of(batch: int, level: str, threads: int) -> TrainSpec:
-    """A quickstart run that is looked at after every step."""
+    """A quickstart run with a diagnostic snapshot after every step."""
     layout = BatchLayout(global_batch_size=batch, micro_batch_size=batch, sequence_length=LENGTH)
     return TrainSpec(
         workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=LENGTH),
@@ -66,7 +66,7 @@ def spec_of(batch: int, level: str, threads: int) -> TrainSpec:
 def timed_steps(
     loaded: Loaded, specs: dict[str, TrainSpec], rounds: int, clock: Callable[[], float], folder: Path
 ) -> dict[str, list[float]]:
-    """Milliseconds of a step at each level, one of each a round; three rounds before that warm up."""
+    """Milliseconds of a step at each level, one of each per round, after three warm-up rounds."""
     spec = specs["off"]
     loaded.framework.start(spec.device, spec.seed)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
@@ -108,10 +108,11 @@ def main() -> None:
             f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "
             f"{environment.processor} ({environment.instruction_set}, {environment.cores} cores, {arguments.threads} "
             f"thread used), {platform.system()}; {arguments.clock} seconds, n = {arguments.rounds} rounds; "
-            "brackets: middle half of the rounds\n"
+            "brackets: the middle half of the rounds\n"
         )
         print(
-            "| batch | plain step, ms | light look, ms | full look, ms | snapshots of a run | light costs | full costs |"
+            "| batch | plain step, ms | light snapshot, ms | full snapshot, ms | snapshots per run "
+            "| cost of light | cost of full |"
         )
         print("|---|---|---|---|---|---|---|")
         worst = 0.0
@@ -122,18 +123,18 @@ def main() -> None:
             plain = statistics.median(taken["off"])
             snapshots, texts, shares = [], [], []
             for level in ("light", "full"):
-                extra = [watched - off for watched, off in zip(taken[level], taken["off"], strict=True)]
+                extra = [observed - off for observed, off in zip(taken[level], taken["off"], strict=True)]
                 low, median, high = statistics.quantiles(extra, n=4)
                 snapshots.append(BUDGET // token_budget_of(BUDGET, SIZES, LENGTH, LOOKS[level])[1])
                 texts.append(f"{median:.2f} [{low:.2f}, {high:.2f}]")
                 shares.append(median * snapshots[-1] / (plain * specs["off"].steps))
             worst = max(worst, shares[0])
             print(
-                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {snapshots[0]} and {snapshots[1]} of {specs['off'].steps:,} "
-                f"steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
+                f"| {batch} | {plain:.2f} | {' | '.join(texts)} | {snapshots[0]} and {snapshots[1]} "
+                f"of {specs['off'].steps:,} steps | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |",
                 flush=True,
             )
-    print(f"\nLight costs {100 * worst:.1f} % at most; target ≤ {100 * TARGET:g} %.")
+    print(f"\nLight diagnostics cost at most {100 * worst:.1f} %; target ≤ {100 * TARGET:g} %.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What would stopping dominated runs early save, and how often would it throw away the winner?
+"""What would stopping dominated runs early save, and how often would it discard the winner?
 
     python benchmarks/early_stopping/run.py STUDY [STUDY ...] [--write]
 
-Replays the evaluations of finished runs. The rule under test: at a share of its budget a run is stopped when its
-held-out loss is more than so many percent above the lowest that any earlier run had after the same tokens. Searches are
-imitated by random sets of a study's cells in random order, as many as an adaptive search takes; the winner of a set
-is its lowest final loss. Divergent runs, which a study always stops, are left out: this is about dominated ones.
-`--write` puts the table into results.md beside this file.
+Replays the evaluations of finished runs. The rule under test: at a given share of its budget a run is stopped if its
+held-out loss is above the lowest of all earlier runs after the same tokens by more than a margin in percent. A search
+is simulated by a random set of a study's cells in random order, as many as an adaptive search takes; the winner of a
+set is the run with the lowest final loss. Diverged runs, which a study always stops, are left out: the question is
+about dominated runs. `--write` writes results.md beside this file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
+import textwrap
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +32,7 @@ SETS, IN_A_SET = 4000, 10
 
 @dataclass(frozen=True)
 class Curve:
-    """Held-out losses of one run after equal shares of its budget; the last is the final one."""
+    """Held-out losses of one run after equal shares of its budget; the last one is the final loss."""
 
     size: int
     rate: float
@@ -39,7 +40,7 @@ class Curve:
 
 
 def curves_of(folder: Path) -> list[Curve]:
-    """The runs at the study's first seed, one per cell, in the order in which they ended."""
+    """The runs with the study's first seed, one per cell, in the order in which they ended."""
     store = Store.open(folder)
     first = store.experiment.sweep.first_seed
     found = []
@@ -55,7 +56,7 @@ def curves_of(folder: Path) -> list[Curve]:
 
 
 def replay(curves: list[Curve], share: float, margin: float) -> tuple[float, bool, float]:
-    """(share of the tokens saved, whether the winner was stopped, percent by which the best one left is above it)."""
+    """(share of the tokens saved, whether the winner was stopped, excess loss of the best remaining run in percent)."""
     points = len(curves[0].losses)
     at = max(1, round(share * points)) - 1
     lowest = np.inf
@@ -71,12 +72,12 @@ def replay(curves: list[Curve], share: float, margin: float) -> tuple[float, boo
 
 
 def own_order(curves: list[Curve]) -> list[str]:
-    """The same for the runs as the study's own search chose them, one after the other."""
+    """The same for the runs in the order in which the study's own search chose them."""
     said = []
     for margin in MARGINS[1:3]:
         saved, lost, regret = replay(curves, SHARES[0], margin)
-        kept = f"the winner lost, {regret:.2f} %" if lost else "the winner kept"
-        said.append(f"{100 * saved:.0f} % of the tokens at a margin of {margin:.0%} ({kept})")
+        kept = f"winner lost, {regret:.2f} %" if lost else "winner kept"
+        said.append(f"{100 * saved:.0f} % of the tokens with a margin of {100 * margin:g} % ({kept})")
     return said
 
 
@@ -90,13 +91,14 @@ def rows_of(curves: list[Curve], dice: np.random.Generator) -> list[str]:
             costs = regret[lost > 0]
             worst = f"{np.median(costs):.2f} / {costs.max():.2f}" if len(costs) else "–"
             rows.append(
-                f"| {share:.0%} | {margin:.0%} | {100 * saved.mean():.0f} | {100 * lost.mean():.1f} | {worst} |"
+                f"| {100 * share:g} % | {100 * margin:g} % | {100 * saved.mean():.0f} | {100 * lost.mean():.1f} "
+                f"| {worst} |"
             )
     return rows
 
 
 def flips(curves: list[Curve]) -> str:
-    """How far from the final ranking the rankings along the way are."""
+    """How far the rankings along the way differ from the final one."""
     final = np.array([curve.losses[-1] for curve in curves])
     points = len(curves[0].losses)
     said = []
@@ -107,41 +109,51 @@ def flips(curves: list[Curve]) -> str:
         place = int((then < then[winner]).sum()) + 1
         pairs = [(i, j) for i in range(len(final)) for j in range(i) if final[i] != final[j]]
         turned = np.mean([(then[i] - then[j]) * (final[i] - final[j]) < 0 for i, j in pairs])
-        said.append(f"after {share:.0%} the winner was number {place} and {turned:.0%} of all pairs were the other way")
+        said.append(
+            f"after {100 * share:g} % the winner was number {place}, "
+            f"and {100 * turned:.0f} % of all pairs were reversed"
+        )
     return "; ".join(said)
+
+
+def _fill(text: str) -> str:
+    return textwrap.fill(text, 120)
 
 
 def lines_of(folders: list[Path]) -> list[str]:
     lines = [
-        "# Stopping dominated runs early: what it saves and what it loses",
+        "# Stopping dominated runs early: savings and losses",
         "",
-        "Command: `python benchmarks/early_stopping/run.py STUDY … --write`. Written by it, not by hand.",
+        "Written by `python benchmarks/early_stopping/run.py STUDY … --write`; do not edit.",
         "",
         f"Python {platform.python_version()}, numpy {version('numpy')}; {platform.machine()}, {platform.system()}. "
-        f"{SETS:,} random sets of {IN_A_SET} cells per study. A run is stopped at the share of its budget when it is "
-        "more than the margin above the lowest loss of the earlier runs after the same tokens. Deterministic.",
+        f"{SETS:,} random sets of {IN_A_SET} cells per study.\nAt the given share of its budget, a run is stopped if "
+        "its loss is above the lowest loss of the earlier runs\nafter the same tokens by more than the margin. "
+        "Deterministic.",
         "",
     ]
     for folder in folders:
         curves = curves_of(folder)
         experiment = Store.open(folder).experiment
         if len(curves) < 2:
-            raise SystemExit(f"{folder} has {len(curves)} finished cells, and there is nothing to compare.")
+            raise SystemExit(f"{folder} has {len(curves)} finished cells. At least two are needed.")
         sizes = sorted({curve.size for curve in curves})
         lines += [
             f"### {experiment.name}: {len(curves)} cells, batch {sizes[0]} to {sizes[-1]}, {experiment.schedule.kind} "
             f"schedule, {len(curves[0].losses)} evaluations",
             "",
-            f"Rankings flip: {flips(curves)}.",
+            _fill(f"Changes of ranking: {flips(curves)}."),
             "",
-            f"In the order in which the study's own search ({experiment.sweep.search}) ran them, stopping at "
-            f"{SHARES[0]:.0%} would have saved {' and '.join(own_order(curves))}.",
+            _fill(
+                f"In the order in which the study's own search ({experiment.sweep.search}) ran them, stopping at "
+                f"{100 * SHARES[0]:g} % would have saved {' and '.join(own_order(curves))}."
+            ),
             "",
         ]
         if len(curves) < IN_A_SET:
             continue
         lines += [
-            "| stopped at | margin | tokens saved % | winner lost % | its loss then higher by %, median / worst |",
+            "| stopped at | margin | tokens saved % | winner lost % | excess loss then, %, median / worst |",
             "|---|---|---|---|---|",
             *rows_of(curves, np.random.default_rng(0)),
             "",
@@ -152,7 +164,7 @@ def lines_of(folders: list[Path]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", type=Path, nargs="+", help="folders of finished studies")
-    parser.add_argument("--write", action="store_true", help="put the table into results.md")
+    parser.add_argument("--write", action="store_true", help="write results.md")
     arguments = parser.parse_args()
     lines = lines_of(arguments.studies)
     print("\n".join(lines))

@@ -1,12 +1,12 @@
-"""How fast is the Elman recurrence as one kernel, as a loop over time, as that loop compiled, and as a compiled scan?
+"""How fast is the Elman recurrence as one kernel, as a loop over time, as a compiled loop, and as a compiled scan?
 
     python benchmarks/elman_recurrence/run.py [--out results.md]
 
-h_t = tanh(W_x x_t + W_h h_{t−1} + b), forward and backward. All four compute W_x x_t for every t in one product
-and must agree with the kernel; only the steps over time differ. They take turns, n times; milliseconds of a forward
-and backward pass are medians. A scan that combines steps in a tree (associative scan) does not apply: tanh of a sum
-is not associative, and a recurrence that is linear in h would be another model. Compilation
-unrolls the loop, one copy of the step per position; it takes tens of seconds per shape and is not in the figures.
+h_t = tanh(W_x x_t + W_h h_{t−1} + b), forward and backward. All four compute W_x x_t for every t in one product and
+must agree with the kernel; only the steps over time differ. They run in turns, n times; milliseconds of a forward and
+backward pass are medians. A scan that combines steps in a tree (associative scan) does not apply: tanh of a sum is not
+associative, and a recurrence that is linear in h would be another model. Compilation unrolls the loop, with one copy of
+the step per position. It takes tens of seconds per shape and is not in the figures.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def loop(recurrence: ElmanRecurrence, x: Tensor) -> Tensor:
 
 
 def scanned(recurrence: ElmanRecurrence, x: Tensor) -> Tensor:
-    """torch's higher-order scan, whose body is traced once."""
+    """torch's higher-order scan; its body is traced once."""
     inputs = torch.nn.functional.linear(x, recurrence.weight_x, recurrence.bias).transpose(0, 1).contiguous()
     weight = recurrence.weight_h.T.contiguous()
 
@@ -71,7 +71,7 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    """In the order of the table; compiled ones are fresh for each shape."""
+    """In the order of the table; compiled variants are compiled afresh for each shape."""
     torch._dynamo.reset()
     return [
         Variant("kernel (torch.rnn_tanh)", kernel),
@@ -91,12 +91,12 @@ def pass_once(variant: Variant, recurrence: ElmanRecurrence, x: Tensor, directio
 
 
 def start(variant: Variant, expected: tuple[Tensor, Tensor] | None, arguments: tuple) -> tuple[Tensor, Tensor] | None:
-    """The first pass, which compiles; what fails or disagrees is noted and not timed."""
+    """The first pass, which compiles. A variant that fails or disagrees is marked and not timed."""
     try:
         result = pass_once(variant, *arguments)
-    except Exception as error:  # noqa: BLE001 (whatever a compiler raises is a row of the table)
+    except Exception as error:  # noqa: BLE001 (any error of the compiler is reported in the table)
         said = [line for line in str(error).splitlines() if "Error: " in line] or [type(error).__name__]
-        variant.failure = f"torch refuses it: {said[0][:90]}"
+        variant.failure = f"fails in torch: {said[0][:90]}"
         return None
     for one, other in zip(result, expected or result, strict=True):
         if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE):
@@ -133,7 +133,7 @@ def block(variant: Variant, arguments: tuple) -> float:
 
 def table() -> str:
     lines = [
-        "| batch × time × width | recurrence | ms per pass | min … max | speed ÷ the loop's |",
+        "| batch × time × width | recurrence | ms per pass | min … max | speed ÷ speed of the loop |",
         "|---|---|---|---|---|",
     ]
     for shape in SHAPES:
@@ -162,14 +162,14 @@ def processor() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the page here")
+    parser.add_argument("--out", type=Path, help="also write the page to this file")
     out = parser.parse_args().out
     torch.set_num_threads(1)
     page = (
         "# The Elman recurrence: results\n\n    python benchmarks/elman_recurrence/run.py\n\n"
         f"batchlab {batchlab.__version__}, torch {torch.__version__}, Python {platform.python_version()}; "
         f"{processor()},\n"
-        f"1 thread, float32; n = {REPEATS} blocks of at least {LEAST_SECONDS} s each, taking turns; median.\n"
+        f"1 thread, float32; n = {REPEATS} blocks of at least {LEAST_SECONDS} s each, in turns; median.\n"
         "All variants agree with the kernel in states and in the gradient of W_h.\n\n"
         f"{table()}\n"
     )

@@ -1,12 +1,12 @@
-"""How much does batchlab's training loop cost beside a bare hand-written torch loop that does the same work?
+"""How much slower is batchlab's training loop than a bare hand-written torch loop that does the same work?
 
     python benchmarks/loop_overhead/run.py
 
 Both loops train the quickstart model in this process on the same samples of the same memory-mapped text with the same
-learning rate per step, clipping and fused AdamW. batchlab's also writes metrics; the bare one keeps its losses.
-They alternate, and must end at the same loss: a ratio only counts where both computed the same thing. Wall seconds by
-default, for an idle machine; `--clock cpu` takes this process's processor seconds, which other programs on a busy one
-disturb less. Ratio = batchlab's steps per second ÷ the bare loop's; the target is 0.97.
+learning rate per step, clipping and fused AdamW. batchlab's loop also writes metrics; the bare one keeps its losses.
+They alternate, and must end at the same loss: a ratio is valid only if both computed the same thing. Wall-clock seconds
+by default, for an idle machine; `--clock cpu` uses this process's processor seconds, which other programs disturb less.
+Ratio = batchlab's steps per second ÷ those of the bare loop; the target is 0.97.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LAYOUTS = ((4, 1), (16, 1), (64, 1), (4, 4), (16, 4))  # micro-batch size × acc
 
 
 class Context(RunFolder):
-    """A real run folder whose run nobody watches or stops."""
+    """A real run folder without progress reports or stop requests."""
 
     def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
         pass
@@ -62,7 +62,7 @@ class Timed:
 
 
 def bare_loop(loaded: Loaded, spec: TrainSpec, order: np.ndarray, clock: Callable[[], float]) -> Timed:
-    """What a person writes: nothing but the training."""
+    """A loop as written by hand: only the training."""
     layout, config = spec.layout, spec.optimizer.config
     accumulation, micro = layout.grad_accum_steps, layout.micro_batch_size
     schedule = Schedule(spec.schedule, spec.learning_rate, spec.token_budget)
@@ -99,8 +99,8 @@ def bare_loop(loaded: Loaded, spec: TrainSpec, order: np.ndarray, clock: Callabl
 
 
 def batchlab_loop(loaded: Loaded, spec: TrainSpec, folder: Path, clock: Callable[[], float]) -> Timed:
-    """`runs.train.train` with metrics on disk. Its own clock leaves out `init` and the evaluation at the end, which
-    the bare loop has none of; here the same is done on `clock`."""
+    """`runs.train.train` with metrics on disk. Its own clock leaves out `init` and the evaluation at the end, which the
+    bare loop does not have; here `clock` is used in the same way."""
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     trainable.synchronize = clock  # type: ignore[method-assign]
     context = Context(folder, spec)
@@ -162,7 +162,7 @@ def measure(loaded: Loaded, micro: int, accumulation: int, arguments: argparse.N
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7, help="pairs after one warm-up pair; at least 5")
-    parser.add_argument("--seconds", type=float, default=2.0, help="about this long per loop")
+    parser.add_argument("--seconds", type=float, default=2.0, help="approximate duration of each loop")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=("cpu", "wall"), default="wall")
     arguments = parser.parse_args()

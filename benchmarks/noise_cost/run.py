@@ -2,10 +2,10 @@
 
     python benchmarks/noise_cost/run.py > benchmarks/noise_cost/results.md
 
-Trains the quickstart model, each step timed; every fifth step is sampled and its row written, the others are the steps
-of a run that samples nothing. What a sampled step takes more, as medians of one run, divided by the default spacing of
-its layout is the cost; ratio = 1 / (1 + cost), and the target is 0.97. One thread, on an idle machine; sampled and
-other steps alternate, so that what disturbs one disturbs the other.
+Trains the quickstart model and times each step. Every fifth step is sampled and its row written; the others are like
+the steps of a run without sampling. The cost is the extra time of a sampled step (medians of one run) divided by the
+default spacing of its layout; ratio = 1 / (1 + cost), and the target is 0.97. One thread, on an idle machine. Sampled
+and plain steps are interleaved, so that disturbances affect both.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ NORM_LAYERS = GradientSampling(every=EVERY, parameters="norm_layers")
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a plain step, and how much of one a sampled step takes more."""
+    """Seconds of a plain step, and the extra time of a sampled step as a share of it."""
 
     plain: float
     more: float
 
 
 def timed(loaded: Loaded, spec: TrainSpec) -> Cost:
-    """Medians over the steps of one run after `WARM` of them."""
+    """Medians over the steps of one run, after `WARM` warm-up steps."""
     loaded.framework.start(spec.device, spec.seed)
     gc.collect()
     plain, sampled = [], []
@@ -94,8 +94,8 @@ def spec_for(micro: int, accumulation: int, tokens: float, sampling: GradientSam
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
-    parser.add_argument("--tokens", type=float, default=40_000, help="about so many per run")
-    parser.add_argument("--layouts", default="", help="only these, like 4x1,16x4")
+    parser.add_argument("--tokens", type=float, default=40_000, help="approximate number per run")
+    parser.add_argument("--layouts", default="", help="only these, e.g. 4x1,16x4")
     arguments = parser.parse_args()
     wanted = [tuple(map(int, one.split("x"))) for one in arguments.layouts.split(",") if one] or LAYOUTS
     with tempfile.TemporaryDirectory() as cache:
@@ -106,13 +106,13 @@ def main() -> int:
         print(f"    python {' '.join(sys.argv)}\n")
         print(
             f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "
-            f"{environment.processor} ({environment.instruction_set}, 1 thread), {platform.system()}; wall seconds, "
-            f"n = {arguments.repeats} runs of each kind; {time.strftime('%Y-%m-%d')}\n"
+            f"{environment.processor} ({environment.instruction_set}, 1 thread), {platform.system()};\n"
+            f"wall-clock seconds, n = {arguments.repeats} runs of each kind; {time.strftime('%Y-%m-%d')}\n"
         )
         print(
-            "Medians over runs, least and most in brackets. Sampled step: what it takes more than a plain one; ratio:\n"
-            "speed with sampling ÷ speed without, at the layout's default spacing. "
-            "Norm layers alone: n is half as many.\n"
+            "Medians over runs, minimum and maximum in brackets. Sampled step: extra time relative to a plain step.\n"
+            "Ratio: speed with sampling ÷ speed without, at the layout's default spacing. "
+            "Norm layers alone: n is half as large.\n"
         )
         print("| micro-batch × accumulation | plain step | sampled step | spacing | ratio | norm layers alone |")
         print("|---|---|---|---|---|---|")

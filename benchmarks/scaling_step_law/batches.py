@@ -1,4 +1,4 @@
-"""The learning rate at another batch of the same model and budget."""
+"""The learning rate at another batch size of the same model and budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from table import SEQUENCE_LENGTH, Task, fitted_optimum, fitted_rate
-from words import as_table, spread
+from words import as_table, paragraph, spread
 
 from batchlab.scaling import (
     LearningRateRule,
@@ -50,7 +50,7 @@ def _moves(tasks: Iterable[Task], within: tuple[float, float] = (0.0, 8.0)) -> l
 
 
 def _rate_regret(move: Move, ratio: RATIO, best: float, snap: bool = False, fitted: bool = False) -> float:
-    """% lost at the end of a move by the extrapolated learning rate against the best one measured there."""
+    """Regret in % of the extrapolated learning rate at the end of a move, relative to the best one measured there."""
     tuned = fitted_rate(move.task, move.start) if fitted else move.task.best_rate(move.start)
     rate = tuned + math.log2(ratio(move.start, move.end, best))
     return 100 * (move.task.loss_at(move.end, rate, snap) / move.task.tuned(move.end) - 1)
@@ -110,9 +110,12 @@ def batch_moves(tasks: Sequence[Task]) -> list[str]:
             f"target {target:.2f}: {'met' if max(p90, up) <= target else 'missed'}. Uncapped: {plain:.3f}."
         )
     return [
-        "## 1. Learning rate at another batch, within 8 ×, B_opt given",
-        "Tuned (lowest cell) at one batch, carried to another of the same task. B_opt is the task's own (parabola "
-        "through its tuned minima). below: both ends at most B_opt; above: both at least. Median / 90th percentile.",
+        "## 1. Learning rate at another batch size, within 8 ×, B_opt given",
+        paragraph(
+            "The learning rate is tuned (lowest cell) at one batch size and moved to another of the same task. B_opt "
+            "is the task's own (parabola through its tuned minima). Below: both ends at most B_opt; above: both at "
+            "least. Median / 90th percentile."
+        ),
         table,
         "\n".join(targets),
         *_variants(tasks, moves),
@@ -140,8 +143,8 @@ def _variants(tasks: Sequence[Task], moves: Sequence[Move]) -> list[str]:
         "as above": lambda m: _rate_regret(m, ratio, m.best),
         "judged at the nearest measured half doubling": lambda m: _rate_regret(m, ratio, m.best, snap=True),
         "tuned by parabola instead of lowest cell": lambda m: _rate_regret(m, ratio, m.best, fitted=True),
-        "B_opt taken twice too large": lambda m: _rate_regret(m, ratio, 2 * m.best),
-        "B_opt taken half too small": lambda m: _rate_regret(m, ratio, m.best / 2),
+        "B_opt twice too large": lambda m: _rate_regret(m, ratio, 2 * m.best),
+        "B_opt half as large": lambda m: _rate_regret(m, ratio, m.best / 2),
         "B_opt from the model's smallest budget, published exponent": lambda m: _rate_regret(
             m, ratio, from_smallest(m)
         ),
@@ -159,7 +162,7 @@ def _variants(tasks: Sequence[Task], moves: Sequence[Move]) -> list[str]:
         for where in ("below", "across", "above")
     ]
     cells = [f"{spread(g)} (n {len(g)})" for g in groups]
-    rows.append(["without runs of under 2,000 steps, said to be the recipe's warm-up", *cells])
+    rows.append(["without runs of under 2,000 steps, reportedly the warm-up of the training recipe", *cells])
     far = _moves(tasks, (8.0, math.inf))
     groups = [
         [_rate_regret(m, ratio, m.best) for m in far if m.place.endswith(where)]
@@ -168,13 +171,13 @@ def _variants(tasks: Sequence[Task], moves: Sequence[Move]) -> list[str]:
     cells = [f"{spread(g)} (n {len(g)})" for g in groups]
     rows.append(["moves of 8 × to 64 × (refused by the library)", *cells])
     return [
-        "### 1a. What the default depends on\n\nMedian / 90th percentile / worst, both directions.",
+        "### 1a. Sensitivity of the default\n\nMedian / 90th percentile / worst, both directions.",
         as_table(["", "below", "across", "above"], rows),
     ]
 
 
 def _cross_validation(tasks: Sequence[Task]) -> list[str]:
-    """Choose (c, cap) of lr_max/(1 + c·B_opt/B), flat above cap·B_opt, on two model sizes and judge it on the third."""
+    """Choose (c, cap) of lr_max/(1 + c·B_opt/B), flat above cap·B_opt, on two model sizes; judge it on the third."""
     grid = list(itertools.product((0.25, 0.5, 1.0, 2.0), (0.5, 1.0, 2.0, math.inf)))
 
     def scores(moves: Sequence[Move], ratio: RATIO) -> list[float]:
@@ -192,10 +195,13 @@ def _cross_validation(tasks: Sequence[Task]) -> list[str]:
         ]
         rows.append([f"{held_out / 1e6:.0f}M", f"c = {c:g}, flat above {cap:g} · B_opt", *cells])
     return [
-        "### 1b. Is 'flat above B_opt' a choice that holds on model sizes it was not chosen on?",
-        "Family lr_max/(1 + c·B_opt/B), flat above cap·B_opt; c and cap chosen on two sizes by the sum of the three "
-        "90th percentiles, judged on the third. 90th percentiles below / across / above. Every fold chooses to be flat "
-        "above B_opt. The default keeps c = 1, the form as published: c = 2 gains at most 0.08 and loses elsewhere.",
+        "### 1b. Does 'flat above B_opt' hold on model sizes that it was not chosen on?",
+        paragraph(
+            "The family is lr_max/(1 + c·B_opt/B), flat above cap·B_opt. c and cap are chosen on two sizes by the sum "
+            "of the three 90th percentiles, and judged on the third. 90th percentiles below / across / above. Every "
+            "fold chooses to be flat above B_opt. The default keeps the published form, c = 1: c = 2 gains at most "
+            "0.08 and loses elsewhere."
+        ),
         as_table(["held-out size", "chosen on the others", "chosen", "default (c = 1, cap = 1)", "uncapped"], rows),
     ]
 
@@ -214,9 +220,12 @@ def _scatter(moves: Sequence[Move]) -> list[str]:
             cells.append(f"{np.median(gaps):.2f} / {np.percentile(gaps, 95):.2f} (n {len(gaps)})")
         rows.append([rule.value, *cells])
     return [
-        "### 1c. How far the extrapolated learning rate is from the tuned one, in doublings",
-        "Median / 95th percentile of the distance, by factor in batch size, over the moves that the library does not "
-        "refuse. The doubt of tuning at both ends is in it. The library's intervals use the last column.",
+        "### 1c. Distance of the extrapolated from the tuned learning rate, in doublings",
+        paragraph(
+            "Median / 95th percentile of the distance, by factor in batch size, over the moves that the library does "
+            "not refuse. It includes the uncertainty of tuning at both ends. The library's intervals use the last "
+            "column."
+        ),
         as_table(["rule", "up to 2 ×", "2 to 4 ×", "4 to 8 ×", "all"], rows),
     ]
 
@@ -234,11 +243,14 @@ def half_life_moves(path: Path) -> list[str]:
             cells.append(f"{math.log2(learning_rate_ratio(LearningRateRule.SATURATING, b0, b1, best)):+.2f}")
         lines.append([f"{b0} → {b1}", *cells, f"{half_life / 1e6:g}M"])
     return [
-        "## 4. Where beta2's half-life is held instead (Marek et al. 2025, one 11M model, batch 1 to 4,096)",
-        "Change of the tuned learning rate in doublings per step of 4 × in batch, beside the rules. Loss is lowest at "
-        "batch 1 and within 1.6 % up to 256, so B_opt is 1 by lowest loss and 256 by where loss starts to rise. "
-        "Tuned together with beta1, coarsely; losses beside the best are not public, so no regret is given. The tuned "
-        "half-life of beta2 is the same from 1 to 1,024, which is the half-life rule.",
+        "## 4. With beta2's half-life held constant (Marek et al. 2025, one 11M model, batch 1 to 4,096)",
+        paragraph(
+            "Change of the tuned learning rate in doublings per step of 4 × in batch size, beside the rules. The loss "
+            "is lowest at batch 1 and within 1.6 % up to 256, so B_opt is 1 by the lowest loss, and 256 by where the "
+            "loss starts to rise. The learning rate was tuned coarsely, together with beta1. Only the best losses are "
+            "public, so no regret is given. The tuned half-life of beta2 is the same from 1 to 1,024, which is the "
+            "half-life rule."
+        ),
         as_table(
             [
                 "batch",
@@ -251,8 +263,11 @@ def half_life_moves(path: Path) -> list[str]:
             ],
             lines,
         ),
-        "With beta2 held in tokens the learning rate rose more slowly than the default, which was measured at fixed "
-        "beta2. The library widens its interval to the cube root where a study let beta2 follow the batch.",
+        paragraph(
+            "With beta2's half-life held constant in tokens, the learning rate rose more slowly than with the default, "
+            "which was measured at fixed beta2. The library widens its interval to the cube root if a study let beta2 "
+            "follow the batch size."
+        ),
     ]
 
 

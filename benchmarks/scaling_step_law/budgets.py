@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from table import SEQUENCE_LENGTH, Task, best_cell, coarse_cell, fitted_optimum
-from words import as_table, spread
+from words import as_table, paragraph, spread
 
 from batchlab.scaling import Exponent, Optimum, Scaled, fit_power_law, optimum_at_budget, optimum_at_size
 from batchlab.scaling.optimum import BATCH_BY_BUDGET, RATE_BY_BUDGET
@@ -70,11 +70,11 @@ def _law(name: str) -> PREDICTION:
 
 
 METHODS: dict[str, PREDICTION] = {
-    "**default**: own exponent weighed against the published": _shipped,
+    "**default**: own exponent averaged with the published": _shipped,
     "own least-squares exponent alone": _with(_loosely(BATCH_BY_BUDGET), _loosely(RATE_BY_BUDGET)),
     "published exponent alone": _with(_exactly(BATCH_BY_BUDGET), _exactly(RATE_BY_BUDGET)),
-    "default, Step Law left out of 'published'": _with(Exponent(0.47, 0.1, ""), Exponent(-0.06, 0.1, "")),
-    "Power Lines' exponents (0.383, learning rate kept)": _with(
+    "default, without Step Law in 'published'": _with(Exponent(0.47, 0.1, ""), Exponent(-0.06, 0.1, "")),
+    "Power Lines' exponents (0.383, learning rate unchanged)": _with(
         Exponent(0.383, 1e-6, POWER_LINES.name), Exponent(0.0, 1e-6, POWER_LINES.name)
     ),
     "optimum not moved": _unmoved,
@@ -87,10 +87,13 @@ def budget_moves(tasks: Sequence[Task]) -> list[str]:
     cases = _budget_cases(tasks)
     sections = [
         "## 2. The optimum at another token budget, predicted from smaller ones of the same model",
-        "Every set of one, two or three smaller budgets of a model predicts every larger one. Both the predicted batch "
-        "and the predicted learning rate are used; regret is against the lowest of all cells of the larger budget. How "
-        "the small budgets' optima were read: a fit to the surface; its lowest cell; the lowest cell of a coarse study "
-        "(3 batches two doublings apart, learning rates one doubling apart: 18 cells or fewer).",
+        paragraph(
+            "Every set of one, two or three smaller budgets of a model predicts every larger one. Both the predicted "
+            "batch size and the predicted learning rate are used; regret is relative to the lowest of all cells of the "
+            "larger budget. The optima of the small budgets are read in three ways: from a fit to the surface, from "
+            "its lowest cell, and from the lowest cell of a coarse study (3 batch sizes two doublings apart, learning "
+            "rates one doubling apart: 18 cells or fewer)."
+        ),
     ]
     for reading, read in READINGS.items():
         rows = []
@@ -179,8 +182,11 @@ def size_moves(tasks: Sequence[Task]) -> list[str]:
         rows.append([name, *cells])
     return [
         "## 3. The optimum at another model size",
-        "From each task to those of the other sizes (1.25 to 2 × in parameters) whose budget is within 2 ×; published "
-        "exponents, since each task stands alone. The table spans only 2 × in size: nothing further was tested.\n"
+        paragraph(
+            "From each task to those of the other sizes (1.25 to 2 × in parameters) whose budget is within 2 ×, with "
+            "published exponents, since each task is used alone. The table spans a factor of 2 in size; nothing beyond "
+            "was tested."
+        ),
         "Median / 90th percentile / worst.",
         as_table(["", "to a larger model", "to a smaller model"], rows),
     ]

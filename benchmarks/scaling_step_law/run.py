@@ -1,10 +1,10 @@
-"""Do the scaling rules find the learning rate at another batch, and the optimum at another budget, on real runs?
+"""Do the scaling rules predict the learning rate at another batch size, and the optimum at another budget?
 
     python benchmarks/scaling_step_law/run.py
 
-Reads the Step Law table (arXiv:2503.04715; 12 tasks of about 118 runs, not part of this repository) and the table of
-Marek et al. (arXiv:2507.07101) from ../shared/data, and writes results.md beside this file. Nothing is trained and
-nothing is random but the bootstrap, whose seed is fixed.
+Tested on real runs: reads the Step Law table (arXiv:2503.04715; 12 tasks of about 118 runs, not part of this
+repository) and the table of Marek et al. (arXiv:2507.07101) from ../shared/data, and writes results.md beside this
+file. Nothing is trained. Only the bootstrap is random, and its seed is fixed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
     path = arguments.data / "steplaw" / "dense_lr_bs_loss.csv"
     if not path.is_file():
         print(
-            "The Step Law table is not here (steplaw/dense_lr_bs_loss.csv); give its folder with --data.",
+            "The Step Law table (steplaw/dense_lr_bs_loss.csv) was not found. Give its folder with --data.",
             file=sys.stderr,
         )
         return 2
@@ -47,7 +47,7 @@ def main() -> int:
             *batch_moves(tasks),
             *budget_moves(tasks),
             *size_moves(tasks),
-            *(half_life_moves(marek) if marek.is_file() else ["## 4. Marek et al.: the table is not here."]),
+            *(half_life_moves(marek) if marek.is_file() else ["## 4. Marek et al.: the table is not available."]),
         ]
     )
     arguments.out.write_text(text + "\n", encoding="utf-8")
@@ -63,14 +63,14 @@ def _head(tasks: Sequence[Task]) -> str:
 
 {platform.machine()}, {platform.system()}, Python {platform.python_version()}, numpy {np.__version__},
 scipy {scipy.__version__}, batchlab {batchlab.__version__}. No device: a table is read, nothing is trained.
-{len(tasks)} tasks (3 model sizes × 4 budgets), {cells:,} runs, one seed each; beta2, weight decay and final learning
-rate are the same in all.
+{len(tasks)} tasks (3 model sizes × 4 budgets), {cells:,} runs, one seed each. All have the same beta2, weight decay and
+final learning rate.
 
-Regret is in % of the loss: loss at the extrapolated configuration ÷ lowest measured − 1. Between tried learning
-rates the loss is interpolated monotonically; outside them the outermost run counts. Noise of one run is about
-0.08 %. Moves share runs, so n overstates what is known: the independent units are 12 tasks of 3 sizes, and
-[brackets] after a 90th percentile are a 90 % bootstrap interval over tasks. These tasks also served to choose among
-rules (1b); model sizes that are not in the table are the judge."""
+Regret is in % of the loss: loss at the extrapolated configuration ÷ lowest measured loss − 1. Between tried learning
+rates the loss is interpolated monotonically; outside them the outermost run counts. The noise of one run is about
+0.08 %. Moves share runs, so n overstates the evidence: the independent units are 12 tasks of 3 sizes. [Brackets] after
+a 90th percentile are a 90 % bootstrap interval over tasks. These tasks also served to choose among rules (1b); the
+final test is model sizes that are not in the table."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Step Law table as tasks: one loss surface per (model size, token budget), and how its optima are read off."""
+"""The Step Law table as tasks: one loss surface per (model size, token budget), and its optima."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEQUENCE_LENGTH = 2048
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """loss[batch in sequences][log2 learning rate, in half doublings], smoothed training loss at the end of a run."""
+    """loss[batch in sequences][log2 learning rate, in halves]: smoothed training loss at the end of a run."""
 
     parameters: float
     tokens: float
@@ -40,14 +40,14 @@ class Task:
         return min(self.loss[batch], key=self.loss[batch].__getitem__)
 
     def loss_at(self, batch: int, rate: float, snap: bool = False) -> float:
-        """Loss at a learning rate (log2), monotone between cells; outside the tried rates the outermost cell."""
+        """Loss at a learning rate (log2): monotone between cells; outside the tried rates, the outermost cell."""
         x, y, curve = _curve(self, batch)
         if snap:
             return float(np.exp(y[np.abs(x - rate).argmin()]))
         return float(np.exp(curve(np.clip(rate, x[0], x[-1]))))
 
     def loss_between(self, batch: float, rate: float) -> float:
-        """Loss at any batch (sequences): `loss_at` at the tried sizes around it, linear between them in log batch."""
+        """Loss at any batch (sequences): `loss_at` the neighbouring tried sizes, linear between them in log batch."""
         sizes = sorted(self.loss)
         logs = [math.log(self.loss_at(size, rate)) for size in sizes]
         return float(np.exp(np.interp(math.log2(batch), np.log2(sizes), logs)))
@@ -61,7 +61,7 @@ def _curve(task: Task, batch: int) -> tuple[np.ndarray, np.ndarray, PchipInterpo
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """All tasks by size and budget; rounding to half doublings merges the two spellings of a learning rate."""
+    """All tasks by size and budget. Rounding to half doublings merges the two spellings of a learning rate."""
     surfaces: dict[tuple[float, float], dict[int, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -107,7 +107,7 @@ def best_cell(task: Task) -> tuple[float, float]:
 
 
 def coarse_cell(task: Task) -> tuple[float, float]:
-    """The lowest cell of a coarse study: batches two doublings apart, learning rates one doubling apart."""
+    """The lowest cell of a coarse study: batch sizes two doublings apart, learning rates one doubling apart."""
     rows = {
         batch: {rate: loss for rate, loss in task.loss[batch].items() if rate == int(rate)} for batch in (32, 128, 512)
     }

@@ -1,4 +1,4 @@
-"""Replays that took minutes, kept in a folder as long as the code that made them stays the same."""
+"""Replays take minutes; their results are kept in a folder for as long as the code that made them is unchanged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from batchlab.storage.atomic import write_atomically
 
 @dataclass(frozen=True)
 class Kept:
-    """Results of this very code in a folder; without one nothing is kept."""
+    """Results of the present code, kept in a folder; without a folder nothing is kept."""
 
     folder: Path | None
 
     def numbers(self, names: Sequence[object], make: Callable[[], list[list[float]]]) -> list[list[float]]:
-        """What `make` gives, or gave before under the same names."""
+        """The result of `make`, or its kept result under the same names."""
         if self.folder is None:
             return make()
         said = json.dumps([source_digest(), *map(str, names)])
@@ -34,7 +34,7 @@ class Kept:
 
 @cache
 def source_digest() -> str:
-    """Of this benchmark and of what it loads of the search."""
+    """Digest of this benchmark and of the search modules that it loads."""
     loaded = [module.__file__ for name, module in sorted(sys.modules.items()) if name.startswith("batchlab.search.")]
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *(Path(path) for path in loaded if path)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -1,5 +1,5 @@
-"""Ways to choose the next run. Each is given a task, a learning-rate range in half doublings, a number of runs and dice,
-and returns the cells it ran, in order."""
+"""Ways to choose the next run. Each gets a task, a learning-rate range in half doublings, a number of runs and a random
+generator (`dice`), and returns the cells it ran, in order."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def random_cells(task: Task, given: Range, runs: int, dice: np.random.Generator)
 
 
 def plain_gp(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:
-    """Matérn-5/2 with lengthscales of 1.5 doublings, expected improvement, 5 random starts; no loss counts as the worst
-    one seen."""
+    """Matérn-5/2 with length scales of 1.5 doublings, expected improvement, 5 random starts. A run without a loss
+    counts as the worst loss seen."""
     from scipy.special import ndtr
 
     from batchlab.search.surrogate import LENGTHSCALE, matern
@@ -55,7 +55,7 @@ def plain_gp(task: Task, given: Range, runs: int, dice: np.random.Generator) -> 
 
 
 def optuna_sampler(kind: str) -> Method:
-    """Optuna's sampler at its defaults. A divergence is told as the worst loss so far, a missing cell as failed."""
+    """Optuna's sampler with its defaults. It is told the worst loss so far for a divergence; a missing cell fails."""
 
     def method(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:
         import optuna
@@ -90,8 +90,8 @@ def ours(
     round_size: int = 1,
     stop: bool = False,
 ) -> Method:
-    """batchlab's, started from DeepSeek's law where `hinted`, that wrong by `hint_error` doublings (standard deviation)
-    in both directions. `stop`: ends by itself, else it spends all runs."""
+    """batchlab's search. `hinted`: starts from DeepSeek's law, with an error of `hint_error` doublings (standard
+    deviation) in both coordinates. `stop`: ends by itself; otherwise it spends all runs."""
 
     def method(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:
         search = search_on(task, given, runs, dice, hinted=hinted, hint_error=hint_error, stop=stop, rounds=round_size)
@@ -112,7 +112,7 @@ def search_on(
     rounds: int = 1,
     earlier: EarlierStudy | None = None,
 ) -> AdaptiveSearch:
-    """Over all batch sizes of the task, one seed."""
+    """A search over all batch sizes of the task, with one seed."""
     hint = None
     if hinted:
         size, rate = task.deepseek()
@@ -131,7 +131,7 @@ def search_on(
 
 
 def run_search(task: Task, search: AdaptiveSearch, until_found: bool = False) -> list[Cell]:
-    """Every round answered by the table; ends once the table's lowest loss is found, for regret cannot change then."""
+    """Answer every round from the table. `until_found` ends at the table's lowest loss: regret cannot change then."""
     cells: list[Cell] = []
     while (trials := search.ask()) and not (until_found and task.lowest in map(task.losses.get, cells)):
         asked = [cell_of(trial) for trial in trials]

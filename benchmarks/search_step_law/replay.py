@@ -14,14 +14,14 @@ from batchlab.search.trial import Trial, TrialOutcome
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "steplaw" / "dense_lr_bs_loss.csv"
 SEQUENCE_LENGTH = 2048
 DIVERGED = 4.0  # nats, at best losses of 2.2 to 2.6
-SHORT = 2000  # steps; with the warm-up believed to be 2,000 steps, such a run never reached its learning rate
+SHORT = 2000  # steps; the warm-up is believed to be 2,000 steps, so such a run never reached its learning rate
 
-Cell = tuple[int, int]  # batch size in sequences, log2 of the learning rate in half doublings
+Cell = tuple[int, int]  # batch size in sequences, 2 · log2 of the learning rate
 
 
 @dataclass(frozen=True)
 class Task:
-    """One (parameters, tokens) group of the table. `filled`: what cells outside answer, where they answer at all."""
+    """One (parameters, tokens) group of the table. `padded`: cells outside the table have a made-up outcome."""
 
     parameters: float
     tokens: float
@@ -39,7 +39,7 @@ class Task:
 
     @property
     def rates(self) -> tuple[int, int]:
-        """Lowest and highest half doubling of the table."""
+        """Lowest and highest learning rate of the table, as 2 · log2."""
         halves = [half for _, half in self.losses]
         return min(halves), max(halves)
 
@@ -56,7 +56,7 @@ class Task:
         return TrialOutcome(None, why=Outcome.DIVERGED) if loss > DIVERGED else TrialOutcome(loss)
 
     def regret(self, cell: Cell) -> float:
-        """Loss over the lowest of the table − 1, in percent; infinite for a cell without a loss."""
+        """Loss ÷ the lowest loss of the table − 1, in percent; infinite for a cell without a loss."""
         loss = self.answer(cell).loss
         return math.inf if loss is None else 100 * (loss / self.lowest - 1)
 
@@ -66,16 +66,16 @@ class Task:
         return 0.2920 * compute**0.3271 / SEQUENCE_LENGTH, 0.3118 * compute**-0.1250
 
     def _padding(self, cell: Cell) -> float | None:
-        """Above the table a run diverges. Below it crawls: each doubling lower adds what the lowest doubling of that size
-        adds, at least 0.5 %. A hole inside the table stays one."""
+        """Above the table a run diverges. Below it, each halving of the learning rate adds as much loss as the lowest
+        one of that size in the table, at least 0.5 %. A missing cell inside the table stays missing."""
         size, half = cell
         known = sorted(h for s, h in self.losses if s == size)
         if half > known[-1]:
             return math.inf
         if half < known[0]:
             bottom, above = self.losses[size, known[0]], self.losses.get((size, known[0] + 2), 0.0)
-            per_octave = max(0.005, bottom / above - 1 if above else 0.0)
-            return bottom * (1 + per_octave) ** ((known[0] - half) / 2)
+            per_doubling = max(0.005, bottom / above - 1 if above else 0.0)
+            return bottom * (1 + per_doubling) ** ((known[0] - half) / 2)
         return None
 
 
@@ -94,12 +94,12 @@ def load(path: Path = DATA) -> list[Task]:
 
 
 def cell_of(trial: Trial) -> Cell:
-    """The table's cell nearest to a trial."""
+    """The cell of the table that is nearest to a trial."""
     return trial.global_batch_size, round(2 * math.log2(trial.learning_rate))
 
 
 def best_so_far(task: Task, cells: Iterator[Cell] | list[Cell], runs: int) -> list[float]:
-    """Regret of the best cell among the first 1 … `runs`; 100 while none has a loss (worse than any in the table)."""
+    """Regret of the best of the first 1 … `runs` cells; 100 (worse than any in the table) while none has a loss."""
     regrets, lowest = [], 100.0
     for cell in cells:
         lowest = min(lowest, task.regret(cell))

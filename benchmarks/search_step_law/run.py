@@ -3,11 +3,10 @@
     python benchmarks/search_step_law/run.py [--write] [--folder DIR]
 
 Replays the published Step Law runs (arXiv:2503.04715; 12 tasks, see ../shared/data/README.md) to batchlab's search, to
-random choice, to a plain Gaussian process and, where installed (`pip install optuna torch`), to Optuna's TPE and GP
-samplers. Regret = loss of the best cell run so far over the lowest of the task's table − 1. `--write` puts the tables
-into results.md beside this file. `--folder` keeps what is replayed, so that an interrupted run goes on; what other
-sources than the present ones left there is not read. `--sensitivity` instead halves and doubles every constant of the
-search.
+random choice, to a plain Gaussian process and, if installed (`pip install optuna torch`), to Optuna's TPE and GP
+samplers. Regret = loss of the best cell so far ÷ the lowest loss of the task's table − 1. `--write` writes results.md
+beside this file. `--folder` keeps replays, so that an interrupted run continues; replays made by another version of the
+sources are not read. `--sensitivity` instead halves and doubles every constant of the search.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import argparse
 import importlib.util
 import platform
 import sys
+import textwrap
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ GP_REPEATS = 10
 SHARE_OF_GRID = 0.03
 LEAST_RATIO = 4.0
 SMALL_RUNS = 12
-AT_REAL_BUDGET = 2  # runs kept for the target when a cheaper study comes first
+AT_REAL_BUDGET = 2  # runs reserved for the target when a cheaper study comes first
 
 Ranges = Callable[[Task, np.random.Generator], Range]
 
@@ -50,31 +50,36 @@ def own_range(task: Task, dice: np.random.Generator) -> Range:
 
 
 def shifted_range(task: Task, dice: np.random.Generator) -> Range:
-    """The table's range, moved by −2 to +2 doublings."""
+    """The table's range, shifted by −2 to +2 doublings."""
     offset = int(dice.integers(-4, 5))
     return task.rates[0] + offset, task.rates[1] + offset
 
 
 def cut_range(task: Task, dice: np.random.Generator) -> Range:
-    """The table's range without 0 to 2 doublings at either end: the best may lie outside."""
+    """The table's range, cut by 0 to 2 doublings at either end: the best cell may lie outside."""
     low, high = (int(cut) for cut in dice.integers(0, 5, 2))
     return task.rates[0] + low, task.rates[1] - high
 
 
 def padded_range(task: Task, dice: np.random.Generator) -> Range:
-    """Two doublings more at both ends, moved by −1 to +1 doubling."""
+    """Two doublings more at both ends, shifted by −1 to +1 doubling."""
     offset = int(dice.integers(-2, 3))
     return task.rates[0] - 4 + offset, task.rates[1] + 4 + offset
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method and how often it is repeated per task. `rolls`: it also depends on dice, so that equal ranges differ."""
+    """A method and its repeats per task.
+
+    `rolls`: the method is random, so that equal ranges give different results. `dice`: the name that seeds it, if that
+    is not `name`.
+    """
 
     name: str
     method: Method
     repeats: int = OFFSETS
     rolls: bool = True
+    dice: str = ""
 
 
 def rows_of(with_optuna: bool) -> list[Row]:
@@ -87,23 +92,27 @@ def rows_of(with_optuna: bool) -> list[Row]:
         Row("batchlab, cold", ours(), rolls=False),
         Row("batchlab, cold, rounds of 4", ours(round_size=4), FEW_OFFSETS, rolls=False),
         Row("batchlab, DeepSeek's law", ours(hinted=True), rolls=False),
-        Row("batchlab, DeepSeek's law, wrong by 1 doubling (sd)", ours(hinted=True, hint_error=1.0)),
+        Row(
+            "batchlab, DeepSeek's law, wrong by 1 doubling (sd)",
+            ours(hinted=True, hint_error=1.0),
+            dice="batchlab, DeepSeek's law, wrong by 1 octave (sd)",
+        ),
     ]
 
 
 def dice_for(*names: object) -> np.random.Generator:
-    """The same dice for the same names, on every machine."""
+    """The same random numbers for the same names, on every machine."""
     return np.random.default_rng(zlib.crc32(" ".join(map(str, names)).encode()))
 
 
 def regrets(task: Task, row: Row, ranges: Ranges, runs: int = BUDGETS[-1]) -> list[list[float]]:
-    """One line of regrets after 1 … `runs` runs per repeat; the offsets are the same for every method."""
+    """Regrets after 1 … `runs` runs, one line per repeat; the offsets are the same for every method."""
     found = []
     known: dict[Range, list[float]] = {}
     for repeat in range(row.repeats):
         given = ranges(task, dice_for(task.name, "offset", repeat))
         if row.rolls or given not in known:
-            cells = row.method(task, given, runs, dice_for(task.name, row.name, repeat))
+            cells = row.method(task, given, runs, dice_for(task.name, row.dice or row.name, repeat))
             known[given] = best_so_far(task, cells, runs)
         found.append(known[given])
     return found
@@ -115,7 +124,7 @@ def say(values: Sequence[float]) -> str:
 
 
 def table(title: str, tasks: list[Task], ranges: Ranges, rows: list[Row], kept: Kept) -> list[str]:
-    """A markdown table over all tasks, printed line by line, and the spread over tasks at 8 runs."""
+    """A Markdown table over all tasks, printed line by line, with the spread over tasks at 8 runs."""
     heads = " | ".join(f"{runs} runs" for runs in BUDGETS)
     lines = [f"### {title}", "", f"| method | n | {heads} | p90 at 8, best … worst task |", "|---|---|" + "---|" * 5]
     emit(lines)
@@ -135,7 +144,7 @@ def table(title: str, tasks: list[Task], ranges: Ranges, rows: list[Row], kept: 
 
 
 def stops(task: Task, hinted: bool) -> list[list[float]]:
-    """Per offset: runs until it stopped by itself, regret then, and whether a run under 2,000 steps was chosen."""
+    """Per offset: runs until the search stopped by itself, its regret, and whether it chose a run under 2,000 steps."""
     known: dict[Range, list[float]] = {}
     found = []
     for repeat in range(2 * FEW_OFFSETS):
@@ -149,11 +158,11 @@ def stops(task: Task, hinted: bool) -> list[list[float]]:
 
 
 def stopping(tasks: list[Task], kept: Kept) -> list[str]:
-    """How many runs the search makes when nobody limits it, and what it then has."""
+    """Number of runs of the search without a limit, and its regret."""
     lines = [
-        "### Where the search stops by itself",
+        "### When the search stops by itself",
         "",
-        "It ends when another run is expected to gain less than 0.05 % of the loss, the noise between seeds.",
+        "It stops when another run is expected to gain less than 0.05 % of the loss, the noise between seeds.",
         "",
         "| start | n | runs: median, 10th … 90th percentile | regret: median / p90 | chose under 2,000 steps |",
         "|---|---|---|---|---|",
@@ -171,8 +180,8 @@ def stopping(tasks: list[Task], kept: Kept) -> list[str]:
 
 
 def two_studies(small: Task, task: Task, hinted: bool) -> list[list[float]]:
-    """Per offset: runs of a study at the small budget, of one that starts from it, both within SHARE_OF_GRID of the
-    task's tokens, and its regret."""
+    """Per offset: runs of a study at the small budget, runs of the study that starts from it, both within SHARE_OF_GRID
+    of the tokens of the task's grid, and the latter's regret."""
     ratio = task.tokens / small.tokens
     budget = SHARE_OF_GRID * len(task.losses) * ratio  # in runs of the small study
     most = min(SMALL_RUNS, int(budget - AT_REAL_BUDGET * ratio))
@@ -192,12 +201,12 @@ def two_studies(small: Task, task: Task, hinted: bool) -> list[list[float]]:
 
 
 def cheaper(tasks: list[Task], kept: Kept) -> list[str]:
-    """A study of the same model at its smallest budget first, then the rest of 3 % of the grid's tokens."""
+    """First a study of the same model at its smallest budget, then the rest of 3 % of the grid's tokens."""
     lines = [
-        f"### A cheaper study as prior, all within {SHARE_OF_GRID:.0%} of the grid's tokens",
+        f"### A cheaper study as prior, all within {100 * SHARE_OF_GRID:g} % of the grid's tokens",
         "",
-        f"The small study has {SMALL_RUNS} runs, or as many as leave {AT_REAL_BUDGET} at the real budget. "
-        "What it found is moved there by published exponents, none of them fitted on this table.",
+        f"The small study has {SMALL_RUNS} runs, or as many as leave {AT_REAL_BUDGET} at the real budget. Its result "
+        "is moved there by published\nexponents, none of them fitted on this table.",
         "",
         "| task | budget ÷ small | small study from | small runs | real runs | tokens, % of grid | median / p90 |",
         "|---|---|---|---|---|---|---|",
@@ -242,16 +251,16 @@ CONSTANTS = (
 
 
 def sensitivity(tasks: list[Task]) -> list[str]:
-    """p90 at 8 runs with each constant halved and doubled, per model size, and what choosing it on the other sizes
-    would have given on the size left out."""
+    """p90 at 8 runs with each constant halved and doubled, per model size, and the result on a held-out size of
+    choosing it on the other sizes."""
     models = sorted({task.parameters for task in tasks})
     lines = [
         "### Every constant halved and doubled",
         "",
-        "p90 of the regret at 8 runs, ranges shifted, n = 144 (12 tasks × 3 offsets × 4 starts: cold, DeepSeek's law, "
-        "the law wrong by 1 doubling, rounds of 4). Left out: the value best on two model sizes, judged on the third.",
+        "p90 of the regret at 8 runs, shifted ranges, n = 144 (12 tasks × 3 offsets × 4 starts: cold, DeepSeek's law, "
+        "the law\nwrong by 1 doubling, rounds of 4). Held out: the best value on two model sizes, judged on the third.",
         "",
-        "| constant | value | halved | as is | doubled | left out, chosen | left out, as is |",
+        "| constant | value | halved | unchanged | doubled | held out, chosen | held out, unchanged |",
         "|---|---|---|---|---|---|---|",
     ]
     emit(lines)
@@ -302,33 +311,40 @@ def heading(tasks: list[Task], with_optuna: bool) -> list[str]:
     return [
         "# Search on the Step Law runs: results",
         "",
-        "Command: `python benchmarks/search_step_law/run.py --write`. Written by it, not by hand.",
+        "Written by `python benchmarks/search_step_law/run.py --write`; do not edit.",
         "",
         f"Python {platform.python_version()}, {', '.join(f'{name} {version(name)}' for name in used)}; "
         f"{platform.machine()}, {platform.system()}"
-        + ("." if with_optuna else "; Optuna is not installed here, its rows are missing."),
+        + ("." if with_optuna else "; Optuna is not installed, so its rows are missing."),
         "",
-        f"{len(tasks)} tasks, {min(cells)} to {max(cells)} cells each, {sum(cells)} runs, of them {diverged} diverged "
-        f"(smoothed loss above 4) and {flagged} shorter than 2,000 steps (probably all warm-up; they answer as "
-        "published). One run per cell, so the lowest of a table is itself lucky by about 0.1 %. Learning rates are "
-        "snapped to half doublings; a missing cell answers as a failed run and costs one.",
+        textwrap.fill(
+            f"{len(tasks)} tasks, {min(cells)} to {max(cells)} cells each, {sum(cells)} runs. {diverged} of them "
+            f"diverged (smoothed loss above 4) and {flagged} are shorter than 2,000 steps (probably all warm-up; they "
+            "are used as published). There is one run per cell, so the lowest loss of a table is itself lucky by about "
+            "0.1 %. Learning rates are rounded to half doublings; a missing cell counts as a failed run and costs one "
+            "run.",
+            120,
+        ),
         "",
-        "Every entry is median / 90th percentile of the regret in percent over n = tasks × repeats, each repeat with "
-        "its own offset of the learning-rate range, the same for every method. "
-        "“no loss” means that no finite loss was seen by then.",
+        textwrap.fill(
+            "Every entry is the median / 90th percentile of the regret in percent over n = tasks × repeats. Each "
+            "repeat has its own offset of the learning-rate range, the same for every method. “no loss” means that no "
+            "finite loss was seen by then.",
+            120,
+        ),
         "",
     ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into results.md")
-    parser.add_argument("--folder", type=Path, help="keep what is replayed there, and go on from it")
+    parser.add_argument("--write", action="store_true", help="write results.md")
+    parser.add_argument("--folder", type=Path, help="keep replays there, and continue from them")
     parser.add_argument("--sensitivity", action="store_true", help="halve and double every constant instead")
     parser.add_argument("--data", type=Path, default=DATA)
     arguments = parser.parse_args()
     if not arguments.data.exists():
-        print(f"The Step Law table is not at {arguments.data}; give --data, or see arXiv:2503.04715 for its origin.")
+        print(f"{arguments.data} does not exist. Give the Step Law table (arXiv:2503.04715) with --data.")
         return 2
     tasks = load(arguments.data)
     name = "sensitivity.md" if arguments.sensitivity else "results.md"
@@ -348,13 +364,13 @@ def main() -> int:
         lines += table("Ranges cut by 0 … 2 doublings at either end", tasks, cut_range, fewer, kept)
         padded = [replace(task, padded=True) for task in tasks]
         filled = (
-            "Grid padded by two doublings at both ends (above the table a run diverges; below, each doubling adds what the "
-            "lowest doubling of that size adds, at least 0.5 %)"
+            "Grid padded by two doublings at both ends (above the table a run diverges; below, each halving adds as "
+            "much loss as the lowest one of that size, at least 0.5 %)"
         )
         lines += table(filled, padded, padded_range, fewer, kept)
         plain = [row for row in rows if row.rolls and "wrong" not in row.name and row.name != "Optuna GP"]
         once = [replace(row, repeats=1) for row in rows if not row.rolls]
-        lines += table("The table's own range, as its authors centred it", tasks, own_range, [*plain, *once], kept)
+        lines += table("The table's own range, as centred by its authors", tasks, own_range, [*plain, *once], kept)
     if arguments.write:
         Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
     return 0

@@ -1,11 +1,11 @@
-"""How much memory and time does `batchlab data prepare` take for texts larger than tests can be?
+"""How much memory and time does `batchlab data prepare` take for texts too large for the tests?
 
     python benchmarks/token_files/run.py
 
 Each measurement is a fresh process running the command line, so its peak includes Python, numpy and the tokenizers
-package. The text is the Python standard library's source, repeated to the size asked for: its words are those of 10 MB,
-which makes training a BPE on it quicker, and smaller, than on 64 MB of different text. Peak memory is the kernel's
-ru_maxrss of that process. The targets: below 500 MB for 1 GB of bytes, and for 64 MB through a BPE.
+package. The text is the Python standard library's source, repeated to the requested size. It has only the words of
+10 MB, so training a BPE on it is faster and takes less memory than on 64 MB of different text. Peak memory is the
+kernel's ru_maxrss of that process. The target is below 500 MB, for 1 GB of bytes and for 64 MB through a BPE.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES = (
 
 
 def repeated(text: Path, size: int, target: Path) -> None:
-    """The text again and again, up to the last whole copy within `size` bytes."""
+    """Repeat the text to at most `size` bytes, ending with a whole line."""
     content = text.read_bytes()
     with target.open("wb") as file:
         for _ in range(size // len(content)):
@@ -57,8 +57,8 @@ def measured(text: Path, out: Path, options: tuple[str, ...]) -> tuple[float, fl
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the sizes, to try it out")
-    parser.add_argument("--in", dest="folder", type=Path, help="where about 4 GB may be written for a while")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the sizes, for a trial run")
+    parser.add_argument("--in", dest="folder", type=Path, help="folder for about 4 GB of temporary files")
     asked = parser.parse_args()
     lines = [
         f"batchlab {version('batchlab')}, tokenizers {version('tokenizers')}, numpy {version('numpy')}, "

@@ -1,4 +1,4 @@
-"""One case traced, and the same case run: every allocation of torch's CPU allocator, as its profiler reports them."""
+"""Traces a case, and runs the same case: every allocation of torch's CPU allocator, as its profiler reports it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ __all__ = ["SETTINGS", "WORKLOADS", "Peaks", "in_a_child", "measured", "traced"]
 
 
 class Peaks(NamedTuple):
-    """Bytes: the largest sum over two optimizer steps, and over an evaluation after them."""
+    """Bytes: the peak over two optimizer steps, and over an evaluation after them."""
 
     training: int
     evaluation: int
 
 
 def traced(workload: Workload, setting: str) -> dict[int, Peaks]:
-    """Micro-batch size → predicted peaks; InputError where the setting does not apply to the model."""
+    """Micro-batch size → predicted peaks.
+
+    Raises:
+        InputError: the setting does not apply to the model.
+    """
     sample = workload.batch(1)
     result = TorchFramework().trace(_task(workload), _spec(workload, setting), sample, sample)
     if result.untraceable:
@@ -53,14 +57,14 @@ def traced(workload: Workload, setting: str) -> dict[int, Peaks]:
 
 
 class OnDevice(TorchTrainable):
-    """A TorchTrainable that copies its batch, as it would to a card, so that the allocator has it too."""
+    """A TorchTrainable that copies its batch, as it would to a card, so that the allocator counts it too."""
 
     def _tensor(self, array: Any) -> Tensor:
         return super()._tensor(array).clone()
 
 
 def measured(workload: Workload, setting: str, size: int) -> Peaks:
-    """What torch's allocator gave out and had not got back, at most."""
+    """The largest number of bytes that torch's allocator held at any one time."""
     torch.set_num_threads(1)
     spec = _spec(workload, setting)
     trainable = OnDevice(_task(workload), spec.device, spec.optimizer)
@@ -79,7 +83,7 @@ def measured(workload: Workload, setting: str, size: int) -> Peaks:
 
 
 def _watched(work: Callable[[], object]) -> tuple[int, int]:
-    """Bytes held more after the work than before it, and the most it held in between."""
+    """Increase of held bytes over the work, and the peak in between."""
     with profile(profile_memory=True) as profiler:
         work()
     events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -91,7 +95,7 @@ def _watched(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def in_a_child(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's value from a forked process, where nothing has been computed before."""
+    """The function's value, computed in a fresh forked process."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_send, args=(sender, function, arguments))
     process.start()

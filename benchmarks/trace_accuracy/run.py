@@ -1,14 +1,15 @@
-"""How well does a trace without values predict what torch's CPU allocator really gives out?
+"""How well does a trace without data predict what torch's CPU allocator really allocates?
 
     python benchmarks/trace_accuracy/run.py              # measures; writes cases.csv and results.md
-    python benchmarks/trace_accuracy/run.py --table      # results.md again, from cases.csv
+    python benchmarks/trace_accuracy/run.py --table      # only writes results.md, from cases.csv
 
-Twelve models × {fp32, bf16 autocast, checkpointing, two accumulated micro-batches, SGD with momentum} × three sizes, an
-optimizer step or two and an evaluation each. Every measurement is a fresh process of one thread; the measure is the
-running sum of torch's own allocation events. Buffers that oneDNN gets from torch's allocator count, others do not.
+Twelve models × {fp32, bf16 autocast, checkpointing, two accumulated micro-batches, SGD with momentum} × three sizes,
+two optimizer steps and an evaluation each. Every measurement is a fresh process with one thread. The measured quantity
+is the running sum of torch's own allocation events. Buffers that oneDNN gets from torch's allocator count, others do
+not.
 
-Calibrated: the trace's error at two sizes is drawn as a line through both, and taken off at the third. Sizes are N/4,
-N/2 and N. The capacity search predicts N from the smaller two; each size from the other two is shown beside it.
+Calibrated: a line through the trace's error at two sizes corrects the prediction at the third. Sizes are N/4, N/2 and
+N. The capacity search predicts N from the smaller two; the table also shows each size predicted from the other two.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class Case(NamedTuple):
 
 
 _UNET = (
-    "torch computes a 1×1 convolution on one thread itself below a batch of 16 and by oneDNN from there on "
-    "(`torch._C._select_conv_backend` says Slow2d at 15, Mkldnn at 16), and this model ends with one: .22 MB per "
-    "sample that the trace does not see turn into .52 between 15 and 16; with a 3×3 convolution in its place it is "
-    ".52 at every size from 4 to 32. Upwards, as the capacity search goes, 16 from 4 and 8 is 4.2 % low"
+    "on one thread, torch computes a 1×1 convolution itself below a batch of 16 and with oneDNN from 16 on "
+    "(`torch._C._select_conv_backend` gives Slow2d at 15, Mkldnn at 16), and this model ends with one. The untraced "
+    "memory rises from 0.22 to 0.52 MB per sample between 15 and 16; with a 3×3 convolution in its place it is "
+    "0.52 MB at every size from 4 to 32. Extrapolated upwards, as in the capacity search, 16 from 4 and 8 is 4.2 % low"
 )
 REASONS = {f"U-Net, {setting}, training": _UNET for setting in ("fp32", "accumulation", "SGD + momentum")}
-"""Why a case is more than 5 % off after calibration, by the beginning of its name."""
+"""Why the error of a case is above 5 % after calibration, by the start of its name."""
 
 
 def header() -> str:
@@ -67,7 +68,7 @@ def header() -> str:
 
 
 def trace_all(workload: Workload) -> dict[str, dict[int, Peaks]]:
-    """Setting → size → peaks; without the settings that do not apply to this model."""
+    """Setting → size → peaks, for the settings that apply to this model."""
     peaks = {}
     for setting in SETTINGS:
         try:
@@ -90,7 +91,7 @@ def cases_of(workload: Workload) -> list[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="only write results.md again")
+    parser.add_argument("--table", action="store_true", help="only write results.md, from cases.csv")
     if not parser.parse_args().table:
         cases: list[Case] = []
         for workload in WORKLOADS:

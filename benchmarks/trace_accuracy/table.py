@@ -28,10 +28,10 @@ class Measured(Protocol):
 
 
 class Error(NamedTuple):
-    """Relative errors of one case; above zero: predicted too much.
+    """Relative errors of one case; a positive error means that the prediction is too high.
 
-    crosswise: each size calibrated by the other two. searched: the same as the search does it, which predicts the
-    largest size from the smaller two and no other; None for these.
+    crosswise: calibrated with the other two sizes. searched: the same if this is the largest size, which the capacity
+    search predicts from the smaller two; None for the other sizes.
     """
 
     case: Measured
@@ -41,7 +41,7 @@ class Error(NamedTuple):
 
 
 def errors(cases: Iterable[Measured]) -> list[Error]:
-    """Each case raw, and calibrated by the other sizes of its model, setting and phase."""
+    """Each case raw, and calibrated with the other sizes of its model, setting and phase."""
     groups: dict[tuple[str, str, str], list[Measured]] = {}
     for case in cases:
         groups.setdefault((case.workload, case.setting, case.phase), []).append(case)
@@ -55,14 +55,14 @@ def _error(case: Measured, group: Sequence[Measured]) -> Error:
 
 
 def calibrated(case: Measured, probes: Sequence[Measured]) -> float:
-    """The traced peak plus what the line through the probes' shortfalls gives at this size, in bytes."""
+    """The traced peak plus the value at this size of the line through the probes' shortfalls, in bytes."""
     one, other = probes
     slope = ((other.measured - other.traced) - (one.measured - one.traced)) / (other.size - one.size)
     return case.traced + (one.measured - one.traced) + slope * (case.size - one.size)
 
 
 def write_results(cases: Sequence[Measured], path: Path, header: str, reasons: dict[str, str]) -> None:
-    """`reasons`: why a case's error stays above 5 % after calibration, by the name its row has here."""
+    """`reasons`: why the error of a case stays above 5 % after calibration, by the start of its name."""
     found = errors(cases)
     searched = [error.searched for error in found if error.searched is not None]
     crosswise = [error.crosswise for error in found]
@@ -70,11 +70,12 @@ def write_results(cases: Sequence[Measured], path: Path, header: str, reasons: d
     sections = [
         "# Trace accuracy: results\n",
         header,
-        f"Calibrated as the capacity search does it (N by the line through N/4 and N/2), {len(searched)} cases: median "
-        f"{_median(searched):.2%}, largest {_largest(searched):.2%} (goals: 1 % and 5 %). Each size by the other two, "
-        f"so also downwards and between, {len(found)} cases: median {_median(crosswise):.2%}, largest "
-        f"{_largest(crosswise):.2%}. Raw: median {_median(e.raw for e in found):.2%}, largest "
-        f"{_largest(e.raw for e in found):.1%}.\n",
+        "Absolute errors:\n",
+        f"- calibrated as in the capacity search (N from the line through N/4 and N/2), {len(searched)} cases:\n"
+        f"  median {_median(searched):.2%}, largest {_largest(searched):.2%} (goals: 1 % and 5 %);\n"
+        f"- each size calibrated with the other two, so also downwards and in between, {len(found)} cases:\n"
+        f"  median {_median(crosswise):.2%}, largest {_largest(crosswise):.2%};\n"
+        f"- raw: median {_median(e.raw for e in found):.2%}, largest {_largest(e.raw for e in found):.1%}.\n",
         "## By setting\n",
         _by(found, lambda case: f"{case.phase}, {case.setting}", "phase, setting"),
         "## By model\n",
@@ -82,7 +83,7 @@ def write_results(cases: Sequence[Measured], path: Path, header: str, reasons: d
         "## Above 5 % after calibration\n",
         _large(large, reasons) if large else "None.\n",
         "## Every case\n",
-        "Raw error at N/4, N/2, N → calibrated error at N, by the other two.\n",
+        "Raw error at N/4, N/2 and N; error at N, calibrated with the other two.\n",
         _every(found),
     ]
     path.write_text("\n".join(sections), encoding="utf-8")
@@ -109,12 +110,12 @@ def _by(found: list[Error], key: Callable[[Measured], str], title: str) -> str:
 
 
 def _large(largest: list[Error], reasons: dict[str, str]) -> str:
-    lines = ["| case | size | raw | by the other two | as the search does it | why |", "|---|---|---|---|---|---|"]
+    lines = ["| case | size | raw | from the other two | as in the search | why |", "|---|---|---|---|---|---|"]
     for error in largest:
         case = error.case
         name = f"{case.workload}, {case.setting}, {case.phase}"
         why = next((reason for start, reason in reasons.items() if name.startswith(start)), "not explained")
-        searched = "not asked" if error.searched is None else f"{error.searched:+.2%}"
+        searched = "not used" if error.searched is None else f"{error.searched:+.2%}"
         lines.append(f"| {name} | {case.size} | {error.raw:+.2%} | {error.crosswise:+.2%} | {searched} | {why} |")
     return "\n".join(lines) + "\n"
 

@@ -47,7 +47,7 @@ def classification(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 class GPT(nn.Module):
-    """GPT-2's architecture: learned positions, LayerNorm first, GELU, the embedding as last layer."""
+    """GPT-2's architecture: learned positions, pre-norm, GELU, the embedding tied to the last layer."""
 
     def __init__(self, vocabulary: int = 8000, length: int = 64, width: int = 192, layers: int = 3) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GPTBlock(nn.Module):
 
 
 def convolutions() -> nn.Module:
-    """Six convolutions with BatchNorm, each three making a block."""
+    """Six convolutions with BatchNorm, in two blocks of three."""
 
     def block(first: int, width: int) -> nn.Sequential:
         layers: list[nn.Module] = []
@@ -124,7 +124,7 @@ def resnet() -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """A language model over an LSTM, a GRU or Elman's network."""
+    """A language model with an LSTM, a GRU or an Elman network."""
 
     def __init__(self, kind: type[nn.RNNBase], vocabulary: int = 4000, width: int = 192, layers: int = 1) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Recurrent(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches of 8 × 8 pixels, a class token, pre-norm encoder layers of torch's own."""
+    """Patches of 8 × 8 pixels, a class token, and torch's own pre-norm encoder layers."""
 
     def __init__(self, width: int = 128, layers: int = 3) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def padded(size: int) -> Batch:
 
 
 class UNet(nn.Module):
-    """Two levels down, two up, with the skipped maps joined on."""
+    """Two levels down, two up, with skip connections by concatenation."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def segmentation(size: int) -> Batch:
 
 
 class ExpertBlock(nn.Module):
-    """A mixture of experts in which every token goes through all of them, weighted."""
+    """A dense mixture of experts: every token passes through all of them, weighted."""
 
     def __init__(self, width: int, experts: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hugging Face's GPT-2 with 4 layers of width 256, its own vocabulary of 50,257, sequence 128, and its own loss."""
+"""Hugging Face's GPT-2 with 4 layers of width 256, its own vocabulary of 50,257, sequence 128, its own loss."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Tagging sequences of 8 to 256 tokens, most of them short; a batch is padded to its longest."""
+"""Tagging sequences of 8 to 256 tokens, most of them short; a batch is padded to its longest sequence."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ PADDING = -100
 
 
 class Sequences:
-    """Sequences of differing length as a Dataset: `gather` pads to the longest sample it is asked for."""
+    """Sequences of varying length as a Dataset: `gather` pads to the longest requested sample."""
 
     def __init__(self, samples: int, seed: int) -> None:
         random = np.random.default_rng(seed)
