@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,21 @@ from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
 from batchlab.study.task_source import merge, resolve_task
+from batchlab.words.capacity import capacity_lines
+
+
+class MaxBatchSize(Capacity):
+    """A capacity that prints as the lines of `batchlab capacity`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, capacity: Capacity) -> MaxBatchSize:
+        """The same numbers, in the form that prints."""
+        return cls(**{field.name: getattr(capacity, field.name) for field in fields(capacity)})
+
+    def __str__(self) -> str:
+        return "\n".join(capacity_lines(self))
 
 
 def find_max_batch_size(
@@ -38,7 +53,7 @@ def find_max_batch_size(
     precision: str = "fp32",
     time_limit: float = 600.0,
     settings: dict[str, Any] | None = None,
-) -> Capacity:
+) -> MaxBatchSize:
     """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
 
     task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. Processes of
@@ -70,16 +85,14 @@ def find_max_batch_size(
     return measure_capacity(values, CapacityRequest(prove=prove, most=most))
 
 
-def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet: bool = True) -> Capacity:
+def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
     """The capacity of a task by experiment values, in a folder that is gone afterwards."""
     with scratch_session(values, quiet=quiet) as session:
         try:
             found = capacity_stage(session, request, sample_independent=True)
-            return (
-                replace(found, variants=variants_stage(session, found, request, sample_independent=True))
-                if request.variants
-                else found
-            )
+            if request.variants:
+                found = replace(found, variants=variants_stage(session, found, request, sample_independent=True))
+            return MaxBatchSize.of(found)
         except StageFailed as failure:
             raise BatchlabError(str(failure)) from None
 

@@ -49,6 +49,7 @@ from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
+from batchlab.words.capacity import capacity_lines
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -158,7 +159,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
                 largest,
                 variants=variants_stage(session, largest, request, sample_independent=checked.sample_independent),
             )
-        for line in str(largest).splitlines():
+        for line in capacity_lines(largest):
             view.say(line)
         return
     capacity = capacity_stage(

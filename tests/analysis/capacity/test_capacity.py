@@ -1,4 +1,4 @@
-"""What a capacity says of data whose samples differ in size."""
+"""What a capacity knows of data whose samples differ in size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 SHAPES = ((8, 64), (8,))
 
 
-@pytest.mark.parametrize(("shapes", "said"), [(SHAPES, True), (None, False)])
-def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, said):
+@pytest.mark.parametrize("shapes", [SHAPES, None])
+def test_the_worst_batch_is_that_of_the_largest_size(shapes):
     found = Capacity(
         points=(MemoryPoint(4, True, 2**20, "", ((4, 64), (4,))), MemoryPoint(8, True, 2**21, "", shapes)),
         max_micro_batch_size=8,
@@ -21,6 +21,3 @@ def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, said):
     )
     assert found.worst_batch == shapes
     assert found.as_dict()["worst_batch"] == shapes
-    assert (
-        "worst batch  the largest samples ran, arrays of 8×64 and 8: a budget of 512 and 8 elements" in str(found)
-    ) == said

@@ -278,11 +278,6 @@ class Capacity:
     def _measured(self) -> dict[int, int]:
         return {p.micro_batch_size: p.peak_bytes for p in self.points if p.fits and p.peak_bytes is not None}
 
-    def __str__(self) -> str:
-        from batchlab.words.capacity import capacity_lines  # which is written from this class
-
-        return "\n".join(capacity_lines(self))
-
 
 def phase_bytes(traced: tuple[TracePoint, ...], reserved: bool) -> list[tuple[int, tuple[float, ...]]]:
     """Traced points as a memory curve takes them: the bytes of each phase, or what the allocator would reserve."""
