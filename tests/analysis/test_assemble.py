@@ -10,6 +10,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.runs import runs_from
+from batchlab.analysis.values import Largest, ReachesLoss, SpeedUnknown
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell
@@ -47,7 +48,7 @@ def test_the_order_of_records_changes_nothing(synthetic_study: Study) -> None:
     )
 
 
-def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> None:
+def test_recommended_is_the_fastest_of_the_tied(synthetic_study: Study) -> None:
     findings = assemble(*synthetic_study(batch_curvature=0.0005))
     assert findings.surface is not None
     assert findings.recommended is not None
@@ -58,7 +59,7 @@ def test_recommended_is_the_fastest_of_the_as_good(synthetic_study: Study) -> No
     assert set(by_goal) == {"quality", "fastest", "soonest", "cheapest", "largest"}
     assert by_goal["fastest"] == findings.recommended
     assert by_goal["largest"].layout == lay_out(64, 48, sequence_length=64)
-    assert "by 2 accumulated micro-batches" in by_goal["largest"].why
+    assert by_goal["largest"].reason == Largest(tied=len(good), grad_accum_steps=2)
 
 
 def test_without_noise_only_the_best_is_recommended(synthetic_study: Study) -> None:
@@ -75,7 +76,7 @@ def test_without_speed_the_best_is_recommended(synthetic_study: Study) -> None:
     findings = assemble(experiment, task_info, untimed, rows, decisions)
     assert findings.throughput is None
     assert findings.recommended is not None
-    assert "speed was not measured" in findings.recommended.why
+    assert findings.recommended.reason == SpeedUnknown()
 
 
 @pytest.mark.parametrize("keep", range(0, 25, 3))
@@ -115,7 +116,7 @@ def test_analysis_needs_neither_torch_nor_plotting() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_cheapest_is_the_as_good_size_that_reached_the_loss_with_the_fewest_tokens(
+def test_cheapest_is_the_tied_size_that_reached_the_loss_with_the_fewest_tokens(
     synthetic_study: Callable[..., Any],
 ) -> None:
     found = assemble(*synthetic_study(batch_curvature=0.0005))
@@ -123,7 +124,8 @@ def test_cheapest_is_the_as_good_size_that_reached_the_loss_with_the_fewest_toke
     by_goal = {item.goal: item for item in found.recommendations}
     chosen = by_goal["cheapest"]
     target = max(row.loss.value for row in found.surface.tied if row.loss)
-    assert "of the budget" in chosen.why
+    assert isinstance(chosen.reason, ReachesLoss)
+    assert (chosen.reason.loss, chosen.reason.highest_of_tied) == (target, True)
     reached = {}
     for row in found.surface.tied:
         curves = [[(r.tokens, r.val_loss) for r in run.rows if r.val_loss] for run in row.best.runs] if row.best else []

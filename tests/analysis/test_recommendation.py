@@ -10,16 +10,17 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.values import BatchRow, Goal
+from batchlab.analysis.values import BatchRow, Goal, ReachesLoss
 from batchlab.core.errors import InputError
 from batchlab.plan import make_plan
+from batchlab.words.recommendation import describe_reason
 
 Study = Callable[..., Any]
 
 
 @pytest.fixture
 def findings(synthetic_study: Study) -> Findings:
-    """Batch 64 is the fastest of five as good, all evaluated along their runs."""
+    """Batch 64 is the fastest of five statistically tied sizes, all evaluated along their runs."""
     return assemble(*synthetic_study(batch_curvature=0.0005))
 
 
@@ -41,7 +42,7 @@ def single(findings: Findings) -> Findings:
 
 
 def a_loss_on_the_way(findings: Findings) -> float:
-    """One that every size as good comes down to, between its evaluations."""
+    """One that every tied size comes down to, between its evaluations."""
     assert findings.surface is not None
     ends = []
     for row in findings.surface.tied:
@@ -65,8 +66,14 @@ def test_soonest_is_the_least_time_and_cheapest_the_fewest_tokens_to_a_loss(find
     cheapest = recommend_for(found, Objective("cheapest", loss))
     assert soonest.layout.global_batch_size == min(seconds, key=lambda size: seconds[size])
     assert cheapest.layout.global_batch_size == min(tokens, key=lambda size: tokens[size])
-    share = 100 * tokens[soonest.layout.global_batch_size] / (found.token_budget or 1)
-    assert f"after {share:.0f} % of the budget" in soonest.why
+    size = soonest.layout.global_batch_size
+    assert isinstance(soonest.reason, ReachesLoss)
+    assert (soonest.reason.loss, soonest.reason.highest_of_tied) == (loss, False)
+    assert soonest.reason.cost.batch_size == size
+    assert soonest.reason.cost.budget_share == pytest.approx(tokens[size] / (found.token_budget or 1))
+    assert soonest.reason.cost.seconds == pytest.approx(seconds[size])
+    assert isinstance(cheapest.reason, ReachesLoss)
+    assert cheapest.reason.cost.seconds is None
 
 
 def test_slow_sizes_lose_time_but_no_tokens(findings: Findings) -> None:
@@ -89,13 +96,13 @@ def test_a_plan_serves_the_objective_of_the_report(findings: Findings, goal: Goa
     plan = make_plan(findings, objective=Objective(goal))
     assert plan.batch_configuration.layout == wanted.layout
     assert plan.batch_configuration.learning_rate == wanted.learning_rate
-    assert plan.provenance["global_batch_size"].source.endswith(wanted.why)
+    assert plan.provenance["global_batch_size"].source.endswith(describe_reason(wanted.reason))
 
 
 @pytest.mark.parametrize(
     ("objective", "says"),
     [
-        (Objective("cheapest", 0.01), "came down to a loss of 0.01; the lowest mean along them is"),
+        (Objective("cheapest", 0.01), "came down to a loss of 0.01"),
         (Objective("quality", 2.0), "goes with soonest or cheapest"),
     ],
 )

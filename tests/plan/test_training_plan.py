@@ -24,7 +24,7 @@ Study = Callable[..., Any]
 
 @pytest.fixture
 def findings(synthetic_study: Study) -> Findings:
-    """Batch 64 in two micro-batches of 32 is the fastest of five as good."""
+    """Batch 64 in two micro-batches of 32 is the fastest of five statistically tied sizes."""
     return assemble(*synthetic_study(batch_curvature=0.0005))
 
 

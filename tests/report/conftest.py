@@ -164,7 +164,6 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
             limit_is=HOSTILE,
         ),
         surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows), cannot_tell=HOSTILE),
-        recommendations=tuple(replace(r, why=HOSTILE) for r in found.recommendations),
         accepted_edits=(HOSTILE,),
         environments_differ=(HOSTILE,),
     )

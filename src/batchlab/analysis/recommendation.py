@@ -8,17 +8,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, Goal, Recommendation, SurfaceFinding
+from batchlab.analysis.values import (
+    BatchRow,
+    CostToLoss,
+    Fastest,
+    Goal,
+    Largest,
+    LowestLoss,
+    ReachesLoss,
+    Reason,
+    Recommendation,
+    SpeedUnknown,
+    SurfaceFinding,
+)
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment
-from batchlab.core.format import format_list, format_loss, format_plural
-from batchlab.search.budget import format_time
-from batchlab.words.phrases import format_seeds
+from batchlab.core.format import format_list, format_loss
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a plan is to serve. `target_loss`: of "soonest" and "cheapest"; None: the highest of those as good."""
+    """What a plan is for. `target_loss` of "soonest" and "cheapest": None is the highest loss of the tied sizes."""
 
     goal: Goal
     target_loss: float | None = None
@@ -29,80 +39,80 @@ def recommend(
 ) -> tuple[Recommendation | None, tuple[Recommendation, ...]]:
     """(what to train with, one recommendation per goal). None and empty when no batch size could be judged.
 
-    To train with: the fastest measured size of those as good as the best, each at its own best learning rate. Soonest
-    and cheapest to a loss need evaluations along the runs of two sizes, soonest their speed as well.
+    To train with: the fastest of the sizes statistically tied with the best, each at its own best learning rate.
+    "soonest" and "cheapest" need evaluations along the runs of two sizes; "soonest" also needs their speed.
     """
     if surface is None or surface.best is None or token_budget is None:
         return None, ()
     warmup_tokens = experiment.schedule.warmup_fraction * token_budget
-    best, good = surface.best, surface.tied
-    timed = [row for row in good if row.tokens_per_second is not None]
+    best, tied = surface.best, surface.tied
+    timed = [row for row in tied if row.tokens_per_second is not None]
     fastest = max(timed, key=lambda row: (row.tokens_per_second or 0.0, -row.global_batch_size)) if timed else best
-    largest = max(good, key=lambda row: row.global_batch_size)
-    among = (
-        f"of {format_plural(len(good), 'batch size')} as good as the best"
-        if len(good) > 1
-        else "and the only judged as good"
+    largest = max(tied, key=lambda row: row.global_batch_size)
+    target = _highest(tied)
+    speed = _made(
+        "fastest", fastest, warmup_tokens, _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
     )
-    quality_why = f"lowest mean validation loss, {format_loss(best.loss.value if best.loss else 0.0)}"
-    speed_why = f"fastest {among}" if timed else "lowest mean validation loss; speed was not measured"
-    if timed and fastest is not best and fastest.loss and best.loss:
-        distance = fastest.loss.value - best.loss.value
-        sign = "above" if distance >= 0 else "below"
-        speed_why += f", {format_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.loss.n})"
-    passes = largest.layout.grad_accum_steps
-    how = f"by {passes} accumulated micro-batches" if passes > 1 else "without accumulation"
-    target = _highest(good)
-    named = f"{format_loss(target)}, the highest of those as good,"
-    speed = _made("fastest", fastest, warmup_tokens, speed_why)
     return speed, (
-        _made("quality", best, warmup_tokens, f"{quality_why} ({format_seeds(surface, best)})"),
+        _made("quality", best, warmup_tokens, _lowest_loss(surface, best)),
         speed,
         *(
-            _made(goal, reached[0].row, warmup_tokens, _format_reached(reached, named, goal, token_budget))
+            _made(goal, reached[0].row, warmup_tokens, _reaches_loss(reached, target, goal, token_budget, asked=False))
             for goal in OF_A_LOSS
-            if len(reached := _reached(good, target, goal)) > 1
+            if len(reached := _reached(tied, target, goal)) > 1
         ),
-        _made("largest", largest, warmup_tokens, f"largest {among}, {how}: the most devices that can share a step"),
+        _made("largest", largest, warmup_tokens, Largest(len(tied), largest.layout.grad_accum_steps)),
     )
 
 
 def recommend_for(found: Findings, objective: Objective) -> Recommendation:
-    """The size of those as good as the best that serves `objective`; InputError where nothing measured answers that."""
+    """The statistically tied size that serves `objective`; InputError where no measurement answers that."""
     goal, target = objective.goal, objective.target_loss
     if target is None:
         for item in found.recommendations:
             if item.goal == goal:
                 return item
         raise InputError(
-            f"Which size is {goal} cannot be told: that needs evaluations along the runs of two sizes as good as the "
-            "best, and their speed. Give --target-loss for one size, or another objective: "
+            f"This study cannot tell which batch size is {goal}: that takes evaluations along the runs of two "
+            "statistically tied sizes, and their speed. Give --target-loss for a single size, or another objective: "
             f"{format_list([item.goal for item in found.recommendations])}."
         )
     if goal not in OF_A_LOSS:
         raise InputError(
-            f"A target loss goes with {' or '.join(OF_A_LOSS)}; {goal} is about runs of the whole budget. Leave one "
-            "away."
+            f"A target loss goes with {' or '.join(OF_A_LOSS)}; {goal} is about runs of the whole budget. Omit one of "
+            "the two."
         )
     assert found.surface is not None
     assert found.token_budget
-    good = found.surface.tied
-    if goal == "soonest" and all(row.tokens_per_second is None for row in good):
-        raise InputError("No speed was measured in this study, so nothing is known of time; ask for cheapest.")
-    reached = _reached(good, target, goal)
+    tied = found.surface.tied
+    if goal == "soonest" and all(row.tokens_per_second is None for row in tied):
+        raise InputError("This study measured no speed, so the time to a loss is unknown; ask for cheapest.")
+    reached = _reached(tied, target, goal)
     if not reached:
         raise InputError(
-            f"No run of the sizes as good as the best came down to a loss of {target:g}; the lowest mean along them is "
-            f"{format_loss(_lowest(good))}. Give a loss above that; what more tokens would bring was not measured."
+            f"No statistically tied batch size came down to a loss of {target:g}; the lowest mean along their runs is "
+            f"{format_loss(_lowest(tied))}. Give a higher loss; a larger budget was not measured."
         )
     warmup_tokens = found.experiment.schedule.warmup_fraction * found.token_budget
-    why = _format_reached(reached, format_loss(target), goal, found.token_budget)
-    return _made(goal, reached[0].row, warmup_tokens, why)
+    reason = _reaches_loss(reached, target, goal, found.token_budget, asked=True)
+    return _made(goal, reached[0].row, warmup_tokens, reason)
 
 
-def _made(goal: Goal, row: BatchRow, warmup_tokens: float, why: str) -> Recommendation:
-    rate = row.best.learning_rate if row.best else math.nan  # rows that are as good always have a best cell
-    return Recommendation(goal, row.layout, rate, warmup_tokens, why)
+def _made(goal: Goal, row: BatchRow, warmup_tokens: float, reason: Reason) -> Recommendation:
+    rate = row.best.learning_rate if row.best else math.nan  # tied rows always have a best cell
+    return Recommendation(goal, row.layout, rate, warmup_tokens, reason)
+
+
+def _lowest_loss(surface: SurfaceFinding, best: BatchRow) -> LowestLoss:
+    loss = best.loss
+    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.fresh))
+
+
+def _fastest_reason(fastest: BatchRow, best: BatchRow, tied: int) -> Fastest:
+    difference = None
+    if fastest is not best and fastest.loss and best.loss:
+        difference = fastest.loss.value - best.loss.value
+    return Fastest(tied, difference, best.global_batch_size, fastest.loss.n if fastest.loss else 0)
 
 
 # To a loss
@@ -113,21 +123,21 @@ OF_A_LOSS: tuple[OfALoss, ...] = ("soonest", "cheapest")
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """A size whose mean evaluation curve came down to the loss; `cost` in seconds or tokens."""
+    """A size whose mean evaluation curve reaches the loss; `cost` in seconds or tokens."""
 
     row: BatchRow
     tokens: float
     cost: float
 
 
-def _reached(good: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Reached]:
-    """Those that came down to the loss, the least cost first.
+def _reached(tied: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Reached]:
+    """The sizes that reach the loss, the least cost first.
 
-    Seen along runs whose learning rate was still falling for the whole budget: a run planned to end there would get
-    there somewhat earlier, at every size.
+    Read from runs whose learning rate decays over the whole budget: a run planned to end at this loss would reach it
+    somewhat earlier, at every size.
     """
     found = []
-    for row in good:
+    for row in tied:
         tokens = _tokens_to(_curve(row), target)
         speed = row.tokens_per_second if goal == "soonest" else 1.0
         if tokens is not None and speed is not None:
@@ -135,25 +145,23 @@ def _reached(good: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Re
     return sorted(found, key=lambda one: (one.cost, one.row.global_batch_size))
 
 
-def _format_reached(reached: Sequence[_Reached], loss: str, goal: OfALoss, token_budget: int) -> str:
-    first = reached[0]
-    why = f"down to a loss of {loss} after {100 * first.tokens / token_budget:.0f} % of the budget"
-    if goal == "soonest":
-        why += f", {format_time(first.cost)} at its measured speed"
-    if len(reached) > 1:
-        next_size = reached[1].row.global_batch_size
-        after = format_time(reached[1].cost) if goal == "soonest" else f"{100 * reached[1].cost / token_budget:.0f} %"
-        why += f"; batch {next_size:,} takes {after}"
-    return why
+def _reaches_loss(
+    reached: Sequence[_Reached], loss: float, goal: OfALoss, token_budget: int, *, asked: bool
+) -> ReachesLoss:
+    costs = [
+        CostToLoss(one.row.global_batch_size, one.tokens / token_budget, one.cost if goal == "soonest" else None)
+        for one in reached[:2]
+    ]
+    return ReachesLoss(loss, not asked, costs[0], costs[1] if len(costs) > 1 else None)
 
 
-def _highest(good: Sequence[BatchRow]) -> float:
-    """The loss that all of those as good end at or below."""
-    return max((row.loss.value for row in good if row.loss), default=math.nan)
+def _highest(tied: Sequence[BatchRow]) -> float:
+    """The loss that all tied sizes end at or below."""
+    return max((row.loss.value for row in tied if row.loss), default=math.nan)
 
 
-def _lowest(good: Sequence[BatchRow]) -> float:
-    return min((loss for row in good for _, loss in _curve(row)), default=math.nan)
+def _lowest(tied: Sequence[BatchRow]) -> float:
+    return min((loss for row in tied for _, loss in _curve(row)), default=math.nan)
 
 
 def _curve(row: BatchRow) -> list[tuple[int, float]]:

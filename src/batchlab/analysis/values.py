@@ -205,7 +205,61 @@ class DiagnosticsFinding:
 
 
 Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]
-"""Lowest loss; least time for the budget; least time, and least computation, to a loss; most samples a step."""
+"""Lowest loss; least time for the budget; least time, and least compute, to a loss; most samples per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowestLoss:
+    """The lowest mean validation loss, over `seeds`."""
+
+    loss: float
+    seeds: int
+    confirmed: bool  # by confirmation seeds, which had no part in the choice
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUnknown:
+    """No speed was measured, so the lowest loss was chosen in place of the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """The fastest of `tied` statistically tied batch sizes."""
+
+    tied: int
+    loss_difference: float | None  # to the lowest mean loss, in nats; None where this size has it
+    best_batch_size: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest of `tied` statistically tied batch sizes."""
+
+    tied: int
+    grad_accum_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostToLoss:
+    """What a batch size takes to reach a loss. `seconds` None: compared by tokens."""
+
+    batch_size: int
+    budget_share: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReachesLoss:
+    """The least time, or the fewest tokens, to a loss among the statistically tied batch sizes."""
+
+    loss: float
+    highest_of_tied: bool  # the loss that every tied size reaches; otherwise somebody asked for it
+    cost: CostToLoss
+    runner_up: CostToLoss | None
+
+
+Reason = LowestLoss | SpeedUnknown | Fastest | Largest | ReachesLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +268,7 @@ class Recommendation:
     layout: BatchLayout
     learning_rate: float
     warmup_tokens: float
-    why: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

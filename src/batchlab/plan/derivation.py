@@ -14,7 +14,7 @@ from batchlab.analysis.critical.finding import beyond
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.values import BatchRow, ThroughputFinding
+from batchlab.analysis.values import BatchRow, Reason, ThroughputFinding
 from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
@@ -31,6 +31,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.words.recommendation import describe_reason
 from batchlab.words.trust import unknown
 
 HERE = Target()
@@ -47,7 +48,7 @@ class _Choice:
     learning_rate: float
     token_budget: int
     warmup_tokens: float
-    why: str
+    reason: Reason | None  # None: the batch size was asked for
     same_model: bool = True
 
 
@@ -149,13 +150,13 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
         )
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
-    why = chosen.why if wanted == chosen.layout.global_batch_size else "asked for"
+    reason = chosen.reason if wanted == chosen.layout.global_batch_size else None
     warmup = findings.experiment.schedule.warmup_fraction * budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget):
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
-                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, why)
+                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, reason)
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
         measured = format_list([row.global_batch_size for row in usable])
@@ -164,7 +165,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
     rate = float(f"{extrapolated.learning_rate.value:.3g}")
     return _Choice(
-        near, extrapolated, size, rate, extrapolated.token_budget, extrapolated.warmup_tokens.value, why, same_model
+        near, extrapolated, size, rate, extrapolated.token_budget, extrapolated.warmup_tokens.value, reason, same_model
     )
 
 
@@ -252,6 +253,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
     assert row.best is not None
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses)
+    why = describe_reason(choice.reason) if choice.reason else "asked for"
     runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_learning_rate(row.best.learning_rate)}"
     tried = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
     edge = f"; {row.remark}" if row.remark else ""
@@ -268,7 +270,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
         else (f"half-life in tokens held: {optimizer.beta2:g}^(batch ÷ {reference}); trained with in the study")
     )
     entries = {
-        "global_batch_size": Provenance(status="measured", source=f"{runs}; {choice.why}", n=n),
+        "global_batch_size": Provenance(status="measured", source=f"{runs}; {why}", n=n),
         "learning_rate": Provenance(status="measured", source=tried + edge, n=n),
         "micro_batch_size": Provenance(
             status="measured" if one else "extrapolated", source="the layout that was trained" if one else solved

@@ -23,6 +23,7 @@ from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
 from batchlab.report.words import Words, sentence, task_name
 from batchlab.words.failures import Failure
+from batchlab.words.recommendation import GOALS, describe_reason
 from batchlab.words.story import Story
 from batchlab.words.trust import Answer, TrustItem
 
@@ -86,20 +87,15 @@ class Document:
     figures: Mapping[str, Figure]
 
 
-GOALS = {
-    "quality": "Best quality",
-    "fastest": "Fastest of the as-good",
-    "soonest": "Soonest at the same loss",
-    "cheapest": "Least computation of the as-good",
-    "largest": "Largest scale",
-}
-
-
 def build_document(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> Document:
     """Every sentence and table of the report, from the findings alone."""
     words = Words.of(findings)
     advice = tuple(
-        Advice(GOALS[r.goal], *_advice(r.layout, r.learning_rate, r.warmup_tokens, words), sentence(r.why))
+        Advice(
+            GOALS[r.goal],
+            *_advice(r.layout, r.learning_rate, r.warmup_tokens, words),
+            sentence(describe_reason(r.reason)),
+        )
         for r in findings.recommendations
     )
     chosen = findings.recommended
@@ -111,7 +107,7 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         train_with=Advice(
             GOALS[chosen.goal],
             *_advice(chosen.layout, chosen.learning_rate, chosen.warmup_tokens, words),
-            sentence(chosen.why),
+            sentence(describe_reason(chosen.reason)),
         )
         if chosen
         else None,

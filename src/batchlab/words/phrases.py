@@ -19,10 +19,13 @@ def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
 
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
-    """`3 seeds`, or `2 fresh seeds` where the quoted loss comes from seeds that chose nothing."""
-    n = row.loss.n if row.loss else 0
-    fresh = surface.fresh and row is surface.best
-    return format_plural(n, "fresh seed" if fresh else "seed")
+    """The seeds behind a row's quoted loss."""
+    return format_seed_count(row.loss.n if row.loss else 0, bool(surface.fresh) and row is surface.best)
+
+
+def format_seed_count(n: int, confirmed: bool) -> str:
+    """`3 seeds`, or `2 confirmation seeds` where the loss comes from seeds that had no part in the choice."""
+    return format_plural(n, "confirmation seed" if confirmed else "seed")
 
 
 def format_test(surface: SurfaceFinding) -> str:

@@ -21,6 +21,7 @@ from batchlab.core.record import Outcome
 from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds
+from batchlab.words.recommendation import describe_reason
 
 NOT_MEASURED = "not measured in this study"
 WELL_TUNED = 4
@@ -281,7 +282,7 @@ def _train_with(found: Findings) -> Answer:
     return Answer(
         question,
         f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",
-        f"{chosen.why}; not measured: {' and '.join(doubts)}",
+        f"{describe_reason(chosen.reason)}; not measured: {' and '.join(doubts)}",
         "training_plan.json names the run or rule behind each number",
     )
 
