@@ -121,7 +121,7 @@ def test_cheapest_is_the_as_good_size_that_reached_the_loss_with_the_fewest_toke
     assert found.surface is not None
     by_goal = {item.goal: item for item in found.recommendations}
     chosen = by_goal["cheapest"]
-    target = max(row.loss.value for row in found.surface.tied if row.loss)
+    target = max(row.val_loss.value for row in found.surface.tied if row.val_loss)
     assert "of the budget" in chosen.why
     reached = {}
     for row in found.surface.tied:

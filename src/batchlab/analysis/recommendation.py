@@ -44,12 +44,14 @@ def recommend(
         if len(good) > 1
         else "and the only judged as good"
     )
-    quality_why = f"lowest mean validation loss, {format_loss(best.loss.value if best.loss else 0.0)}"
+    quality_why = f"lowest mean validation loss, {format_loss(best.val_loss.value if best.val_loss else 0.0)}"
     speed_why = f"fastest {among}" if timed else "lowest mean validation loss; speed was not measured"
-    if timed and fastest is not best and fastest.loss and best.loss:
-        distance = fastest.loss.value - best.loss.value
+    if timed and fastest is not best and fastest.val_loss and best.val_loss:
+        distance = fastest.val_loss.value - best.val_loss.value
         sign = "above" if distance >= 0 else "below"
-        speed_why += f", {format_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.loss.n})"
+        speed_why += (
+            f", {format_loss(abs(distance))} {sign} batch {best.global_batch_size:,} (n = {fastest.val_loss.n})"
+        )
     passes = largest.layout.grad_accum_steps
     how = f"by {passes} accumulated micro-batches" if passes > 1 else "without accumulation"
     target = _highest(good)
@@ -149,7 +151,7 @@ def _format_reached(reached: Sequence[_Reached], loss: str, goal: OfALoss, token
 
 def _highest(good: Sequence[BatchRow]) -> float:
     """The loss that all of those as good end at or below."""
-    return max((row.loss.value for row in good if row.loss), default=math.nan)
+    return max((row.val_loss.value for row in good if row.val_loss), default=math.nan)
 
 
 def _lowest(good: Sequence[BatchRow]) -> float:

@@ -116,7 +116,7 @@ class BatchRow:
     layout: BatchLayout
     cells: tuple[Cell, ...]
     best: Cell | None
-    loss: Interval | None
+    val_loss: Interval | None
     fit: LrFit
     edge: Literal["", "low", "high"]
     undertrained: bool
@@ -132,7 +132,7 @@ class Inferred:
 
     global_batch_size: int
     learning_rate: float
-    loss: float
+    val_loss: float
     percent: float
 
 

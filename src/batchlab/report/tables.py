@@ -86,7 +86,7 @@ def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
     train = [run.train_loss for run in done if run.train_loss is not None]
     train_loss = sum(train) / len(train) if train else None
-    value = row.loss.value if row.loss else None
+    value = row.val_loss.value if row.val_loss else None
     peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
     measured = findings.throughput.at(row.global_batch_size) if findings.throughput else None
     peak = measured.peak_bytes if measured and measured.peak_bytes else max(peaks, default=None)
@@ -97,7 +97,7 @@ def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
         format_split(row.layout),
         f"{steps:,}" if steps else NONE,
         format_learning_rate(row.best.learning_rate if row.best else None),
-        format_interval(row.loss),
+        format_interval(row.val_loss),
         format_loss(train_loss),
         format_signed(value - train_loss if value is not None and train_loss is not None else None),
         f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,

@@ -20,7 +20,7 @@ def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
     """`3 seeds`, or `2 fresh seeds` where the quoted loss comes from seeds that chose nothing."""
-    n = row.loss.n if row.loss else 0
+    n = row.val_loss.n if row.val_loss else 0
     fresh = surface.fresh and row is surface.best
     return format_plural(n, "fresh seed" if fresh else "seed")
 

@@ -56,7 +56,7 @@ def first_runs(surface: SurfaceFinding | None) -> list[tuple[BatchRow, Run]]:
     pairs = []
     for row in sorted(surface.rows if surface else (), key=lambda row: row.global_batch_size):
         done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
-        if done and row.loss:
+        if done and row.val_loss:
             pairs.append((row, min(done, key=lambda run: run.seed)))
     return pairs
 
