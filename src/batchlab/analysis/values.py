@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.record import MetricRow, Outcome
+from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Run:
     tokens_per_second: float | None
     peak_bytes: int | None
     pairing: str
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
+    measured: MeasuredMemory | None = None  # what peak_bytes counts
+    peak_in_use_bytes: int | None = None
     resumed: int = 0
     val_error: float | None = None  # standard error of val_loss over the held-out samples
     best_val_loss: float | None = None
