@@ -233,6 +233,10 @@ class _World:
     def peak(self, micro: int) -> int:
         return STATIC_BYTES + micro * BYTES_PER_SAMPLE
 
+    def memory(self, micro: int) -> dict[str, Any]:
+        peak = self.peak(micro)
+        return {"peak_bytes": peak, "measured": "allocated", "peak_in_use_bytes": peak}
+
     def record(self, spec: Spec, outcome: Outcome = Outcome.COMPLETED, reason: str = "", **more: Any) -> Record:
         return Record(run_id=run_id(spec), outcome=outcome, reason=reason, environment=self.environment, **more)
 
@@ -243,7 +247,7 @@ class _World:
             fits=fits,
             steps=3 if fits else 0,
             baseline_bytes=BASELINE_BYTES,
-            peak_allocated_bytes=self.peak(micro) if fits else None,
+            **(self.memory(micro) if fits else {}),
         )
         outcome = Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY
         return spec, self.record(
@@ -257,7 +261,7 @@ class _World:
             tokens_per_second_blocks=tuple(speed * factor for factor in (0.98, 0.99, 1.0, 1.01, 1.02)),
             step_seconds=layout.tokens_per_step / speed,
             warmup_seconds=0.4,
-            peak_allocated_bytes=self.peak(layout.micro_batch_size),
+            **self.memory(layout.micro_batch_size),
         )
         return spec, self.record(spec, result=result)
 
@@ -291,7 +295,7 @@ class _World:
             undertrained=spec.undertrained,
             seconds=spec.token_budget / speed,
             tokens_per_second=speed * 0.8,
-            peak_allocated_bytes=self.peak(spec.layout.micro_batch_size),
+            **self.memory(spec.layout.micro_batch_size),
         )
         gone = outcome in (Outcome.OUT_OF_MEMORY, Outcome.FAILED)
         return spec, self.record(spec, outcome, reason, result=None if gone else result, pairing=pairing)
@@ -323,7 +327,7 @@ def _rows(spec: TrainSpec, loss: float | None, speed: float) -> list[MetricRow]:
                     clipped_fraction=0.3 if share < 0.2 else 0.05,
                     step_seconds=per_step / speed,
                     tokens_per_second=speed * 0.8,
-                    allocated_bytes=10 * 2**20,
+                    in_use_bytes=10 * 2**20,
                 )
             )
         if tokens in evaluations:

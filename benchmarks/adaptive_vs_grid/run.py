@@ -85,7 +85,7 @@ def came_of(store: Store) -> Came:
     assert surface is not None
     assert surface.best is not None
     assert surface.best.best is not None
-    assert surface.best.loss is not None
+    assert surface.best.val_loss is not None
     first = [run for run in findings.runs if run.seed == 0]
     return Came(
         cells=len({(run.global_batch_size, run.learning_rate) for run in first}),
@@ -95,7 +95,7 @@ def came_of(store: Store) -> Came:
         seconds=sum(run.seconds for run in findings.runs),
         size=surface.best.global_batch_size,
         rate=surface.best.best.learning_rate,
-        loss=surface.best.loss,
+        loss=surface.best.val_loss,
         fresh=surface.fresh,
         noise=surface.noise_sd or math.nan,
         tied=surface.tied_cells,

@@ -90,8 +90,8 @@ def measure(name: str, limit: int, device: str) -> Row:
         tuple(
             Ran(
                 size=result["micro_batch_size"],
-                allocated=result["peak_allocated_bytes"],
-                reserved=result["peak_reserved_bytes"] or result["peak_allocated_bytes"],
+                allocated=result["peak_in_use_bytes"],
+                reserved=result["peak_bytes"],
                 predicted_allocated=predicted[result["micro_batch_size"]].peak.total_bytes,
                 predicted_reserved=needed(predicted[result["micro_batch_size"]]),
             )

@@ -36,7 +36,7 @@ def plain_gp(task: Task, given: Range, runs: int, dice: np.random.Generator) -> 
     chosen = random_cells(task, given, 5, dice)
     points = np.array([(math.log2(size), half / 2) for size, half in cells]) * LENGTHSCALE / 1.5
     while len(chosen) < runs:
-        losses = [task.answer(cell).loss for cell in chosen]
+        losses = [task.answer(cell).val_loss for cell in chosen]
         finite = [loss for loss in losses if loss is not None]
         open_places = [place for place, cell in enumerate(cells) if cell not in chosen]
         if not finite:
@@ -71,9 +71,9 @@ def optuna_sampler(kind: str) -> Method:
             size = task.sizes[trial.suggest_int("size", 0, len(task.sizes) - 1)]
             cells.append((size, trial.suggest_int("half_octave", *given)))
             outcome = task.answer(cells[-1])
-            worst = worst if outcome.loss is None else max(worst, outcome.loss)
-            if outcome.loss is not None:
-                study.tell(trial, outcome.loss)
+            worst = worst if outcome.val_loss is None else max(worst, outcome.val_loss)
+            if outcome.val_loss is not None:
+                study.tell(trial, outcome.val_loss)
             elif outcome.why == "diverged" and worst > -math.inf:
                 study.tell(trial, worst)
             else:

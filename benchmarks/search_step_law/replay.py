@@ -57,7 +57,7 @@ class Task:
 
     def regret(self, cell: Cell) -> float:
         """Loss ÷ the lowest loss of the table − 1, in percent; infinite for a cell without a loss."""
-        loss = self.answer(cell).loss
+        loss = self.answer(cell).val_loss
         return math.inf if loss is None else 100 * (loss / self.lowest - 1)
 
     def deepseek(self) -> tuple[float, float]:

@@ -123,7 +123,7 @@ def test_cheapest_is_the_tied_size_that_reached_the_loss_with_the_fewest_tokens(
     assert found.surface is not None
     by_goal = {item.goal: item for item in found.recommendations}
     chosen = by_goal["cheapest"]
-    target = max(row.loss.value for row in found.surface.tied if row.loss)
+    target = max(row.val_loss.value for row in found.surface.tied if row.val_loss)
     assert isinstance(chosen.reason, ReachesLoss)
     assert (chosen.reason.loss, chosen.reason.highest_of_tied) == (target, True)
     reached = {}

@@ -72,9 +72,9 @@ def peaks(task: Task, batch: Batch) -> tuple[int, int]:
         trainable.apply(1e-3)
     trainable.evaluate(batch)
     memory = trainable.memory()
-    assert memory.peak_allocated_bytes is not None
-    assert memory.peak_reserved_bytes is not None
-    return memory.peak_allocated_bytes, memory.peak_reserved_bytes
+    assert memory.peak_in_use_bytes is not None
+    assert memory.peak_bytes is not None
+    return memory.peak_in_use_bytes, memory.peak_bytes
 
 
 def test_the_trainable_keeps_every_promise_on_cuda() -> None:

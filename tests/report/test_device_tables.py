@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from batchlab.analysis.capacity.capacity import MemoryPoint
 from batchlab.analysis.findings import Findings
+from batchlab.core.record import MeasuredMemory
 from batchlab.report.device_tables import probes_table
 from batchlab.report.tables import endings_table
 
@@ -28,19 +29,16 @@ def test_every_probe_has_its_memory_and_its_loss(study: Callable[[str], Findings
     assert not probes_table(replace(found, memory=None)).rows
 
 
-def test_a_cpu_reserves_nothing(study: Callable[[str], Findings]) -> None:
-    found = study("whole")
-    assert found.surface is not None
-    rows = []
-    for row in found.surface.rows:
+def test_only_an_allocator_reserves(study: Callable[[str], Findings]) -> None:
+    assert reserved_column(study("whole"), "process") == {"–"}
+    assert reserved_column(study("whole"), "reserved") == {"1.00 GiB"}
+
+
+def reserved_column(found: Findings, measured: MeasuredMemory) -> set[str]:
+    surface, rows = found.surface, []
+    assert surface is not None
+    for row in surface.rows:
         assert row.best is not None
-        runs = tuple(replace(run, peak_reserved_bytes=2**30) for run in row.best.runs)
+        runs = tuple(replace(run, peak_bytes=2**30, measured=measured) for run in row.best.runs)
         rows.append(replace(row, best=replace(row.best, runs=runs)))
-    surface = replace(found.surface, rows=tuple(rows))
-
-    def reserved(device: str) -> set[str]:
-        task_info = found.task_info.model_copy(update={"device": device})
-        return {row.texts[-1] for row in endings_table(replace(found, surface=surface, task_info=task_info)).rows}
-
-    assert reserved("cpu") == {"–"}
-    assert reserved("cuda") == {"1.00 GiB"}
+    return {row.texts[-1] for row in endings_table(replace(found, surface=replace(surface, rows=tuple(rows)))).rows}

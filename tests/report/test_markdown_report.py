@@ -47,11 +47,11 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     assert len(results) == 2 + len(found.experiment.batch.global_batch_sizes)
     best = found.surface.best
     assert best is not None
-    assert best.loss is not None
+    assert best.val_loss is not None
     line = next(line for line in results if "(best)" in line)
     assert f"| {best.global_batch_size} (best) |" in line
-    assert f"{best.loss.value:.3f}" in line
-    assert f"{best.loss.low:.3f}" in line
+    assert f"{best.val_loss.value:.3f}" in line
+    assert f"{best.val_loss.low:.3f}" in line
     assert "(as good)" in text
 
 

@@ -73,7 +73,7 @@ class Recorder:
         self.steps = int(state)
 
     def memory(self) -> MemoryReading:
-        return MemoryReading(1, 2, 3, 4)
+        return MemoryReading(1, 2, 3, 4, "reserved")
 
     def synchronize(self) -> float:
         return self.clock

@@ -61,7 +61,7 @@ def valley(best_lr: float = 2e-3, *, best_batch: float = 32, steep: float = 0.01
 def excess(search: AdaptiveSearch, judge: Judge) -> float:
     """Loss of the best cell over the valley's bottom of 3, − 1."""
     assert search.best is not None
-    return (judge(search.best).loss or math.inf) / 3 - 1
+    return (judge(search.best).val_loss or math.inf) / 3 - 1
 
 
 @pytest.mark.parametrize("steep", [0.001, 0.01, 0.3])
@@ -156,12 +156,14 @@ def test_nothing_is_tried_above_a_divergence_at_the_same_size() -> None:
         for trial in trials:
             assert trial.learning_rate < diverged.get(trial.global_batch_size, math.inf)
         outcomes = [judge(trial) for trial in trials]
-        diverged |= {t.global_batch_size: t.learning_rate for t, o in zip(trials, outcomes, strict=True) if not o.loss}
+        diverged |= {
+            t.global_batch_size: t.learning_rate for t, o in zip(trials, outcomes, strict=True) if not o.val_loss
+        }
         search.tell(trials, outcomes)
     assert diverged
     assert search.best is not None
     assert search.best.learning_rate == max(
-        trial.learning_rate for trial in search.outcomes if judge(trial).loss == judge(search.best).loss
+        trial.learning_rate for trial in search.outcomes if judge(trial).val_loss == judge(search.best).val_loss
     )
     assert excess(search, judge) < 0.005
 
@@ -181,7 +183,7 @@ def test_too_little_memory_rules_out_that_size_and_larger_and_no_learning_rate()
 
     search = AdaptiveSearch(SIZES, RANGE, seeds=1)
     run(search, judge)
-    lost = [trial for trial in search.outcomes if judge(trial).loss is None]
+    lost = [trial for trial in search.outcomes if judge(trial).val_loss is None]
     assert 1 <= len(lost) <= 3
     assert len({trial.global_batch_size for trial in lost}) == len(lost)
     assert search.best is not None
@@ -193,7 +195,7 @@ def test_a_starved_size_is_not_the_best_and_larger_ones_are_left_alone() -> None
     good = valley(2e-3, best_batch=128)
 
     def judge(trial: Trial) -> TrialOutcome:
-        return TrialOutcome(good(trial).loss, judged=trial.global_batch_size < 64)
+        return TrialOutcome(good(trial).val_loss, judged=trial.global_batch_size < 64)
 
     search = AdaptiveSearch(SIZES, RANGE, seeds=3)
     run(search, judge)
@@ -205,7 +207,7 @@ def test_a_starved_size_is_not_the_best_and_larger_ones_are_left_alone() -> None
 
 def test_starved_sizes_are_compared_when_all_are() -> None:
     search = AdaptiveSearch(SIZES, RANGE, seeds=1)
-    run(search, lambda trial: TrialOutcome(valley()(trial).loss, judged=False))
+    run(search, lambda trial: TrialOutcome(valley()(trial).val_loss, judged=False))
     assert search.best is not None
 
 
@@ -224,7 +226,7 @@ def test_failures_are_avoided_nearby() -> None:
 
     search = AdaptiveSearch(SIZES, RANGE, seeds=1)
     run(search, judge)
-    assert sum(judge(trial).loss is None for trial in search.outcomes) <= 5
+    assert sum(judge(trial).val_loss is None for trial in search.outcomes) <= 5
     assert excess(search, valley(4e-3)) < 0.002
 
 
@@ -249,7 +251,7 @@ def test_one_size_and_one_learning_rate_are_searched_along_the_other() -> None:
 
 def test_losses_below_zero_are_searched_too() -> None:
     def judge(trial: Trial) -> TrialOutcome:
-        return TrialOutcome((valley()(trial).loss or 0.0) - 3.05)
+        return TrialOutcome((valley()(trial).val_loss or 0.0) - 3.05)
 
     search = AdaptiveSearch(SIZES, RANGE, seeds=1)
     run(search, judge)
@@ -273,7 +275,7 @@ def test_seeds_come_last_at_the_best_and_its_neighbour() -> None:
 def test_noise_is_measured_early_and_ends_a_noisy_search_sooner() -> None:
     def noisy(trial: Trial) -> TrialOutcome:
         dice = random.Random(f"{trial}")
-        return TrialOutcome((valley(steep=0.002)(trial).loss or 0.0) * (1 + 0.01 * dice.gauss(0, 1)))
+        return TrialOutcome((valley(steep=0.002)(trial).val_loss or 0.0) * (1 + 0.01 * dice.gauss(0, 1)))
 
     measured, assumed = AdaptiveSearch(SIZES, RANGE, seeds=2), AdaptiveSearch(SIZES, RANGE, seeds=1)
     counts = [len(run(search, noisy)) for search in (measured, assumed)]

@@ -74,7 +74,7 @@ def test_extension_ends_at_the_known_optimum(best_lr: float, found: float) -> No
     search = GridSearch((4, 8), RATES, seeds=1)
     run(search, basin(best_lr))
     for size in (4, 8):
-        tried = {t.learning_rate: o.loss for t, o in search.outcomes.items() if t.global_batch_size == size}
+        tried = {t.learning_rate: o.val_loss for t, o in search.outcomes.items() if t.global_batch_size == size}
         assert min(tried, key=lambda rate: tried[rate]) == pytest.approx(found)
 
 
@@ -128,7 +128,7 @@ def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
     good = basin(64e-3, best_batch=64)
 
     def judge(trial: Trial) -> TrialOutcome:
-        return TrialOutcome(good(trial).loss, judged=trial.global_batch_size < 32)
+        return TrialOutcome(good(trial).val_loss, judged=trial.global_batch_size < 32)
 
     rounds = run(GridSearch((8, 16, 32, 64), RATES), judge)
     assert {t.global_batch_size for t in rounds[0]} == {8, 16, 32, 64}
@@ -156,7 +156,7 @@ def test_max_runs_keeps_every_size_first_then_seeds_of_the_best(max_runs: int) -
     if max_runs >= 3:
         assert {t.global_batch_size for t in trials} == {8, 16, 32}
     if max_runs >= 5:
-        losses = {trial: outcome.loss or 0.0 for trial, outcome in search.outcomes.items() if trial.seed == 0}
+        losses = {trial: outcome.val_loss or 0.0 for trial, outcome in search.outcomes.items() if trial.seed == 0}
         best = min(losses, key=lambda trial: (losses[trial], trial))
         cell = (best.global_batch_size, best.learning_rate)
         assert sorted(t.seed for t in trials if (t.global_batch_size, t.learning_rate) == cell) == [0, 1, 2]

@@ -131,7 +131,7 @@ class ClockGoesBack(Sound):
 
 class PeakBelowNow(Sound):
     def memory(self) -> Any:
-        return super().memory()._replace(peak_allocated_bytes=1)
+        return super().memory()._replace(peak_in_use_bytes=1)
 
 
 class MiscountsParameters(Sound):

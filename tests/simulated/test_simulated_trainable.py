@@ -70,22 +70,22 @@ def test_memory_is_the_line_it_says_and_ends_there() -> None:
     machine = Machine(memory_bytes=1000, fixed_bytes=100, bytes_per_sample=50)
     trainable = make(machine)
     trainable.init(0)
-    assert trainable.memory() == (100, 100, 100, 100)
+    assert trainable.memory() == (100, None, 100, 100, "allocated")
     for size, peak in ((4, 300), (2, 300), (18, 1000)):
         trainable.accumulate(batch(0, size), 1.0)
-        assert trainable.memory().peak_allocated_bytes == peak
+        assert trainable.memory().peak_bytes == peak
     with pytest.raises(OutOfMemory, match="19 samples"):
         trainable.accumulate(batch(0, 19), 1.0)
     assert machine.max_micro_batch_size() == 18
     trainable.init(0)
-    assert trainable.memory().peak_allocated_bytes == 100
+    assert trainable.memory().peak_bytes == 100
 
 
 def test_evaluation_needs_memory_too() -> None:
     trainable = make(Machine(memory_bytes=1000, fixed_bytes=100, bytes_per_sample=50))
     trainable.init(0)
     trainable.evaluate(batch(0, 10))
-    assert trainable.memory().peak_allocated_bytes == 600
+    assert trainable.memory().peak_bytes == 600
     with pytest.raises(OutOfMemory):
         trainable.evaluate(batch(0, 19))
 

@@ -20,7 +20,7 @@ from batchlab.storage.metrics import MetricsWriter, read_rows, rewind
 ROWS = [
     MetricRow(step=1, tokens=32, train_loss=0.1 + 0.2, learning_rate=1e-5, grad_norm=math.inf),
     MetricRow(step=2, tokens=64, val_loss=2.5),
-    MetricRow(step=2, tokens=64, train_loss=1 / 3, allocated_bytes=2**40),
+    MetricRow(step=2, tokens=64, train_loss=1 / 3, in_use_bytes=2**40),
     MetricRow(step=3, tokens=96, train_loss=5e-324),
 ]
 

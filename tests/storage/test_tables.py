@@ -35,7 +35,7 @@ def test_outcomes_do_not_depend_on_the_order_or_on_time(finished_runs: Runs) -> 
         result = record.result
         if isinstance(result, TrainResult):
             result = result.model_copy(
-                update={"seconds": 99.0, "tokens_per_second": 1.0, "peak_allocated_bytes": 5, "resumed": 3}
+                update={"seconds": 99.0, "tokens_per_second": 1.0, "peak_bytes": 5, "resumed": 3}
             )
         slower.append((spec, record.model_copy(update={"result": result, "attempts": 2, "reason": "other words"})))
     assert outcomes_csv(slower) == reference

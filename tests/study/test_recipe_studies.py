@@ -50,7 +50,7 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
 
     report = (folder / "report.md").read_text()
     assert "One learning rate for all sizes, and each at its own" in report
-    for words in ("perplexity", "lowest val loss", "gradient norm", "peak allocated", "peak reserved"):
+    for words in ("perplexity", "lowest val loss", "gradient norm", "peak in use", "peak reserved"):
         assert words in report
 
 

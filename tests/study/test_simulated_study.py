@@ -209,10 +209,10 @@ def test_an_adaptive_sweep_reaches_the_grids_best_cell_with_fewer_runs(finished:
     assert adaptive.surface is not None
     assert grid.surface.best is not None
     assert adaptive.surface.best is not None
-    assert grid.surface.best.loss is not None
-    assert adaptive.surface.best.loss is not None
+    assert grid.surface.best.val_loss is not None
+    assert adaptive.surface.best.val_loss is not None
     assert len(adaptive.runs) < len(grid.runs)
-    assert adaptive.surface.best.loss.value <= grid.surface.best.loss.value * 1.02
+    assert adaptive.surface.best.val_loss.value <= grid.surface.best.val_loss.value * 1.02
     again = study(result.folder, sweep={"search": "adaptive"})
     assert len(again.findings.runs) == len(adaptive.runs)
 

@@ -36,7 +36,7 @@ LIMITED = f"""
         for _ in range(2):
             trainable.accumulate(batch, 1.0 / size)
             trainable.apply(1e-6)
-        return trainable.memory().peak_allocated_bytes
+        return trainable.memory().peak_in_use_bytes
 
     attempt(2)
     baseline = framework.bound_memory(device).baseline_bytes

@@ -231,7 +231,7 @@ def earlier_optima(trials: Sequence[dict[str, object]], token_budget: float) -> 
     finite = [
         (loss, trial["global_batch_size"], trial["learning_rate"])
         for trial in trials
-        if isinstance(loss := trial["loss"], float) and trial["judged"]
+        if isinstance(loss := trial["val_loss"], float) and trial["judged"]
     ]
     if not finite:
         return ()

@@ -104,15 +104,15 @@ def _made(goal: Goal, row: BatchRow, warmup_tokens: float, reason: Reason) -> Re
 
 
 def _lowest_loss(surface: SurfaceFinding, best: BatchRow) -> LowestLoss:
-    loss = best.loss
+    loss = best.val_loss
     return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.fresh))
 
 
 def _fastest_reason(fastest: BatchRow, best: BatchRow, tied: int) -> Fastest:
     difference = None
-    if fastest is not best and fastest.loss and best.loss:
-        difference = fastest.loss.value - best.loss.value
-    return Fastest(tied, difference, best.global_batch_size, fastest.loss.n if fastest.loss else 0)
+    if fastest is not best and fastest.val_loss and best.val_loss:
+        difference = fastest.val_loss.value - best.val_loss.value
+    return Fastest(tied, difference, best.global_batch_size, fastest.val_loss.n if fastest.val_loss else 0)
 
 
 # To a loss
@@ -157,7 +157,7 @@ def _reaches_loss(
 
 def _highest(tied: Sequence[BatchRow]) -> float:
     """The loss that all tied sizes end at or below."""
-    return max((row.loss.value for row in tied if row.loss), default=math.nan)
+    return max((row.val_loss.value for row in tied if row.val_loss), default=math.nan)
 
 
 def _lowest(tied: Sequence[BatchRow]) -> float:

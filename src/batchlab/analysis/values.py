@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.record import MetricRow, Outcome
+from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Run:
     tokens_per_second: float | None
     peak_bytes: int | None
     pairing: str
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
+    measured: MeasuredMemory | None = None  # what peak_bytes counts
+    peak_in_use_bytes: int | None = None
     resumed: int = 0
     val_error: float | None = None  # standard error of val_loss over the held-out samples
     best_val_loss: float | None = None
@@ -116,7 +116,7 @@ class BatchRow:
     layout: BatchLayout
     cells: tuple[Cell, ...]
     best: Cell | None
-    loss: Interval | None
+    val_loss: Interval | None
     fit: LrFit
     edge: Literal["", "low", "high"]
     undertrained: bool
@@ -132,7 +132,7 @@ class Inferred:
 
     global_batch_size: int
     learning_rate: float
-    loss: float
+    val_loss: float
     percent: float
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.errors import NotMeasurable
-from batchlab.core.record import Environment, MetricRow, Outcome, Record, Result, TraceResult
+from batchlab.core.record import Environment, MeasuredMemory, MetricRow, Outcome, Record, Result, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
@@ -30,12 +30,17 @@ class StepStats(NamedTuple):
 
 
 class MemoryReading(NamedTuple):
-    """Bytes on the device now and at most since `init`; None where the device cannot tell."""
+    """Bytes of memory now and at their peak since `init`; None where the device does not tell.
 
-    allocated_bytes: int | None
+    `in_use_bytes` and its peak count live tensors; on a CPU, resident memory of the process above its baseline.
+    `reserved_bytes` are the segments that an allocator holds. `peak_bytes` counts what `measured` names.
+    """
+
+    in_use_bytes: int | None
     reserved_bytes: int | None
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
+    peak_in_use_bytes: int | None
+    peak_bytes: int | None
+    measured: MeasuredMemory
 
 
 class AddedNorms(NamedTuple):

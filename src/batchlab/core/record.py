@@ -124,15 +124,29 @@ class TraceResult(Frozen):
     untraceable: str = Field(default="", description="why the model cannot be traced, one sentence; empty: it can")
 
 
-class CapacityResult(Frozen):
+MeasuredMemory = Literal["allocated", "reserved", "process"]
+"""What a number of bytes counts: live tensors (allocated), the segments an allocator holds (reserved), or the process
+above its warmed-up baseline (process). It is what a memory limit on the device bounds."""
+
+
+class PeakMemory(Frozen):
+    """The most memory that a run held. None where the device does not tell."""
+
+    peak_bytes: int | None = None
+    measured: MeasuredMemory | None = Field(default=None, description="what peak_bytes counts")
+    peak_in_use_bytes: int | None = Field(
+        default=None,
+        description="most bytes of live tensors; on a CPU, most resident memory of the process above its baseline",
+    )
+
+
+class CapacityResult(PeakMemory):
     kind: Literal["capacity"] = "capacity"
     micro_batch_size: int
     fits: bool
     steps: int = 0
     final_train_loss: float | None = Field(default=None, description="of the last step")
     baseline_bytes: int | None = None
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
     seconds_per_sample: float | None = None
     batch_shapes: tuple[tuple[int, ...], ...] | None = Field(
         default=None, description="of the worst batch's arrays, which ran here; None where samples are of one size"
@@ -141,18 +155,16 @@ class CapacityResult(Frozen):
     certain: bool = Field(default=True, description="False: died in a way that memory and other things can explain")
 
 
-class ThroughputResult(Frozen):
+class ThroughputResult(PeakMemory):
     kind: Literal["throughput"] = "throughput"
     tokens_per_second: float = Field(description="median over the timed blocks")
     tokens_per_second_blocks: tuple[float, ...]
     step_seconds: float
     warmup_seconds: float = Field(description="time before the first timed block, compilation included")
     other_load: float | None = Field(default=None, description="share of the processor other programs used meanwhile")
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
 
 
-class TrainResult(Frozen):
+class TrainResult(PeakMemory):
     kind: Literal["train"] = "train"
     steps: int = Field(description="optimizer steps done")
     tokens: int
@@ -171,8 +183,6 @@ class TrainResult(Frozen):
     undertrained: bool = False
     seconds: float = 0.0
     tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
     resumed: int = Field(default=0, description="times this run went on from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
     no_gradient_samples: str = Field(default="", description="why no gradient norms were logged, where they were asked")
@@ -245,8 +255,8 @@ class MetricRow(Frozen):
     clipped_fraction: float | None = None
     step_seconds: float | None = None
     tokens_per_second: float | None = None
-    allocated_bytes: int | None = None
-    reserved_bytes: int | None = None
+    in_use_bytes: int | None = Field(default=None, description="now; counts what peak_in_use_bytes counts")
+    reserved_bytes: int | None = Field(default=None, description="now; None without an allocator that tells")
     diagnostics: dict[str, float] | None = Field(
         default=None, description="of this one step; names are `quantity/part`, e.g. grad_norm/blocks.0"
     )

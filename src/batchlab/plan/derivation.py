@@ -88,7 +88,7 @@ def make_plan(
     )
     speed, speed_from = _speed(findings.throughput if choice.same_model else None, layout)
     workers = [f"worker-{rank}" for rank in range(devices)]
-    loss = choice.near.loss if extrapolated is None else None
+    loss = choice.near.val_loss if extrapolated is None else None
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = _provenance(findings, choice, layout, speed_from)
     if extrapolated:

@@ -173,7 +173,7 @@ def _noise(findings: Findings) -> str:
     surface = findings.surface
     if not surface or not surface.resolved or surface.noise_sd is None:
         return "Not measured: n = 1 run per cell. Differences between batch sizes may be the luck of one seed."
-    best = f" The best is {format_interval(surface.best.loss)}." if surface.best else ""
+    best = f" The best is {format_interval(surface.best.val_loss)}." if surface.best else ""
     return (
         f"Standard deviation {surface.noise_sd:.4f} between seeds, pooled over cells with {surface.noise_df} degrees "
         f"of freedom (n = {format_plural(surface.noise_seeds, 'run')}); intervals are Student t, 95 %.{best}"

@@ -86,7 +86,7 @@ def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
     train = [run.train_loss for run in done if run.train_loss is not None]
     train_loss = sum(train) / len(train) if train else None
-    value = row.loss.value if row.loss else None
+    value = row.val_loss.value if row.val_loss else None
     peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
     measured = findings.throughput.at(row.global_batch_size) if findings.throughput else None
     peak = measured.peak_bytes if measured and measured.peak_bytes else max(peaks, default=None)
@@ -97,7 +97,7 @@ def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
         format_split(row.layout),
         f"{steps:,}" if steps else NONE,
         format_learning_rate(row.best.learning_rate if row.best else None),
-        format_interval(row.loss),
+        format_interval(row.val_loss),
         format_loss(train_loss),
         format_signed(value - train_loss if value is not None and train_loss is not None else None),
         f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,
@@ -152,25 +152,23 @@ def endings_table(findings: Findings) -> Table:
         Column("gradient norm"),
         *((Column("clipped steps"),) if clips else ()),
         Column("seconds, as run"),
-        Column("peak allocated"),
+        Column("peak in use"),
         Column("peak reserved"),
     )
     rows = [
-        _ending(row.best, tokens=tokens, clips=clips, allocator=findings.task_info.device != "cpu")
+        _ending(row.best, tokens=tokens, clips=clips)
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]
     return Table(columns, tuple(rows))
 
 
-def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
-    """`allocator`: the device has one that reserves memory; a CPU's process has none, and what it asks of the system is
-    no bound of what it holds."""
+def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
     value, norm = perplexity(cell.mean_loss), _mean([run.grad_norm for run in done])
     clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
-    allocated = max((run.peak_allocated_bytes for run in done if run.peak_allocated_bytes), default=None)
-    reserved = max((run.peak_reserved_bytes for run in done if run.peak_reserved_bytes and allocator), default=None)
+    in_use = max((run.peak_in_use_bytes for run in done if run.peak_in_use_bytes), default=None)
+    reserved = max((run.peak_bytes for run in done if run.peak_bytes and run.measured == "reserved"), default=None)
     texts = (
         f"{cell.global_batch_size:,}",
         format_learning_rate(cell.learning_rate),
@@ -180,7 +178,7 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
         NONE if norm is None else f"{norm:.3g}",
         *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
-        format_bytes(allocated) if allocated else NONE,
+        format_bytes(in_use) if in_use else NONE,
         format_bytes(reserved) if reserved else NONE,
     )
     return Row(texts)

@@ -47,8 +47,9 @@ def probe(
         final_train_loss=float(stats.loss),
         baseline_bytes=bound.baseline_bytes,
         available_bytes=bound.available_bytes,
-        peak_allocated_bytes=memory.peak_allocated_bytes,
-        peak_reserved_bytes=memory.peak_reserved_bytes,
+        peak_bytes=memory.peak_bytes,
+        measured=memory.measured,
+        peak_in_use_bytes=memory.peak_in_use_bytes,
         batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,
         seconds_per_sample=seconds / layout.global_batch_size,
     )

@@ -91,7 +91,8 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         step_seconds=statistics.median(seconds_per_step),
         warmup_seconds=warm - begun,
         other_load=load.share() if load else None,
-        peak_allocated_bytes=memory.peak_allocated_bytes,
-        peak_reserved_bytes=memory.peak_reserved_bytes,
+        peak_bytes=memory.peak_bytes,
+        measured=memory.measured,
+        peak_in_use_bytes=memory.peak_in_use_bytes,
     )
     return RunResult(Outcome.COMPLETED, "", result)

@@ -188,7 +188,7 @@ def _write_row(
         clipped_fraction=tally.clipped_sum / count,
         step_seconds=tally.row_seconds / count,
         tokens_per_second=count * spec.layout.tokens_per_step / tally.row_seconds if tally.row_seconds > 0 else None,
-        allocated_bytes=memory.allocated_bytes,
+        in_use_bytes=memory.in_use_bytes,
         reserved_bytes=memory.reserved_bytes,
     )
     context.row(row)
@@ -222,8 +222,9 @@ def _result(
         undertrained=spec.undertrained,
         seconds=tally.seconds,
         tokens_per_second=step * spec.layout.tokens_per_step / tally.seconds if tally.seconds > 0 else None,
-        peak_allocated_bytes=memory.peak_allocated_bytes,
-        peak_reserved_bytes=memory.peak_reserved_bytes,
+        peak_bytes=memory.peak_bytes,
+        measured=memory.measured,
+        peak_in_use_bytes=memory.peak_in_use_bytes,
         resumed=tally.resumed,
         repaired_lines=context.repaired_lines,
         no_gradient_samples=no_gradient_samples,

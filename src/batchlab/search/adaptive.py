@@ -138,7 +138,7 @@ class AdaptiveSearch:
             self.stopped = "every cell that is left ran out of memory, is undertrained or lies above a divergence"
         elif not finite and len(self._outcomes) >= FRUITLESS:
             self.stopped = f"none of {len(self._outcomes)} runs has a finite loss"
-        elif len(finite) >= FEWEST and len({outcome.loss for _, outcome in finite}) == 1:
+        elif len(finite) >= FEWEST and len({outcome.val_loss for _, outcome in finite}) == 1:
             self.stopped = f"all {len(finite)} losses are identical, so there is nothing to choose by"
         if self.stopped:
             return ()

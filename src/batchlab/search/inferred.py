@@ -20,7 +20,7 @@ def infer(
     The surrogate of the adaptive search, without hint or earlier study: what these outcomes alone say. ValueError
     before any finite loss.
     """
-    losses = [outcome.loss for outcome in outcomes.values() if outcome.finite and outcome.loss is not None]
+    losses = [outcome.val_loss for outcome in outcomes.values() if outcome.finite and outcome.val_loss is not None]
     if not losses:
         raise ValueError("nothing can be inferred before a run has a finite loss")
     seen = Cells(

@@ -125,7 +125,7 @@ def _spread(unit: Floats, low: float, high: float) -> Floats:
 def evidence_of(outcomes: Mapping[Trial, TrialOutcome], noise_percent: float) -> Evidence:
     """A run without a loss whose reason nobody told counts as a divergence by half."""
     finite = [trial for trial, outcome in outcomes.items() if outcome.finite]
-    losses = [float(outcomes[trial].loss or 0.0) for trial in finite]
+    losses = [float(outcomes[trial].val_loss or 0.0) for trial in finite]
     sure = {Outcome.DIVERGED: 1.0, None: 0.5}
     diverged = {
         trial: sure[outcome.why] for trial, outcome in outcomes.items() if not outcome.finite and outcome.why in sure
@@ -146,8 +146,8 @@ def repeated_cells(outcomes: Mapping[Trial, TrialOutcome]) -> list[list[float]]:
     """Losses of every cell that ran with several seeds."""
     cells: dict[tuple[int, float], list[float]] = {}
     for trial, outcome in outcomes.items():
-        if outcome.finite and outcome.loss is not None:
-            cells.setdefault((trial.global_batch_size, trial.learning_rate), []).append(outcome.loss)
+        if outcome.finite and outcome.val_loss is not None:
+            cells.setdefault((trial.global_batch_size, trial.learning_rate), []).append(outcome.val_loss)
     return [losses for losses in cells.values() if len(losses) > 1]
 
 

@@ -72,15 +72,15 @@ class Repeats:
     def _losses(self, cell: tuple[int, float], outcomes: Mapping[Trial, TrialOutcome]) -> list[float]:
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         found = [outcomes.get(Trial(*cell, seed)) for seed in seeds]
-        return [outcome.loss for outcome in found if outcome and outcome.finite and outcome.loss is not None]
+        return [outcome.val_loss for outcome in found if outcome and outcome.finite and outcome.val_loss is not None]
 
 
 def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
     """Size → (loss, learning rate) of its best cell at the first seed; undertrained sizes only when all are."""
     bests: dict[int, tuple[float, float]] = {}
     for trial, outcome in outcomes.items():
-        if trial.seed == first_seed and outcome.loss is not None and math.isfinite(outcome.loss):
-            cell = (outcome.loss, trial.learning_rate)
+        if trial.seed == first_seed and outcome.val_loss is not None and math.isfinite(outcome.val_loss):
+            cell = (outcome.val_loss, trial.learning_rate)
             bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
     undertrained = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
     unstarved = {size: cell for size, cell in bests.items() if size not in undertrained}

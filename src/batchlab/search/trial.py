@@ -19,17 +19,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial. `loss` None: diverged, out of memory or failed. `judged` False: undertrained.
+    """What came of a trial. `val_loss` None: diverged, out of memory or failed. `judged` False: undertrained.
 
     `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
     about the batch size.
     """
 
-    loss: float | None
+    val_loss: float | None
     judged: bool = True
     why: Outcome | None = None
 
     @property
     def finite(self) -> bool:
         """The run came to an end with a loss that can be compared."""
-        return self.loss is not None and math.isfinite(self.loss)
+        return self.val_loss is not None and math.isfinite(self.val_loss)

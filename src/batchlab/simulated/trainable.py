@@ -128,7 +128,7 @@ class SimulatedTrainable:
 
     def memory(self) -> MemoryReading:
         held = self.machine.peak_bytes(0)
-        return MemoryReading(held, held, self._peak, self._peak)
+        return MemoryReading(held, None, self._peak, self._peak, "allocated")
 
     def synchronize(self) -> float:
         """The virtual clock; it starts at zero and no `init` turns it back."""

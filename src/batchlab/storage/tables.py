@@ -45,8 +45,9 @@ _MEASURED = (
     "step_seconds",
     "warmup_seconds",
     "tokens_per_second",
-    "peak_allocated_bytes",
-    "peak_reserved_bytes",
+    "peak_bytes",
+    "measured",
+    "peak_in_use_bytes",
 )
 
 OUTCOME_COLUMNS = ("run_id", *_LAYOUT, *_TRAINING, *_DEVICE, *_LOSSES, "outcome")

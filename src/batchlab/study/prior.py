@@ -54,7 +54,7 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> dict[str, Any] | 
         for trial, outcome in [(trial_of(spec), outcome_of(record))]
     ]
     budget = (store.decisions().get("budget") or {}).get("token_budget")
-    if budget is None or not any(trial["loss"] is not None for trial in trials):
+    if budget is None or not any(trial["val_loss"] is not None for trial in trials):
         raise InputError(
             f"The prior study {given} has no finished training run to start from; let it run first, or leave --prior "
             "away."
@@ -75,7 +75,7 @@ def start_of(prior: Mapping[str, Any] | None, token_budget: int) -> tuple[Hint |
     for values in prior["trials"]:
         trial = Trial(values["global_batch_size"], values["learning_rate"], values["seed"])
         why = Outcome(values["why"]) if values["why"] else None
-        outcomes[trial] = TrialOutcome(values["loss"], values["judged"], why)
+        outcomes[trial] = TrialOutcome(values["val_loss"], values["judged"], why)
     return None, EarlierStudy(outcomes, token_budget / prior["token_budget"])
 
 
@@ -87,10 +87,10 @@ def trial_of(spec: TrainSpec) -> Trial:
 def outcome_of(record: Record | None) -> TrialOutcome:
     """What a search is told; a trial that was not run, because its size is known not to fit, is out of memory."""
     if record is None:
-        return TrialOutcome(loss=None, why=Outcome.OUT_OF_MEMORY)
+        return TrialOutcome(val_loss=None, why=Outcome.OUT_OF_MEMORY)
     if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
-        return TrialOutcome(loss=None, why=record.outcome)
-    return TrialOutcome(loss=record.result.val_loss, judged=not record.result.undertrained)
+        return TrialOutcome(val_loss=None, why=record.outcome)
+    return TrialOutcome(val_loss=record.result.val_loss, judged=not record.result.undertrained)
 
 
 def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInfo) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.protocols import Batch, Diagnosable, Inspectable, Trainable
+from batchlab.core.record import MeasuredMemory
 from batchlab.testing.requirement import require, require_raises
 
 _Arrays = Mapping[str, npt.NDArray[Any]]
@@ -179,11 +180,13 @@ def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_ra
     after = trainable.synchronize()
     require(after >= before, f"synchronize() went back from {before} to {after}")
     reading = trainable.memory()
+    require(reading.measured in get_args(MeasuredMemory), f"memory().measured is {reading.measured!r}")
     for name, value in reading._asdict().items():
-        require(value is None or (isinstance(value, int) and value >= 0), f"memory().{name} is {value!r}")
+        counted = name == "measured" or value is None or (isinstance(value, int) and value >= 0)
+        require(counted, f"memory().{name} is {value!r}")
     for now, peak in (
-        (reading.allocated_bytes, reading.peak_allocated_bytes),
-        (reading.reserved_bytes, reading.peak_reserved_bytes),
+        (reading.reserved_bytes, reading.peak_bytes),
+        (reading.in_use_bytes, reading.peak_in_use_bytes),
     ):
         require(now is None or peak is None or now <= peak, f"memory() says {now} bytes now and {peak} at the peak")
 

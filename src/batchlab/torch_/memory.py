@@ -88,20 +88,32 @@ def restart_peak(device: torch.device) -> None:
 
 
 def read(device: torch.device) -> MemoryReading:
-    """Bytes now and at the peak: of the allocator on CUDA and MPS, of the process above its baseline on a CPU."""
+    """Bytes now and at the peak: of the allocator on CUDA and MPS, of the process above its baseline on a CPU.
+
+    The peak of a CPU's process is that of VmData, which the limit bounds; where an earlier peak of the process hides
+    it, that of resident memory.
+    """
     if device.type == "cuda":
         return MemoryReading(
-            torch.cuda.memory_allocated(device),
-            torch.cuda.memory_reserved(device),
-            torch.cuda.max_memory_allocated(device),
-            torch.cuda.max_memory_reserved(device),
+            in_use_bytes=torch.cuda.memory_allocated(device),
+            reserved_bytes=torch.cuda.memory_reserved(device),
+            peak_in_use_bytes=torch.cuda.max_memory_allocated(device),
+            peak_bytes=torch.cuda.max_memory_reserved(device),
+            measured="reserved",
         )
     if device.type == "mps":
-        return MemoryReading(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory(), None, None)
+        held, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
+        return MemoryReading(held, reserved, None, None, "reserved")
     base = _baseline.resident or 0
-    allocated = max(0, _resident() - base)
-    reserved = max(0, _data() - _baseline.data) if _STATUS.exists() else None
-    return MemoryReading(allocated, reserved, max(allocated, _peak_resident() - base), _peak_data(reserved))
+    resident = max(0, _resident() - base)
+    peak_resident = max(resident, _peak_resident() - base)
+    return MemoryReading(
+        in_use_bytes=resident,
+        reserved_bytes=None,
+        peak_in_use_bytes=peak_resident,
+        peak_bytes=_peak_data() or peak_resident,
+        measured="process",
+    )
 
 
 def device_total(device: torch.device) -> int:
@@ -144,10 +156,10 @@ def _mapped_peak() -> int:
     return _status("VmPeak") if _STATUS.exists() else 0
 
 
-def _peak_data(now: int | None) -> int | None:
+def _peak_data() -> int | None:
     """The peak of VmData above the baseline; None where an earlier peak of this process hides it."""
     peak = _mapped_peak()
-    return max(now or 0, peak - _baseline.mapped) if peak > _baseline.mapped_peak else None
+    return max(_data() - _baseline.data, peak - _baseline.mapped) if peak > _baseline.mapped_peak else None
 
 
 def release(device: torch.device) -> None:

@@ -74,8 +74,9 @@ class ObservedModel:
         return [float(within) / factor for within in sums[0]], float(sums[1]) / factor
 
     def peak_bytes(self) -> int | None:
-        """At most allocated since the model was first observed; on a CPU by the whole process above that moment."""
-        return memory.read(self.device).peak_allocated_bytes
+        """Most bytes of live tensors since the model was first observed; on a CPU, most resident memory of the process
+        above that moment."""
+        return memory.read(self.device).peak_in_use_bytes
 
     def now(self) -> float:
         """Seconds, once the device has done what it was given."""

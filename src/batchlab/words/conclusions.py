@@ -50,17 +50,17 @@ def _unit(found: Findings) -> str:
 
 
 def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
-    if best.best is None or best.loss is None:
+    if best.best is None or best.val_loss is None:
         return ""
     budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
     where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         return (
-            f"{budget} {where} had the lowest validation loss, {format_loss(best.loss.value)} (n = 1: whether that is "
+            f"{budget} {where} had the lowest validation loss, {format_loss(best.val_loss.value)} (n = 1: whether that is "
             "more than noise is not known)."
         )
     return (
-        f"{budget} {where} had the lowest mean validation loss, {format_interval(best.loss)} "
+        f"{budget} {where} had the lowest mean validation loss, {format_interval(best.val_loss)} "
         f"(n = {format_seeds(surface, best)}; 95 % interval from a pooled standard deviation with "
         f"{surface.noise_df} degrees of freedom){_chosen_by(surface)}."
     )
@@ -74,7 +74,7 @@ def _chosen_by(surface: SurfaceFinding) -> str:
 
 
 def _tied(surface: SurfaceFinding, best: BatchRow) -> str:
-    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
     others = [row for row in surface.tied if row is not best]
     if surface.noise_sd is None:
         return f"With n = 1 nothing separates the {len(judged)} batch sizes from noise." if len(judged) > 1 else ""
@@ -85,7 +85,7 @@ def _tied(surface: SurfaceFinding, best: BatchRow) -> str:
             f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes "
             f"({format_test(surface)})."
         )
-    each = format_list([f"{row.global_batch_size:,} (n = {row.loss.n})" for row in others if row.loss])
+    each = format_list([f"{row.global_batch_size:,} (n = {row.val_loss.n})" for row in others if row.val_loss])
     return f"Noise cannot separate batch {each} from it ({format_test(surface)})."
 
 
@@ -103,12 +103,12 @@ def _set_of_cells(surface: SurfaceFinding) -> list[str]:
 
 def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
     """How the loss changes towards the smallest and the largest judged batch."""
-    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
     sentences = []
     for row, side in ((judged[0], "Smaller"), (judged[-1], "Larger")):
-        if row is best or row.loss is None or best.loss is None:
+        if row is best or row.val_loss is None or best.val_loss is None:
             continue
-        difference = row.loss.value - best.loss.value
+        difference = row.val_loss.value - best.val_loss.value
         apart = abs(math.log2(row.global_batch_size / best.global_batch_size))
         doublings = "1 doubling" if apart == 1 else f"{apart:.2g} doublings"
         verdict = ", within noise" if row.tied else ", more than noise explains"
@@ -117,7 +117,7 @@ def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
         sentences.append(
             f"{side} batches: batch {row.global_batch_size:,} ({doublings} away, at its own best learning rate) "
             f"ended {format_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
-            f"{verdict} (n = {row.loss.n} against {best.loss.n})."
+            f"{verdict} (n = {row.val_loss.n} against {best.val_loss.n})."
         )
     return sentences
 
@@ -295,5 +295,5 @@ def _gap(found: Findings, rows: list[BatchRow]) -> str:
 
 def format_good_set(surface: SurfaceFinding) -> str:
     """`8–32`: the sizes noise cannot separate from the best."""
-    judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
     return format_span(surface.tied, judged)

@@ -43,9 +43,9 @@ def _train_with(found: Findings) -> str:
 def _tied(found: Findings) -> str:
     surface = found.surface
     best = surface.best if surface else None
-    if surface is None or best is None or best.best is None or best.loss is None:
+    if surface is None or best is None or best.best is None or best.val_loss is None:
         return "nothing could be compared"
-    where = f"best {best.global_batch_size:,} at {format_learning_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
+    where = f"best {best.global_batch_size:,} at {format_learning_rate(best.best.learning_rate)}: {format_interval(best.val_loss)}"
     if surface.noise_sd is None:
         return f"not known: n = 1, noise was not measured ({where})"
     seeds = format_seeds(surface, best)

@@ -233,15 +233,15 @@ def _quality(found: Findings) -> Answer:
         return Answer(question, "cannot tell", "no training run has finished", "")
     runs = format_plural(len(found.runs), "run")
     best = surface.best
-    if best is None or best.best is None or best.loss is None:
+    if best is None or best.best is None or best.val_loss is None:
         return Answer(question, "cannot tell", surface.cannot_tell, runs)
-    where = f"batch {best.global_batch_size:,} at LR {format_learning_rate(best.best.learning_rate)}: {format_interval(best.loss)}"
+    where = f"batch {best.global_batch_size:,} at LR {format_learning_rate(best.best.learning_rate)}: {format_interval(best.val_loss)}"
     if surface.noise_sd is None:
         doubt = "n = 1: noise unknown, so this is the lowest loss seen, not a winner"
     else:
         where += f"; as good: {format_good_set(surface)}" if len(surface.tied) > 1 else ""
         doubt = f"n = {format_seeds(surface, best)}, {surface.noise_df} degrees of freedom"
-        single = [row for row in surface.tied if row.loss and row.loss.n == 1]
+        single = [row for row in surface.tied if row.val_loss and row.val_loss.n == 1]
         doubt += f"; n = 1 at batch {format_list([row.global_batch_size for row in single])}" if single else ""
     doubt += f"; {best.remark}" if best.remark else ""
     doubt += "; the study is not finished" if found.partial else ""

@@ -21,7 +21,7 @@ def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tupl
     spec = CapacitySpec(workload=Workload(task=TASK), micro_batch_size=micro)
     result = None
     if outcome is Outcome.COMPLETED:
-        numbers = {"peak_allocated_bytes": (50 + 10 * micro) * MIB, **more}
+        numbers = {"peak_bytes": (50 + 10 * micro) * MIB, **more}
         result = CapacityResult(micro_batch_size=micro, fits=True, **numbers)
     return spec, Record(run_id=f"m{micro}", outcome=outcome, result=result)
 
@@ -66,8 +66,8 @@ def test_a_probe_that_failed_for_another_reason_says_nothing() -> None:
     assert find([probe(5, Outcome.FAILED)], 8, None) is None
 
 
-def test_reserved_bytes_count_where_they_are_known() -> None:
-    found = find([probe(1, peak_reserved_bytes=99 * MIB)], 1, 100 * MIB)
+def test_what_a_limit_bounds_counts() -> None:
+    found = find([probe(1, peak_bytes=99 * MIB, measured="reserved", peak_in_use_bytes=60 * MIB)], 1, 100 * MIB)
     assert found is not None
     assert found.points[0].peak_bytes == 99 * MIB
     assert found.left_bytes == MIB

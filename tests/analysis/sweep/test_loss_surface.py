@@ -96,9 +96,9 @@ def test_cells_are_chosen_on_the_seeds_they_share() -> None:
     (row,) = found(runs).rows
     assert row.best is not None
     assert row.best.learning_rate == 2e-3
-    assert row.loss is not None
-    assert row.loss.value == pytest.approx(2.11 / 3 + 4 / 3)
-    assert row.loss.n == 3
+    assert row.val_loss is not None
+    assert row.val_loss.value == pytest.approx(2.11 / 3 + 4 / 3)
+    assert row.val_loss.n == 3
 
 
 def test_one_seed_has_no_interval_and_no_company() -> None:
@@ -106,8 +106,8 @@ def test_one_seed_has_no_interval_and_no_company() -> None:
     assert surface.noise_sd is None
     assert not surface.resolved
     assert surface.best is not None
-    assert surface.best.loss is not None
-    assert (surface.best.loss.low, surface.best.loss.n) == (None, 1)
+    assert surface.best.val_loss is not None
+    assert (surface.best.val_loss.low, surface.best.val_loss.n) == (None, 1)
     assert [row.global_batch_size for row in surface.tied] == [8]
 
 
@@ -190,11 +190,11 @@ def test_coverage_over_simulated_studies() -> None:
         best = surface.best
         assert best is not None
         assert best.best is not None
-        assert best.loss is not None
-        assert best.loss.low is not None
-        assert best.loss.high is not None
+        assert best.val_loss is not None
+        assert best.val_loss.low is not None
+        assert best.val_loss.high is not None
         true = truth(best.global_batch_size, best.best.learning_rate)
-        covered += best.loss.low <= true <= best.loss.high
+        covered += best.val_loss.low <= true <= best.val_loss.high
         best_kept += 16 in {row.global_batch_size for row in surface.tied}
     assert 0.90 <= covered / 400 <= 0.98
     assert best_kept / 400 >= 0.90
@@ -235,15 +235,15 @@ def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
     surface = surface_finding(runs, (8, 16), confirmation_seeds=range(3, 5))
     assert surface is not None
     assert surface.best is not None
-    assert surface.best.loss is not None
-    assert surface.best.loss.value == pytest.approx(2.03)
-    assert surface.best.loss.n == surface.fresh == 2
+    assert surface.best.val_loss is not None
+    assert surface.best.val_loss.value == pytest.approx(2.03)
+    assert surface.best.val_loss.n == surface.fresh == 2
     without = surface_finding(runs, (8, 16))
     assert without is not None
     assert without.best is not None
-    assert without.best.loss is not None
+    assert without.best.val_loss is not None
     assert without.fresh == 0
-    assert without.best.loss.value == pytest.approx(1.99)
+    assert without.best.val_loss.value == pytest.approx(1.99)
 
 
 def test_fresh_seeds_choose_no_winner() -> None:
@@ -303,7 +303,7 @@ def test_what_was_not_run_is_inferred_from_what_was() -> None:
     surface = found(run(*cell, loss) for cell, loss in losses.items() if cell != skipped)
     (inferred,) = surface.inferred
     assert (inferred.global_batch_size, inferred.learning_rate) == skipped
-    assert inferred.loss == pytest.approx(losses[skipped], rel=0.02)
+    assert inferred.val_loss == pytest.approx(losses[skipped], rel=0.02)
 
 
 def test_nothing_is_inferred_above_a_divergence_or_from_too_few_cells() -> None:

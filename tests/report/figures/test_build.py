@@ -75,7 +75,7 @@ def test_loss_against_batch_shows_the_as_good_set_with_its_intervals(study: Stud
     assert found.surface is not None
     figure = build_figures(found)["loss-batch"]
     good = next(trace for trace in figure.data if trace.get("name") == "best, or cannot be told from it")
-    expected = {row.global_batch_size: row.loss for row in found.surface.tied}
+    expected = {row.global_batch_size: row.val_loss for row in found.surface.tied}
     assert good["x"] == sorted(expected)
     for size, value, up, down in zip(
         good["x"], good["y"], good["error_y"]["array"], good["error_y"]["arrayminus"], strict=True
@@ -158,7 +158,7 @@ def test_surface_outlines_the_as_good_set_and_shows_what_is_inferred_apart(study
         (cell.global_batch_size, cell.learning_rate) for cell in found.surface.tied_cells
     ]
     ran = {(cell.global_batch_size, cell.learning_rate) for row in found.surface.rows for cell in row.cells}
-    inferred = {(cell.global_batch_size, cell.learning_rate): cell.loss for cell in found.surface.inferred}
+    inferred = {(cell.global_batch_size, cell.learning_rate): cell.val_loss for cell in found.surface.inferred}
     assert not ran & inferred.keys()
     if inferred:
         paler = next(trace for trace in figure.data if trace.get("opacity", 1) < 1)

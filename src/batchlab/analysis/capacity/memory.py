@@ -128,7 +128,7 @@ def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, .
 def _process_bytes(result: object) -> int:
     if not isinstance(result, CapacityResult) or not result.fits:
         return 0
-    return (result.baseline_bytes or 0) + max(result.peak_allocated_bytes or 0, result.peak_reserved_bytes or 0)
+    return (result.baseline_bytes or 0) + max(result.peak_bytes or 0, result.peak_in_use_bytes or 0)
 
 
 def _untraceable(records: Iterable[tuple[Spec, Record]]) -> str:
@@ -148,7 +148,7 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
     for size, (spec, record) in sorted(probes.items()):
         result = record.result if isinstance(record.result, CapacityResult) else None
         fits = record.outcome is Outcome.COMPLETED and result is not None and result.fits
-        peak = peak_of(result) if fits and result else None
+        peak = result.peak_bytes if fits and result else None
         reason = record.reason
         if fits and result is not None and spec.device.name.startswith(_ACCELERATORS):
             device_bytes = record.environment.device_memory_bytes if record.environment else None
@@ -168,11 +168,6 @@ _ACCELERATORS = ("cuda", "mps", "xpu")
 def _steps_of(pair: tuple[Spec, Record]) -> int:
     """Of two probes at one size the longer one counts."""
     return pair[0].steps if isinstance(pair[0], CapacitySpec) else 0
-
-
-def peak_of(result: CapacityResult) -> int | None:
-    """Reserved where the allocator tells, because that is what the device has to give; else allocated."""
-    return result.peak_reserved_bytes or result.peak_allocated_bytes
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:

@@ -96,9 +96,9 @@ def steps_from_runs(
     of_axis = {float(size) for size in experiment.batch.global_batch_sizes}
     budgets = tuple(sorted({round(run.tokens * length) for run in runs if run.batch in of_axis}))
     if len(budgets) < MIN_BUDGETS:
-        judged = [row for row in surface.rows if row.loss is not None and not row.undertrained]
+        judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
         sizes = [float(row.global_batch_size) for row in judged]
-        means = [row.loss.value for row in judged if row.loss is not None]
+        means = [row.val_loss.value for row in judged if row.val_loss is not None]
         return StepsFromRuns(judge_sweep(sizes, means, loss_sd=surface.noise_sd), "sweep", budgets=budgets)
     source: Source = "budgets"
     if experiment.schedule.kind == "constant":

@@ -229,7 +229,7 @@ def _row(
         layout=(best or cells[0]).runs[0].layout,
         cells=cells,
         best=best,
-        loss=mean_interval(_quoted(best, confirmation_seeds).losses, noise) if best else None,
+        val_loss=mean_interval(_quoted(best, confirmation_seeds).losses, noise) if best else None,
         fit=fit_learning_rate(cells, best, noise),
         edge=edge,
         undertrained=undertrained,

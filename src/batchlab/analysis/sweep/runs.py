@@ -41,9 +41,9 @@ def _run(spec: TrainSpec, record: Record, rows: Callable[[str], list[MetricRow]]
         epochs=result.epochs,
         seconds=result.seconds,
         tokens_per_second=result.tokens_per_second,
-        peak_bytes=result.peak_reserved_bytes or result.peak_allocated_bytes,
-        peak_allocated_bytes=result.peak_allocated_bytes,
-        peak_reserved_bytes=result.peak_reserved_bytes,
+        peak_bytes=result.peak_bytes,
+        measured=result.measured,
+        peak_in_use_bytes=result.peak_in_use_bytes,
         pairing=record.pairing,
         resumed=result.resumed,
         val_error=_finite(result.val_error),
@@ -56,7 +56,7 @@ def first_runs(surface: SurfaceFinding | None) -> list[tuple[BatchRow, Run]]:
     pairs = []
     for row in sorted(surface.rows if surface else (), key=lambda row: row.global_batch_size):
         done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
-        if done and row.loss:
+        if done and row.val_loss:
             pairs.append((row, min(done, key=lambda run: run.seed)))
     return pairs
 

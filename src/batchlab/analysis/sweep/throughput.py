@@ -60,6 +60,6 @@ def _point(spec: ThroughputSpec, result: ThroughputResult) -> ThroughputPoint:
         tokens_per_second=Interval(statistics.median(blocks), min(blocks), max(blocks), len(blocks)),
         step_seconds=result.step_seconds,
         warmup_seconds=result.warmup_seconds,
-        peak_bytes=result.peak_reserved_bytes or result.peak_allocated_bytes,
+        peak_bytes=result.peak_bytes,
         other_load=result.other_load,
     )

@@ -17,7 +17,7 @@ NO_SWEEP = "No training run has finished yet, so there is no loss to show."
 def judged(surface: SurfaceFinding | None) -> list[BatchRow]:
     """The rows that have a loss at a best learning rate, smallest batch first."""
     rows = surface.rows if surface else ()
-    return sorted((r for r in rows if r.best and r.loss), key=lambda r: r.global_batch_size)
+    return sorted((r for r in rows if r.best and r.val_loss), key=lambda r: r.global_batch_size)
 
 
 def no_loss(findings: Findings) -> str:
@@ -62,7 +62,7 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resol
     traces: list[Trace] = []
     for index, (name, symbol, colour) in enumerate(_GROUPS):
         picked = [i for i, row in enumerate(rows) if _group(row) == index]
-        estimates = [(i, estimate) for i in picked if (estimate := rows[i].loss)]
+        estimates = [(i, estimate) for i in picked if (estimate := rows[i].val_loss)]
         if not estimates:
             continue
         values = [e.value for _, e in estimates]
@@ -90,7 +90,7 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resol
 
 def _describe(row: BatchRow) -> str:
     runs = len(row.best.losses) if row.best else 0
-    text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {format_interval(row.loss)}<br>{format_plural(runs, 'run')}"
+    text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {format_interval(row.val_loss)}<br>{format_plural(runs, 'run')}"
     return f"{text}<br>{label(row.remark)}" if row.remark else text
 
 
@@ -104,7 +104,7 @@ def _connection(rows: Sequence[BatchRow], xs: Sequence[float]) -> Trace:
         "type": "scatter",
         "mode": "lines",
         "x": [xs[i] for i in settled],
-        "y": [estimate.value for i in settled if (estimate := rows[i].loss)],
+        "y": [estimate.value for i in settled if (estimate := rows[i].val_loss)],
         "line": {"color": "@rule", "width": 1.5},
         "hoverinfo": "skip",
         "showlegend": False,
@@ -135,7 +135,7 @@ def _several(cell: Cell) -> tuple[float, ...]:
 
 def _band(surface: SurfaceFinding) -> list[Trace]:
     """The best row's interval across the plot, as a shape."""
-    best = surface.best.loss if surface.best else None
+    best = surface.best.val_loss if surface.best else None
     if best is None or best.low is None or best.high is None:
         return []
     box = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": best.low, "y1": best.high}
@@ -148,7 +148,7 @@ def _resolved(findings: Findings) -> bool:
 
 def _noise_words(findings: Findings) -> str:
     surface = findings.surface
-    seeds = [r.loss.n for r in judged(surface) if r.loss]
+    seeds = [r.val_loss.n for r in judged(surface) if r.val_loss]
     if not surface or not surface.resolved or max(seeds, default=1) < 2:
         return "n = 1 run per point, so the points carry no interval"
     low, high = min(seeds), max(seeds)

@@ -136,10 +136,10 @@ def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], li
     texts = [[""] * len(column) for _ in line]
     for cell in inferred:
         y, x = line[cell.learning_rate], column[cell.global_batch_size]
-        values[y][x] = cell.loss
+        values[y][x] = cell.val_loss
         texts[y][x] = (
             f"batch {cell.global_batch_size:,}, LR {format_learning_rate(cell.learning_rate)}<br>not run; inferred "
-            f"{format_loss(cell.loss)} ± {cell.percent:.2g} %"
+            f"{format_loss(cell.val_loss)} ± {cell.percent:.2g} %"
         )
     return {**heat, "z": values, "hovertext": texts, "opacity": 0.4}
 
@@ -153,7 +153,7 @@ def _inferred(inferred: Sequence[Inferred], column: dict[int, int], line: dict[f
             "mode": "text",
             "x": [column[cell.global_batch_size] for cell in inferred],
             "y": [line[cell.learning_rate] for cell in inferred],
-            "text": [f"≈{format_loss(cell.loss)}" for cell in inferred],
+            "text": [f"≈{format_loss(cell.val_loss)}" for cell in inferred],
             "textfont": {"size": 10, "color": "@soft"},
             "hoverinfo": "skip",
             "showlegend": False,
