@@ -35,10 +35,9 @@ from batchlab.core.spec import (
 )
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
+from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions
 
-SyntheticStudy = tuple[
-    Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], dict[str, Any]
-]
+SyntheticStudy = tuple[Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], Decisions]
 
 BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2**20
 """A micro-batch of 48 takes 980 MiB above the baseline: it fits under the default limit of 990 MiB, 49 does not."""
@@ -176,21 +175,26 @@ def _build(
         return _rows(spec, curves.get(identity), speed[spec.layout.global_batch_size])
 
     failing = max_micro_batch_size + 1 if max_micro_batch_size < top else None
-    decisions = {
-        "task_info": task_info.model_dump(mode="json"),
-        "micro_batch": {
-            "max_micro_batch_size": min(max_micro_batch_size, top),
-            "status": "proved" if failing else "verified",
-            "searched_up_to": top,
-            "smallest_failed": failing,
-            "limit_bytes": limit_bytes,
-            "limit_is": "VmData above a warmed-up baseline",
-        },
-        "budget": {"token_budget": token_budget, "evaluation_interval": interval, "text": ""},
-        "threads": {"workers": 2, "threads": 1},
-        "learning_rates": list(learning_rates),
-        "accepted_edits": [],
-    }
+    decisions = Decisions(
+        task_info=task_info,
+        micro_batch=CapacityDecision(
+            max_micro_batch_size=min(max_micro_batch_size, top),
+            searched_up_to=top,
+            smallest_failed=failing,
+            limit_bytes=limit_bytes,
+            limit_is="VmData above a warmed-up baseline",
+        ),
+        concurrency=ConcurrencyDecision(workers=2, threads=1, measure_threads=2),
+        budget=BudgetDecision(
+            token_budget=token_budget,
+            evaluation_interval=interval,
+            runs_planned=len(trained),
+            runs_at_most=len(trained),
+            seconds_planned=None,
+            undertrained=(),
+            text="",
+        ),
+    )
     return experiment, task_info, records, rows, decisions
 
 

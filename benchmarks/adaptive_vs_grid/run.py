@@ -56,7 +56,7 @@ def settings(name: str, data: Path, changes: dict[str, Any]) -> dict[str, Any]:
 
 def study(folder: Path, values: dict[str, Any]) -> Store:
     """The study in `folder`; what is not finished is run."""
-    if not (Store.exists(folder) and Store.open(folder).decisions().get("complete")):
+    if not (Store.exists(folder) and Store.open(folder).decisions().complete):
         run_study(values, folder, LocalEngine, open_view(False))
     return Store.open(folder)
 

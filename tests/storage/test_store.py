@@ -17,6 +17,7 @@ from batchlab.core.experiment import Experiment
 from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.storage import metrics
+from batchlab.storage.decisions import Decisions
 from batchlab.storage.store import Store
 
 
@@ -92,18 +93,35 @@ def test_no_study_a_damaged_one_and_one_from_the_future(tmp_path: Path, experime
 
 def test_a_decision_is_written_once(tmp_path: Path, experiment: Experiment) -> None:
     store = Store.create(tmp_path, experiment)
-    assert store.decisions() == {}
-    assert store.decide("micro_batch", (1, {"a": 0.1})) == [1, {"a": 0.1}]
-    assert store.decide("micro_batch", "too late") == [1, {"a": 0.1}]
-    assert Store.open(tmp_path).decisions() == {"micro_batch": [1, {"a": 0.1}]}
+    assert store.decisions() == Decisions()
+    assert store.decide(Decisions(capacity_limit_bytes=1)).capacity_limit_bytes == 1
+    assert store.decide(Decisions(capacity_limit_bytes=2, complete=True)).capacity_limit_bytes == 1
+    kept = Decisions(capacity_limit_bytes=1, complete=True)
+    assert Store.open(tmp_path).decisions() == kept
+    before = (tmp_path / "decisions.json").stat().st_mtime_ns
+    assert store.decide(kept) == kept
+    assert (tmp_path / "decisions.json").stat().st_mtime_ns == before
+    assert set(json.loads((tmp_path / "decisions.json").read_text())) == {"capacity_limit_bytes", "complete"}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"no_such_decision": 1}', '{"budget": {"token_budget": 1}}'])
+def test_damaged_decisions_are_refused(tmp_path: Path, experiment: Experiment, content: str) -> None:
+    store = Store.create(tmp_path, experiment)
+    (tmp_path / "decisions.json").write_text(content)
+    for use in (store.decisions, lambda: store.decide(Decisions(complete=True))):
+        with pytest.raises(InputError, match="is damaged"):
+            use()
+    assert (tmp_path / "decisions.json").read_text() == content
 
 
 DECIDER = """
 import sys
 from pathlib import Path
+from batchlab.storage.decisions import CriticalRound, Decisions
 from batchlab.storage.store import Store
 store = Store.open(Path(sys.argv[1]))
-print([store.decide(f"choice {i}", sys.argv[2]) for i in range(20)])
+mine = CriticalRound(sizes=(int(sys.argv[2]),), longer=())
+print([store.decide(Decisions(critical_rounds={i: mine})).critical_rounds[i].sizes for i in range(20)])
 """
 
 
@@ -112,11 +130,11 @@ def test_of_two_processes_the_first_decides_for_both(tmp_path: Path, experiment:
     Store.create(tmp_path, experiment)
     racers = [
         subprocess.Popen([sys.executable, "-c", DECIDER, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
-        for name in ("one", "two", "three")
+        for name in ("1", "2", "3")
     ]
     said = [racer.communicate()[0] for racer in racers]
     assert len(set(said)) == 1
-    assert said[0].count("'") == 40
+    assert said[0].count("(") == 20
 
 
 def test_records_and_rows_are_read_back(
@@ -228,7 +246,7 @@ def test_a_full_disk_keeps_what_is_there(
     tmp_path: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, train_spec: Callable[..., TrainSpec]
 ) -> None:
     store = Store.create(tmp_path, experiment)
-    store.decide("one", 1)
+    store.decide(Decisions(capacity_limit_bytes=1))
     run = store.run(train_spec())
     assert run.try_lock()
     run.begin()
@@ -241,7 +259,7 @@ def test_a_full_disk_keeps_what_is_there(
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         for write in (
-            lambda: store.decide("two", 2),
+            lambda: store.decide(Decisions(complete=True)),
             lambda: store.write_text("report.html", "x"),
             store.write_tables,
             lambda: run.save_checkpoint({"step": 1}, b"state"),

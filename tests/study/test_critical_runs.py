@@ -13,6 +13,7 @@ from batchlab.core.experiment import ScheduleConfig
 from batchlab.core.record import TrainResult
 from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.inline import InlineEngine
+from batchlab.storage.decisions import CriticalRound, Decisions
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
@@ -156,7 +157,7 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     assert after.surface == before.surface
     assert after.critical is not None
     tried = {point.batch for point in after.critical.curve}
-    assert set(Store.open(folder).decisions()["critical_round_1"]["sizes"]) == named
+    assert set(Store.open(folder).decisions().critical_rounds[1].sizes) == named
     new = tried - {1, 2}
     assert new
     assert new <= named
@@ -172,11 +173,11 @@ def test_a_round_that_was_interrupted_goes_on_as_it_was(tmp_path: Path, capsys: 
     """Whatever its first runs have shown: which runs exist does not depend on when it stopped."""
     folder = study(tmp_path / "s", (1, 2), "cosine")
     store = Store.open(folder)
-    store.decide("critical_round_1", {"sizes": [4, 16], "longer": []})
+    store.decide(Decisions(critical_rounds={1: CriticalRound(sizes=(4, 16), longer=())}))
     assert run(["critical", str(folder), "--plan-runs"]) == 0
     assert "at batch 1, 2, 4, 16" in capsys.readouterr().out
     run_critical(folder, make_engine, SilentView(), execute=True)
     assert {spec.layout.global_batch_size for spec, _ in trained(folder) if not spec.start} >= {1, 2, 4, 16}
-    assert "critical_round_2" not in store.decisions()
+    assert set(store.decisions().critical_rounds) == {1}
     run(["critical", str(folder), "--plan-runs"])
     assert "at batch 1, 2, 4, 16" not in capsys.readouterr().out  # only what a further round would add

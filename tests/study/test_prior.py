@@ -13,6 +13,7 @@ from batchlab.core.experiment import build_experiment
 from batchlab.core.record import TaskInfo
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
+from batchlab.storage.decisions import Decisions, PriorStudy
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
@@ -45,9 +46,10 @@ def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earli
     assert len(told) == 1
     assert "with 2,048 samples a run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
     assert "this study's own runs (n = 2)" in told[0]
-    kept = Store.open(tmp_path / "s").decisions()["prior"]
-    assert kept["token_budget"] == 2048
-    assert len(kept["trials"]) == 5
+    kept = Store.open(tmp_path / "s").decisions().prior
+    assert isinstance(kept, PriorStudy)
+    assert kept.token_budget == 2048
+    assert len(kept.trials) == 5
     hint, start = start_of(kept, 4096)
     assert hint is None
     assert start is not None
@@ -77,13 +79,14 @@ def test_what_cannot_be_started_from_is_refused_before_anything_is_written(
 def test_a_study_without_a_finished_run_is_no_prior(earlier: Path, tmp_path: Path) -> None:
     experiment = Store.open(earlier).experiment
     store = Store.create(tmp_path / "empty", experiment)
-    task_info = Store.open(earlier).decisions()["task_info"]
-    store.decide("task_info", task_info)
+    task_info = Store.open(earlier).decisions().task_info
+    assert task_info is not None
+    store.decide(Decisions(task_info=task_info))
     asked = experiment.model_copy(
         update={"sweep": experiment.sweep.model_copy(update={"prior": str(tmp_path / "empty")})}
     )
     with pytest.raises(InputError, match="no finished training run"):
-        read_prior(asked, TaskInfo.model_validate(task_info))
+        read_prior(asked, task_info)
 
 
 def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
@@ -118,7 +121,7 @@ def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
 def test_all_runs_together_keep_to_max_tokens_and_the_study_says_why_it_ended(tmp_path: Path) -> None:
     result = study(tmp_path / "s", budget={"token_budget": 2048, "max_tokens": 3 * 2048 + 5})
     assert len(result.findings.runs) == 3
-    assert "runs of the budget" in Store.open(tmp_path / "s").decisions()["search_stopped"]
+    assert "runs of the budget" in Store.open(tmp_path / "s").decisions().search_stopped
 
 
 def test_max_tokens_alone_are_shared_among_the_planned_runs(tmp_path: Path) -> None:

@@ -171,11 +171,12 @@ def test_a_budget_smaller_than_one_batch_writes_nothing(tmp_path: Path) -> None:
 def test_a_study_decides_budget_from_time_once(tmp_path: Path) -> None:
     asked = {"budget": {"token_budget": None, "time_budget_seconds": 0.5}}
     first = study(tmp_path / "s", **asked)
-    decided = Store.open(first.folder).decisions()["budget"]
-    assert first.findings.token_budget == decided["token_budget"]
-    assert decided["token_budget"] % (64 * 1) == 0
+    decided = Store.open(first.folder).decisions().budget
+    assert decided is not None
+    assert first.findings.token_budget == decided.token_budget
+    assert decided.token_budget % (64 * 1) == 0
     study(tmp_path / "s", **asked)
-    assert Store.open(first.folder).decisions()["budget"] == decided
+    assert Store.open(first.folder).decisions().budget == decided
 
 
 def test_max_runs_bounds_the_sweep(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
+from batchlab.storage.decisions import AcceptedEdit
 from batchlab.words.story import tell
 from batchlab.words.trust import TrustItem, unknown
 
@@ -72,7 +73,8 @@ def test_other_environments_and_accepted_edits_show(synthetic_study: Study) -> N
     experiment, task_info, records, rows, decisions = synthetic_study()
     spec, record = records[-1]
     other = record.model_copy(update={"environment": record.environment.model_copy(update={"numpy": "9.9"})})
-    decisions = {**decisions, "accepted_edits": ["model.py"]}
+    edit = AcceptedEdit(path="model.py", digest="0" * 64)
+    decisions = decisions.model_copy(update={"accepted_edits": (edit,)})
     findings = assemble(experiment, task_info, [*records[:-1], (spec, other)], rows, decisions)
     assert findings.environments_differ == ("numpy: 2.0.0, 9.9",)
     assert items(findings)["one environment"].ok is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.capacity.memory import capacity_finding
 from batchlab.analysis.capacity.proof import rechecks
 from batchlab.analysis.critical.finding import critical_finding
@@ -20,6 +21,7 @@ from batchlab.analysis.values import FailedProbe
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Outcome, Record, TaskInfo
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
 """What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""
@@ -30,7 +32,7 @@ def assemble(
     task_info: TaskInfo | Mapping[str, Any],
     records: Sequence[tuple[Spec, Record]],
     rows: Callable[[str], list[MetricRow]] | None = None,
-    decisions: Mapping[str, Any] | None = None,
+    decisions: Decisions | None = None,
     checks: Sequence[CheckItem] = (),
     planned_runs: int | None = None,
     partial: bool = False,
@@ -38,17 +40,17 @@ def assemble(
     """Everything the documents are written from.
 
     `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics;
-    `decisions` is decisions.json, and `task_info` may be the object stored there; `checks` are the items of the task's
-    check (default: those of the check among the records).
+    `task_info` may be its JSON object; `checks` are the items of the task's check (default: those of the check among
+    the records).
     """
-    decided = decisions or {}
+    decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
         task_info = TaskInfo.model_validate(task_info)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
-    micro, prior = decided.get("micro_batch") or {}, decided.get("prior") or {}
-    variants = [variant for key, variant in sorted(decided.items()) if key.startswith("variant ")]
-    sizes = experiment.batch.global_batch_sizes
+    sizes, prior = experiment.batch.global_batch_sizes, decided.prior
+    memory = decided.memory or CapacityDecision(searched_up_to=sizes[-1])
+    variants = [MemoryVariant(name, **variant.model_dump()) for name, variant in decided.variants.items()]
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, rows)
@@ -65,7 +67,7 @@ def assemble(
         checks=tuple(checks) or (checked.items if checked else ()),
         sample_independent=checked.sample_independent if checked else True,
         token_budget=budget,
-        memory=capacity_finding(experiment, records, {"searched_up_to": sizes[-1], "variants": variants, **micro}),
+        memory=capacity_finding(experiment, records, memory, variants),
         throughput=throughput,
         surface=surface,
         diagnostics=diagnostics_finding(runs, surface),
@@ -75,9 +77,9 @@ def assemble(
         failed_probes=_failed_probes(experiment, records),
         planned_runs=planned_runs,
         partial=partial,
-        accepted_edits=tuple(decided.get("accepted_edits") or ()),
-        search_stopped=decided.get("search_stopped") or "",
-        earlier_optima=earlier_optima(prior["trials"], prior["token_budget"]) if "trials" in prior else (),
+        accepted_edits=tuple(sorted({edit.path for edit in decided.accepted_edits})),
+        search_stopped=decided.search_stopped,
+        earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
@@ -98,11 +100,9 @@ def _failed_probes(experiment: Experiment, records: Sequence[tuple[Spec, Record]
     return tuple(failed)
 
 
-def _token_budget(
-    experiment: Experiment, records: Sequence[tuple[Spec, Record]], decided: Mapping[str, Any]
-) -> int | None:
+def _token_budget(experiment: Experiment, records: Sequence[tuple[Spec, Record]], decided: Decisions) -> int | None:
     """What was decided for every run; without that what the runs were given, then what was asked for."""
-    planned: int | None = (decided.get("budget") or {}).get("token_budget")
+    planned: int | None = decided.budget.token_budget if decided.budget else None
     if planned is None:
         planned = max((spec.token_budget for spec, _ in records if isinstance(spec, TrainSpec)), default=None)
     return planned if planned is not None else experiment.budget.token_budget

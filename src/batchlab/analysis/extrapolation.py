@@ -26,6 +26,7 @@ from batchlab.scaling import (
     warmup_by_tokens,
     weight_decay_by_timescale,
 )
+from batchlab.storage.decisions import PriorTrial
 
 STUDY_RUNS = 8
 """Runs of a study that looks for an optimum again: nine in ten replays of public runs were within 0.15 % by then."""
@@ -226,16 +227,14 @@ def _confirm(found: Findings, target: Target, rate: Scaled, size: int, best_batc
     return confirm_batch(rate, size, own.token_budget).says.replace("tokens", unit)
 
 
-def earlier_optima(trials: Sequence[dict[str, object]], token_budget: float) -> tuple[Optimum, ...]:
+def earlier_optima(trials: Sequence[PriorTrial], token_budget: float) -> tuple[Optimum, ...]:
     """The best cell of the study that a search started from, at its own budget."""
     finite = [
-        (loss, trial["global_batch_size"], trial["learning_rate"])
+        (trial.val_loss, trial.global_batch_size, trial.learning_rate)
         for trial in trials
-        if isinstance(loss := trial["val_loss"], float) and trial["judged"]
+        if trial.val_loss is not None and trial.judged
     ]
     if not finite:
         return ()
     _, size, rate = min(finite, key=lambda cell: cell[0])
-    assert isinstance(size, int)
-    assert isinstance(rate, float)
     return (Optimum(float(token_budget), float(size), rate),)

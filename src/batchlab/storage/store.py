@@ -12,7 +12,6 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
@@ -23,6 +22,7 @@ from batchlab.core.record import MetricRow, Record
 from batchlab.core.spec import Spec
 from batchlab.storage import metrics
 from batchlab.storage.atomic import is_temporary, remove_temporaries, storage_errors, storage_failure, write_atomically
+from batchlab.storage.decisions import Decisions
 from batchlab.storage.run_folder import RunFolder, read_record, read_spec
 from batchlab.storage.tables import outcomes_csv, results_csv
 
@@ -120,29 +120,27 @@ class Store:
                 "give the same settings to continue it, or another folder with --out."
             )
 
-    def decide(self, name: str, value: Any) -> Any:
-        """Keep a measured choice for good: the first value anybody gives is stored, and returned to everybody.
+    def decide(self, new: Decisions) -> Decisions:
+        """Keep measured choices for good, and return all that are kept: the first that anybody made of each.
 
-        Values are JSON; what comes back is what a later session will read (tuples become lists).
+        Safe under concurrent writers. Raises InputError where decisions.json is damaged, StorageFailed on a full disk.
         """
         with _lock(self.path):
-            decisions = self.decisions()
-            if name not in decisions:
-                decisions[name] = json.loads(json.dumps(value))
-                text = json.dumps(decisions, indent=1, sort_keys=True) + "\n"
-                write_atomically(self.path / "decisions.json", text)
-            return decisions[name]
+            kept = self.decisions()
+            joined = kept.joined(new)
+            if joined != kept:
+                write_atomically(self.path / "decisions.json", joined.as_json())
+            return joined
 
-    def decisions(self) -> dict[str, Any]:
-        """All choices kept so far."""
+    def decisions(self) -> Decisions:
+        """All choices kept so far. Raises InputError where decisions.json is damaged."""
         file = self.path / "decisions.json"
         if not file.exists():
-            return {}
+            return Decisions()
         try:
-            decisions: dict[str, Any] = json.loads(file.read_bytes())
-        except ValueError:
+            return Decisions.model_validate_json(file.read_bytes())
+        except ValidationError:
             raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
-        return decisions
 
     def run(self, spec: Spec) -> RunFolder:
         """The folder of one run; nothing is made before it is locked."""
@@ -196,12 +194,12 @@ class Store:
 
     def begin_notes(self, page: str) -> None:
         """Make notes.md with this page, once: not over a file that is there, nor again where it was removed."""
-        if "notes" in self.decisions():
+        if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
         with storage_errors(file), suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
             new.write(page)
-        self.decide("notes", hashlib.sha256(page.encode()).hexdigest())
+        self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
         """The person's own notes.md; None where there is no such file, empty while none of its words is theirs."""
@@ -209,7 +207,7 @@ class Store:
         if not file.is_file():
             return None
         content = file.read_bytes()
-        made = self.decisions().get("notes") == hashlib.sha256(content).hexdigest()
+        made = self.decisions().notes_digest == hashlib.sha256(content).hexdigest()
         return "" if made else content.decode("utf-8", errors="replace")
 
     def write_tables(self) -> list[tuple[Spec, Record]]:

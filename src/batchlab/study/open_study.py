@@ -20,6 +20,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, file_states, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
+from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior
 
@@ -70,7 +71,7 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
     asked = build_experiment(values)
     if Store.exists(folder):
         store = Store.open(folder)
-        task_info = TaskInfo.model_validate(store.decisions()["task_info"])
+        task_info = _task_info(store)
         store.require_same(complete(asked, task_info))
         _require_same_data(task_info)
         _require_same_code(store, task_info, accept_edits)
@@ -82,21 +83,25 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment)
     if prior is not None:
-        store.decide("prior", prior)
-    store.decide("task_info", task_info.model_dump(mode="json"))
+        store.decide(Decisions(prior=prior))
+    store.decide(Decisions(task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
 
 def reopen_study(folder: Path) -> OpenStudy:
     """The study that is in `folder`; StudyChanged where the person's code or data changed since."""
     store = Store.open(folder)
-    task_info = store.decisions().get("task_info")
-    if task_info is None:
-        raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
-    study = OpenStudy(store, store.experiment, TaskInfo.model_validate(task_info))
+    study = OpenStudy(store, store.experiment, _task_info(store))
     _require_same_data(study.task_info)
     _require_same_code(store, study.task_info, accept_edits=False)
     return study
+
+
+def _task_info(store: Store) -> TaskInfo:
+    task_info = store.decisions().task_info
+    if task_info is None:
+        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
+    return task_info
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
@@ -163,18 +168,13 @@ def _require_same_data(task_info: TaskInfo) -> None:
 
 def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:
     """Path → present hash of the person's files that are neither as at the beginning nor accepted since."""
-    accepted = store.decisions()
+    accepted = store.decisions().accepted_edits
     now = hash_files([Path(path) for path in task_info.code])
     return {
         path: digest
         for path, digest in now.items()
-        if digest != task_info.code[path] and _acceptance(path, digest) not in accepted
+        if digest != task_info.code[path] and AcceptedEdit(path=path, digest=digest) not in accepted
     }
-
-
-def accepted_edits(decisions: dict[str, Any]) -> list[str]:
-    """Files whose edits the person declared harmless, for the report."""
-    return sorted({name.split(":", 2)[2] for name in decisions if name.startswith("accepted_edit:")})
 
 
 def _require_same_code(store: Store, task_info: TaskInfo, accept_edits: bool) -> None:
@@ -186,9 +186,5 @@ def _require_same_code(store: Store, task_info: TaskInfo, accept_edits: bool) ->
             f"Edited since this study began: {', '.join(sorted(changed))}. Start a new study with --out, or, if the "
             "edit cannot change any result, go on with --accept-edits (the report will say so)."
         )
-    for path, digest in changed.items():
-        store.decide(_acceptance(path, digest), True)
-
-
-def _acceptance(path: str, digest: str) -> str:
-    return f"accepted_edit:{digest[:12] or 'deleted'}:{path}"
+    edits = tuple(AcceptedEdit(path=path, digest=digest) for path, digest in changed.items())
+    store.decide(Decisions(accepted_edits=edits))

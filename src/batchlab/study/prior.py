@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError, did_you_mean
@@ -15,13 +12,14 @@ from batchlab.core.spec import TrainSpec
 from batchlab.scaling import LAWS
 from batchlab.search.prior import EarlierStudy, Hint
 from batchlab.search.trial import Trial, TrialOutcome
+from batchlab.storage.decisions import PriorLaw, PriorStudy, PriorTrial
 from batchlab.storage.store import Store
 
 STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
 
 
-def read_prior(experiment: Experiment, task_info: TaskInfo) -> dict[str, Any] | None:
-    """What `sweep.prior` names, as a JSON value that a study keeps among its decisions; None where it names nothing.
+def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorStudy | None:
+    """What `sweep.prior` names, as a study keeps it among its decisions; None where it names nothing.
 
     InputError where there is no such study or law, where it has no finished run, and where it is of another model.
     """
@@ -38,7 +36,7 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> dict[str, Any] | 
                 f"--prior {given}: published laws are of language models and count tokens, and this task counts "
                 "samples; give an earlier study instead."
             )
-        return {"law": given, "parameters": task_info.parameter_count, "sequence_length": experiment.sequence_length}
+        return PriorLaw(law=given, parameters=task_info.parameter_count, sequence_length=experiment.sequence_length)
     folder = Path(given)
     if not Store.exists(folder):
         raise InputError(
@@ -47,36 +45,44 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> dict[str, Any] | 
         )
     store = Store.open(folder)
     _require_same_model(store, experiment, task_info)
-    trials = [
-        {**asdict(trial), **asdict(outcome)}
-        for spec, record in store.records()
-        if isinstance(spec, TrainSpec)
-        for trial, outcome in [(trial_of(spec), outcome_of(record))]
-    ]
-    budget = (store.decisions().get("budget") or {}).get("token_budget")
-    if budget is None or not any(trial["val_loss"] is not None for trial in trials):
+    trials = tuple(_prior_trial(spec, record) for spec, record in store.records() if isinstance(spec, TrainSpec))
+    budget = store.decisions().budget
+    if budget is None or not any(trial.val_loss is not None for trial in trials):
         raise InputError(
             f"The prior study {given} has no finished training run to start from; let it run first, or leave --prior "
             "away."
         )
-    return {"study": store.experiment.name, "token_budget": budget, "trials": trials}
+    return PriorStudy(study=store.experiment.name, token_budget=budget.token_budget, trials=trials)
 
 
-def start_of(prior: Mapping[str, Any] | None, token_budget: int) -> tuple[Hint | None, EarlierStudy | None]:
+def _prior_trial(spec: TrainSpec, record: Record) -> PriorTrial:
+    outcome = outcome_of(record)
+    return PriorTrial(
+        global_batch_size=spec.layout.global_batch_size,
+        learning_rate=spec.learning_rate,
+        seed=spec.seed,
+        val_loss=outcome.val_loss,
+        judged=outcome.judged,
+        why=outcome.why,
+    )
+
+
+def start_of(prior: PriorLaw | PriorStudy | None, token_budget: int) -> tuple[Hint | None, EarlierStudy | None]:
     """What `read_prior` gave, as a search at this token budget takes it."""
     if prior is None:
         return None, None
-    if "law" in prior:
-        law = STARTING_LAWS[prior["law"]]
+    if isinstance(prior, PriorLaw):
+        law = STARTING_LAWS[prior.law]
         assert law.learning_rate is not None
-        size = law.batch_tokens(token_budget, prior["parameters"]) / prior["sequence_length"]
-        return Hint(size, law.learning_rate(token_budget, prior["parameters"])), None
-    outcomes = {}
-    for values in prior["trials"]:
-        trial = Trial(values["global_batch_size"], values["learning_rate"], values["seed"])
-        why = Outcome(values["why"]) if values["why"] else None
-        outcomes[trial] = TrialOutcome(values["val_loss"], values["judged"], why)
-    return None, EarlierStudy(outcomes, token_budget / prior["token_budget"])
+        size = law.batch_tokens(token_budget, prior.parameters) / prior.sequence_length
+        return Hint(size, law.learning_rate(token_budget, prior.parameters)), None
+    outcomes = {
+        Trial(trial.global_batch_size, trial.learning_rate, trial.seed): TrialOutcome(
+            trial.val_loss, trial.judged, trial.why
+        )
+        for trial in prior.trials
+    }
+    return None, EarlierStudy(outcomes, token_budget / prior.token_budget)
 
 
 def trial_of(spec: TrainSpec) -> Trial:
@@ -96,7 +102,9 @@ def outcome_of(record: Record | None) -> TrialOutcome:
 def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInfo) -> None:
     """By what a learning rate depends on; the data and the budget may differ, and the task's file may lie elsewhere."""
     earlier = store.experiment
-    theirs = TaskInfo.model_validate(store.decisions()["task_info"])
+    theirs = store.decisions().task_info
+    if theirs is None:
+        raise InputError(f"The prior study {experiment.sweep.prior} has measured nothing yet; let it run first.")
     pairs: dict[str, tuple[object, object]] = {
         "parameters": (f"{theirs.parameter_count:,}", f"{task_info.parameter_count:,}"),
         "unit": (earlier.unit.value, experiment.unit.value),

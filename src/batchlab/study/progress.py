@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from typing import Any
 
 from batchlab.core.experiment import Experiment
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import Event, Finished, Progress, View
 from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
+from batchlab.storage.decisions import BudgetDecision
 
 
 class SilentView:
@@ -147,7 +147,7 @@ def status_lines(
     experiment: Experiment,
     records: list[tuple[Spec, Record]],
     unfinished: list[str],
-    decisions: dict[str, Any],
+    budget: BudgetDecision | None,
 ) -> list[str]:
     """How far a study is, one line per kind of run, then what failed and what is unfinished."""
     lines = [f"{experiment.name}: {experiment.task}"]
@@ -155,8 +155,8 @@ def status_lines(
         outcomes = Counter(record.outcome.word for spec, record in records if spec.kind == kind)
         if outcomes:
             lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
-    if text := decisions.get("budget", {}).get("text"):
-        lines.append(f"  planned    {text}")
+    if budget is not None:
+        lines.append(f"  planned    {budget.text}")
     lines += [
         f"  {record.run_id}: {record.outcome.word}. {record.reason}"
         for _, record in records

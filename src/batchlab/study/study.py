@@ -31,8 +31,9 @@ from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.storage.decisions import Decisions
 from batchlab.storage.store import Store
-from batchlab.study.open_study import EngineFactory, accepted_edits, open_study, reopen_study
+from batchlab.study.open_study import EngineFactory, open_study, reopen_study
 from batchlab.study.session import Session, run_alone
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, learning_rates_of
 from batchlab.study.stages.capacity import (
@@ -129,8 +130,8 @@ def run_study(
         raise
     else:
         if until == "sweep":
-            store.decide("complete", True)
-    findings = write_documents(store, partial=not store.decisions().get("complete", False))
+            store.decide(Decisions(complete=True))
+    findings = write_documents(store, partial=not store.decisions().complete)
     view.say(f"   {format_duration(time.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines), failure)
@@ -264,17 +265,15 @@ def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Finding
 def read_findings(store: Store, *, partial: bool) -> Findings:
     """Everything the records on disk say, with the checks' items and the decisions taken."""
     decisions = store.decisions()
+    if decisions.task_info is None:
+        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
     return assemble(
         store.experiment,
-        TaskInfo.model_validate(decisions["task_info"]),
+        decisions.task_info,
         store.records(),
         store.rows,
-        {
-            **decisions,
-            "micro_batch": decisions.get("capacity") or decisions.get("micro_batch"),
-            "accepted_edits": accepted_edits(decisions),
-        },
-        planned_runs=decisions.get("budget", {}).get("runs_planned"),
+        decisions,
+        planned_runs=decisions.budget.runs_planned if decisions.budget else None,
         partial=partial,
     )
 

@@ -11,6 +11,7 @@ from batchlab.analysis.capacity.memory import capacity_finding, fit_line
 from batchlab.core.experiment import TaskReference, build_experiment
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import CapacitySpec, Spec, Workload
+from batchlab.storage.decisions import CapacityDecision
 
 MIB = 2**20
 TASK = TaskReference(kind="recipe", target="simulated")
@@ -27,8 +28,8 @@ def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tupl
 
 
 def find(records: list[tuple[Spec, Record]], needed: int, limit: int | None, limit_is: str = "") -> Capacity | None:
-    frame = {"searched_up_to": needed, "limit_bytes": limit, "limit_is": limit_is}
-    return capacity_finding(EXPERIMENT, records, frame)
+    decided = CapacityDecision(searched_up_to=needed, limit_bytes=limit, limit_is=limit_is)
+    return capacity_finding(EXPERIMENT, records, decided)
 
 
 def test_the_line_behind_the_peaks_is_found() -> None:

@@ -8,7 +8,7 @@ its residual and R² say how much.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from batchlab.analysis.capacity.host_memory_fallback import uses_host_memory
 from batchlab.core.experiment import DeviceConfig, Experiment
 from batchlab.core.record import CapacityResult, Outcome, Record, TracePoint, TraceResult
 from batchlab.core.spec import CapacitySpec, Spec, TraceSpec
+from batchlab.storage.decisions import CapacityDecision
 
 LINE_POINTS = 3
 """Two points lie on a line whatever the truth."""
@@ -25,14 +26,16 @@ LINE_POINTS = 3
 Records = Sequence[tuple[Spec, Record]]
 
 
-def capacity_finding(experiment: Experiment, records: Records, frame: Mapping[str, Any]) -> Capacity | None:
+def capacity_finding(
+    experiment: Experiment, records: Records, decided: CapacityDecision, variants: Sequence[MemoryVariant] = ()
+) -> Capacity | None:
     """The largest micro-batch that ran whole steps, else the largest predicted; None when nothing was asked.
 
-    `frame` is what the capacity stage decided: limit, headroom, how far was searched, accumulation, the variants's variants.
-    A probe that failed for another reason than memory says nothing. Where a size ran although a smaller one ran out of
-    memory, only sizes below the smallest failure count.
+    `decided` is what the capacity stage decided: limit, headroom, how far was searched, accumulation. A probe that
+    failed for another reason than memory says nothing. Where a size ran although a smaller one ran out of memory, only
+    sizes below the smallest failure count.
     """
-    accumulation, reserved = frame.get("grad_accum_steps"), bool(frame.get("reserved"))
+    accumulation, reserved = decided.grad_accum_steps, decided.reserved
     asked = [pair for pair in records if _was_asked(pair[0], experiment.device, accumulation)]
     points, traced, untraceable = memory_points(asked), traced_points(asked), _untraceable(asked)
     if not points and not traced:
@@ -47,17 +50,17 @@ def capacity_finding(experiment: Experiment, records: Records, frame: Mapping[st
         points=points,
         max_micro_batch_size=largest,
         status=status,
-        searched_up_to=max([frame.get("searched_up_to") or 1, *(point.micro_batch_size for point in points)]),
+        searched_up_to=max([decided.searched_up_to, *(point.micro_batch_size for point in points)]),
         smallest_failed=smallest_failed,
-        limit_bytes=frame.get("limit_bytes"),
-        limit_is=frame.get("limit_is") or "",
-        headroom_bytes=frame.get("headroom_bytes") or 0,
+        limit_bytes=decided.limit_bytes,
+        limit_is=decided.limit_is,
+        headroom_bytes=decided.headroom_bytes,
         traced=traced,
         untraceable=untraceable,
         reserved=reserved,
         grad_accum_steps=accumulation or 1,
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
-        variants=tuple(MemoryVariant(**variant) for variant in frame.get("variants") or ()),
+        variants=tuple(variants),
         remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
         global_batch_sizes=experiment.batch.global_batch_sizes,
         sequence_length=experiment.sequence_length,
@@ -84,7 +87,7 @@ def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
 
 
 def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bool:
-    """A probe or trace with the accumulation that was asked about, and with no other memory_optimizations than the study's own."""
+    """A probe or trace with the accumulation that was asked about, and the study's own memory optimizations."""
     if not isinstance(spec, CapacitySpec | TraceSpec):
         return False
     as_it_is = (spec.device.precision, spec.device.memory_optimizations) == (

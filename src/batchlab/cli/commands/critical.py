@@ -50,7 +50,7 @@ def critical(
                 print(line)
         finally:
             view.close()
-    partial = not store.decisions().get("complete", False)
+    partial = not store.decisions().complete
     if run or devices > 1:
         findings = write_documents(store, partial=partial, devices=devices)
     else:

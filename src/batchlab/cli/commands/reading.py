@@ -29,7 +29,7 @@ def report(folder: Path, /, *, devices: int = 1) -> int:
 
     require_devices(devices)
     store = Store.open(folder)
-    findings = write_documents(store, partial=not store.decisions().get("complete", False), devices=devices)
+    findings = write_documents(store, partial=not store.decisions().complete, devices=devices)
     print(folder / "report.html")
     return 0 if findings.recommended else 1
 
@@ -122,7 +122,7 @@ def status(folder: Path, /) -> int:
     from batchlab.study.progress import status_lines
 
     store = Store.open(folder)
-    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions()):
+    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions().budget):
         print(line)
     return 0
 

@@ -22,6 +22,7 @@ from batchlab.search.budget import (
 )
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.storage.decisions import BudgetDecision, ConcurrencyDecision, Decisions
 from batchlab.study.session import Session
 from batchlab.study.stages.failure import StageFailed
 
@@ -42,11 +43,12 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )
-    decided = session.study.store.decide(
-        "threads",
-        {"workers": planned.workers, "threads": planned.threads, "measure_threads": planned.measure_threads},
+    decision = ConcurrencyDecision(
+        workers=planned.workers, threads=planned.threads, measure_threads=planned.measure_threads
     )
-    return Concurrency(**decided)
+    decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
+    assert decided is not None
+    return Concurrency(decided.workers, decided.threads, decided.measure_threads)
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:
@@ -82,8 +84,9 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         most = _most_tokens(session, plan)
         if most is not None and plan.token_budget > most:
             plan = _fixed(most, asked, sweep)
-    decided = session.study.store.decide("budget", plan.as_dict())
-    return BudgetPlan(**decided)
+    decided = session.study.store.decide(Decisions(budget=BudgetDecision(**plan.as_dict()))).budget
+    assert decided is not None
+    return BudgetPlan(**decided.model_dump())
 
 
 def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetPlan:

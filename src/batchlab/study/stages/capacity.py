@@ -17,6 +17,8 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
+from batchlab.storage.decisions import CapacityDecision, Decisions
+from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
 
@@ -95,22 +97,32 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_savings(smallest, engine)
-    kept = {
-        "max_micro_batch_size": search.largest,
-        "smallest_failed": search.smallest_failed,
-        "searched_up_to": most,
-        "limit_bytes": search.limit_bytes,
-        "limit_is": frame.limit_is,
-        "headroom_bytes": search.headroom_bytes,
-        "grad_accum_steps": asker.accumulation,
-        "reserved": frame.reserved,
-    }
+    decided = CapacityDecision(
+        searched_up_to=most,
+        max_micro_batch_size=search.largest,
+        smallest_failed=search.smallest_failed,
+        limit_bytes=search.limit_bytes,
+        limit_is=frame.limit_is,
+        headroom_bytes=search.headroom_bytes,
+        grad_accum_steps=asker.accumulation,
+        reserved=frame.reserved,
+    )
     if request.card_bytes is None:
-        kept = store.decide("capacity" if request.needed is None else "micro_batch", kept)
-    found = capacity_finding(experiment, store.records(), kept)
+        decided = _kept(store, decided, request)
+    found = capacity_finding(experiment, store.records(), decided)
     if found is None:
         raise StageFailed("Nothing could be traced or run, so nothing is known about memory.")
     return found
+
+
+def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> CapacityDecision:
+    """What the study keeps as the answer to this request: the first that was found."""
+    if request.needed is None:
+        kept = store.decide(Decisions(capacity=found)).capacity
+    else:
+        kept = store.decide(Decisions(micro_batch=found)).micro_batch
+    assert kept is not None
+    return kept
 
 
 @dataclass(slots=True)
@@ -212,7 +224,8 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
         return _Frame(device.memory_limit, what, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: what is free changes all the time, and another limit would be another probe.
-        free = session.study.store.decide("capacity_limit", int(psutil.virtual_memory().available))
+        now = int(psutil.virtual_memory().available)
+        free = session.study.store.decide(Decisions(capacity_limit_bytes=now)).capacity_limit_bytes or now
         what = "what was free of this machine's memory; no limit was asked"
         return _Frame(
             free, what, asked.headroom or SHARED_HEADROOM, device, enforced=request.needed is None, reserved=False

@@ -6,8 +6,7 @@ its end before another is decided: an interrupted round goes on as it was, whate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
@@ -15,11 +14,9 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import Outcome
 from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.resources import Concurrency
+from batchlab.storage.decisions import CriticalRound, Decisions
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.critical_runs import Chain, RunMaker
-
-ROUND = "critical_round_"
-"""A round's name in decisions.json, before its number."""
 
 
 def critical_stage(
@@ -52,11 +49,11 @@ def _runs_to_make(
 ) -> RunMaker:
     """The rounds decided so far, and where those are finished one more with what the finding names now."""
     store = session.study.store
-    rounds = [value for name, value in store.decisions().items() if name.startswith(ROUND)]
+    rounds = list(store.decisions().critical_rounds.values())
 
-    def maker_of(rounds: Sequence[Mapping[str, Any]]) -> RunMaker:
-        sizes = {size for one in rounds for size in one["sizes"]}
-        longer = {share for one in rounds for share in one["longer"]}
+    def maker_of(rounds: Sequence[CriticalRound]) -> RunMaker:
+        sizes = {size for one in rounds for size in one.sizes}
+        longer = {share for one in rounds for share in one.longer}
         return RunMaker(session, findings, concurrency, capacity, sizes, longer, sample_independent=sample_independent)
 
     decided = maker_of(rounds)
@@ -66,9 +63,10 @@ def _runs_to_make(
     sizes, longer = decided.named()
     if rounds and not sizes and not longer:
         return decided
-    another = {"sizes": sizes, "longer": longer}
+    another = CriticalRound(sizes=tuple(sizes), longer=tuple(longer))
     if decide:
-        store.decide(f"{ROUND}{len(rounds) + 1}", another)
+        number = len(rounds) + 1
+        another = store.decide(Decisions(critical_rounds={number: another})).critical_rounds[number]
     return maker_of([*rounds, another])
 
 

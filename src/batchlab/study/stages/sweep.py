@@ -12,6 +12,7 @@ from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.budget import BudgetPlan, runs_within, token_budget_of
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial
+from batchlab.storage.decisions import Decisions
 from batchlab.study.prior import outcome_of, start_of
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.budget import learning_rates_of
@@ -48,7 +49,7 @@ def sweep_stage(
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
     if isinstance(search, AdaptiveSearch):
-        session.study.store.decide("search_stopped", search.stopped)
+        session.study.store.decide(Decisions(search_stopped=search.stopped))
         session.view.say(f"   the search ended: {search.stopped}")
 
 
@@ -68,7 +69,7 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
             first_seed=sweep.first_seed,
             max_runs=most,
         )
-    hint, earlier = start_of(session.study.store.decisions().get("prior"), budget.token_budget)
+    hint, earlier = start_of(session.study.store.decisions().prior, budget.token_budget)
     return AdaptiveSearch(
         sizes,
         rates,

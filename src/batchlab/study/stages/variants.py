@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.core.batch import lay_out
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
+from batchlab.storage.decisions import Decisions, MemoryVariantDecision
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy
 from batchlab.study.session import Session
@@ -48,16 +49,22 @@ def variants_stage(
     """
     store, request = session.study.store, replace(request, prove=False)
     climbed = []
-    for number, (name, changes) in enumerate({AS_IT_IS: {}, **variants}.items()):
-        key = f"variant {number}"
-        if key not in store.decisions():
+    for name, changes in {AS_IT_IS: {}, **variants}.items():
+        if name not in store.decisions().variants:
             session.view.stage(f"variants: {name}")
             if name == AS_IT_IS:
                 variant = _variant(name, session, found, request)
             else:
                 variant = _saving(name, session, changes, request, sample_independent=sample_independent)
-            store.decide(key, asdict(variant))
-        climbed.append(MemoryVariant(**store.decisions()[key]))
+            decision = MemoryVariantDecision(
+                max_micro_batch_size=variant.max_micro_batch_size,
+                status=variant.status,
+                tokens_per_second=variant.tokens_per_second,
+                measured_at=variant.measured_at,
+                why_not=variant.why_not,
+            )
+            store.decide(Decisions(variants={name: decision}))
+        climbed.append(MemoryVariant(name, **store.decisions().variants[name].model_dump()))
     return tuple(climbed)
 
 

@@ -1,0 +1,140 @@
+"""The measured choices of a study that change its numbers: decisions.json.
+
+Each is made once, by whichever process comes first, and read by every later session, so that a resumed study goes on
+exactly as it began.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from batchlab.core.batch import Frozen
+from batchlab.core.record import Outcome, TaskInfo
+
+
+class CapacityDecision(Frozen):
+    """Where a search for the largest micro-batch ended, and what bounded it."""
+
+    searched_up_to: int = Field(description="no larger size was of interest")
+    max_micro_batch_size: int | None = Field(default=None, description="None: nothing fits")
+    smallest_failed: int | None = None
+    limit_bytes: int | None = None
+    limit_is: str = Field(default="", description="what the limit bounds, as a phrase")
+    headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
+    grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
+    reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
+
+
+class MemoryVariantDecision(Frozen):
+    """The largest micro-batch with one memory optimization, and its speed. `why_not`: it cannot be used here."""
+
+    max_micro_batch_size: int | None = None
+    status: Literal["predicted", "verified"] = "predicted"
+    tokens_per_second: float | None = None
+    measured_at: int | None = Field(default=None, description="the micro-batch size that was timed")
+    why_not: str = ""
+
+
+class ConcurrencyDecision(Frozen):
+    """Training runs at a time and CPU threads of each; threads change the last bits of every number."""
+
+    workers: int
+    threads: int
+    measure_threads: int = Field(description="of a measurement that has the device to itself")
+
+
+class BudgetDecision(Frozen):
+    """What the sweep will spend; the fields are those of `search.budget.BudgetPlan`."""
+
+    token_budget: int
+    evaluation_interval: int
+    runs_planned: int
+    runs_at_most: int
+    seconds_planned: float | None
+    undertrained: tuple[int, ...]
+    text: str
+
+
+class PriorLaw(Frozen):
+    """A published law that the search starts from, and what it is evaluated at."""
+
+    kind: Literal["law"] = "law"
+    law: str
+    parameters: int
+    sequence_length: int
+
+
+class PriorTrial(Frozen):
+    """One training run of an earlier study."""
+
+    global_batch_size: int
+    learning_rate: float
+    seed: int
+    val_loss: float | None
+    judged: bool = Field(description="False: undertrained")
+    why: Outcome | None = Field(description="the outcome of a run without a loss")
+
+
+class PriorStudy(Frozen):
+    """An earlier study that the search starts from, as it was when this study began."""
+
+    kind: Literal["study"] = "study"
+    study: str
+    token_budget: int
+    trials: tuple[PriorTrial, ...]
+
+
+class AcceptedEdit(Frozen):
+    """An edit to the task's code that was declared harmless with --accept-edits."""
+
+    path: str
+    digest: str = Field(description="sha256 of the accepted content; empty: the file was deleted")
+
+
+class CriticalRound(Frozen):
+    """What one round of `critical --run` trains beyond the sweep, decided before its first run."""
+
+    sizes: tuple[int, ...] = Field(description="global batch sizes that the sweep did not have")
+    longer: tuple[float, ...] = Field(description="token budgets above the study's, as multiples of it")
+
+
+class Decisions(Frozen):
+    """All decisions of a study; what is unset is not decided yet."""
+
+    task_info: TaskInfo | None = None
+    prior: PriorLaw | PriorStudy | None = Field(default=None, discriminator="kind")
+    capacity_limit_bytes: int | None = Field(default=None, description="free memory of a CPU, when it was first read")
+    micro_batch: CapacityDecision | None = Field(default=None, description="searched up to what the sweep needs")
+    capacity: CapacityDecision | None = Field(default=None, description="searched up to the largest size that fits")
+    variants: dict[str, MemoryVariantDecision] = Field(default_factory=dict, description="by name, in order")
+    concurrency: ConcurrencyDecision | None = None
+    budget: BudgetDecision | None = None
+    notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")
+    search_stopped: str = Field(default="", description="why an adaptive search ended")
+    complete: bool = False
+    accepted_edits: tuple[AcceptedEdit, ...] = ()
+    critical_rounds: dict[int, CriticalRound] = Field(default_factory=dict, description="by number, from 1")
+
+    @property
+    def memory(self) -> CapacityDecision | None:
+        """The search for the largest micro-batch where it was made, else that for what the sweep needs."""
+        return self.capacity or self.micro_batch
+
+    def joined(self, later: Decisions) -> Decisions:
+        """These decisions and those of `later` that are not made here: the first of each field or map key stays."""
+        changes: dict[str, Any] = {}
+        for name in later.model_fields_set:
+            mine, theirs = getattr(self, name), getattr(later, name)
+            if name not in self.model_fields_set:
+                changes[name] = theirs
+            elif isinstance(mine, dict):
+                changes[name] = mine | {key: value for key, value in theirs.items() if key not in mine}
+            elif isinstance(mine, tuple):
+                changes[name] = (*mine, *(item for item in theirs if item not in mine))
+        return self.model_copy(update=changes)
+
+    def as_json(self) -> str:
+        """The text of decisions.json: only what was decided."""
+        return self.model_dump_json(indent=1, include=self.model_fields_set) + "\n"
