@@ -56,5 +56,5 @@ for size in SIZES:
 findings = assemble(experiment, task, records)
 for row in findings.surface.rows:
     best, fitted = (format_learning_rate(rate) for rate in (row.best.learning_rate, row.fit.best_learning_rate))
-    print(f"batch {row.global_batch_size}: loss {format_loss(row.loss.value)} at {best}, fitted {fitted}")
+    print(f"batch {row.global_batch_size}: loss {format_loss(row.val_loss.value)} at {best}, fitted {fitted}")
 print(make_plan(findings).paste_block)
