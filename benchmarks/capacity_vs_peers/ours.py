@@ -27,7 +27,6 @@ def ask_batchlab(workload: Path, limit: int, tool: str, environment: Mapping[str
         probes = [_read(run) for run in sorted((study / "runs").iterdir()) if run.name.startswith("capacity-")]
     return {
         "found": decided.get("max_micro_batch_size"),
-        "status": decided.get("status"),
         "trials": len(probes),
         "out_of_memory": sum(probe["outcome"] == "out_of_memory" for probe in probes),
         "steps": sum(probe["steps"] for probe in probes),

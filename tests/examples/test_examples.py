@@ -44,7 +44,7 @@ def run_check(loaded: Loaded) -> CheckResult:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(UNITS)
+    assert {path.name for path in EXAMPLES.glob("*.py")} - {"by_hand.py"} == set(UNITS)  # it has a file of its own
 
 
 @pytest.mark.parametrize("name", UNITS)
