@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.values import Cell, Interval
+from batchlab.core.experiment import build_experiment
 from batchlab.core.format import format_interval
+from batchlab.core.settings import merge
 from batchlab.engines.local import LocalEngine
 from batchlab.storage.store import Store
 from batchlab.study.progress import open_view
 from batchlab.study.study import read_findings, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.phrases import format_cells
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tinyshakespeare" / "input.txt"
@@ -57,7 +59,7 @@ def settings(name: str, data: Path, changes: dict[str, Any]) -> dict[str, Any]:
 def study(folder: Path, values: dict[str, Any]) -> Store:
     """The study in `folder`; what is not finished is run."""
     if not (Store.exists(folder) and Store.open(folder).decisions().complete):
-        run_study(values, folder, LocalEngine, open_view(False))
+        run_study(build_experiment(values), folder, LocalEngine, open_view(False))
     return Store.open(folder)
 
 

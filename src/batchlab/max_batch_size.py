@@ -13,17 +13,18 @@ from typing import Any
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit
 from batchlab.core.errors import BatchlabError, InputError
-from batchlab.core.experiment import TaskReference, build_experiment
+from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.protocols import View
+from batchlab.core.settings import merge
 from batchlab.core.task import Task
 from batchlab.storage.store import Store
-from batchlab.study.open_study import OpenStudy, complete, engine_factory, inspect
+from batchlab.study.open_study import OpenStudy, engine_factory, prepare
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.capacity import capacity_lines
 
 
@@ -81,13 +82,16 @@ def find_max_batch_size(
     }
     if values.get("device", {}).get("name") == "simulated":
         chosen["device"]["name"] = "simulated"
-    values = merge(merge(values, chosen), settings or {})
-    return measure_capacity(values, CapacityRequest(prove=prove, most=most))
+    experiment = build_experiment(merge(merge(values, chosen), settings or {}))
+    return measure_capacity(experiment, CapacityRequest(prove=prove, most=most))
 
 
-def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
-    """The capacity of a task by experiment values, in a folder that is gone afterwards."""
-    with scratch_session(values, quiet=quiet) as session:
+def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
+    """The capacity of an experiment's task, measured in a folder that is gone afterwards.
+
+    Raises InputError for a task that cannot be loaded, BatchlabError for one that fails by itself.
+    """
+    with scratch_session(asked, quiet=quiet) as session:
         try:
             found = capacity_stage(session, request, sample_independent=True)
             if request.variants:
@@ -98,16 +102,15 @@ def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet:
 
 
 @contextmanager
-def scratch_session(values: dict[str, Any], *, quiet: bool = True) -> Iterator[Session]:
-    """A study by experiment values in a folder that is gone afterwards."""
-    asked = build_experiment(values)
+def scratch_session(asked: Experiment, *, quiet: bool = True) -> Iterator[Session]:
+    """A session on a study in a folder that is gone afterwards. Raises InputError as `prepare` does."""
     make_engine = engine_factory(asked)
-    task_info = inspect(asked, make_engine)
+    experiment, task_info = prepare(asked, make_engine, sweep=False)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        store = Store.create(Path(scratch) / "study", complete(asked, task_info))
+        store = Store.create(Path(scratch) / "study", experiment)
         view: View = open_view(quiet)
         try:
-            yield Session(OpenStudy(store, store.experiment, task_info), make_engine, view)
+            yield Session(OpenStudy(store, experiment, task_info), make_engine, view)
         finally:
             view.close()
 

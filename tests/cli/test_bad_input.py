@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from batchlab.cli.app import run
-from batchlab.cli.options import parse_duration
-from batchlab.core.errors import InputError
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> str:
@@ -77,16 +75,3 @@ def test_study_toml_that_does_not_say_what_it_should(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(content)
     assert said in refused(["study", "mine.toml"], capsys, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("3h", 10800), ("45m", 2700), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)]
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "h", "3", "-3h", "0m", "3 days"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(InputError, match="1h30m"):
-        parse_duration(text)

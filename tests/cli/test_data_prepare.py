@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from batchlab.cli.app import run
-from batchlab.cli.options import Options, experiment_values
-from batchlab.core.experiment import build_experiment
+from batchlab.cli.options import Options, parse_experiment
 from batchlab.core.spec import Workload
 from batchlab.data.bpe import read_tokenizer
 from batchlab.data.token_file import open_token_file
@@ -62,8 +61,7 @@ def test_the_study_it_proposes_trains_on_the_file(capsys: pytest.CaptureFixture[
     ]
     _, *words = proposed.partition(": batchlab study ")[2].split()
     settings = tuple(word for word in words if word != "--set")
-    values = experiment_values("tinystories", Options(quick_test=True, set_=settings))
-    experiment = build_experiment(values)
+    experiment = parse_experiment("tinystories", Options(quick_test=True, set_=settings))
     workload = Workload(
         task=experiment.task,
         sequence_length=experiment.sequence_length,

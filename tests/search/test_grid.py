@@ -15,8 +15,6 @@ from batchlab.core.protocols import Search
 from batchlab.search.grid import (
     GridSearch,
     default_learning_rates,
-    parse_learning_rates,
-    parse_sizes,
     runs_at_most,
     runs_expected,
 )
@@ -218,82 +216,6 @@ def test_defaults_are_four_rates_about_a_factor_three_apart(family: str) -> None
     assert len(rates) == 4
     assert all(2.9 < high / low < 3.5 for low, high in pairwise(rates))
     assert {"adam": 1e-3, "sgd": 0.1, "other": 1e-2}[family] in rates
-
-
-@pytest.mark.parametrize(
-    ("text", "rates"),
-    [
-        ("1e-4,3e-4", (1e-4, 3e-4)),
-        ("3e-4, 1e-4,1e-4", (1e-4, 3e-4)),
-        ("0.1", (0.1,)),
-        ("1e-4:1e-1", (1e-4, 1e-3, 1e-2, 1e-1)),
-        ("1e-4:1e-2:3", (1e-4, 1e-3, 1e-2)),
-        ("1e-4:3e-3:2", (1e-4, 3e-3)),
-    ],
-)
-def test_learning_rates_are_parsed(text: str, rates: tuple[float, ...]) -> None:
-    assert parse_learning_rates(text) == pytest.approx(rates)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "empty"),
-        ("1e-3,", "empty"),
-        ("-1e-3", "not a positive"),
-        ("0", "not a positive"),
-        ("nan", "not a positive"),
-        ("1e-3,inf", "not a positive"),
-        ("fast", "not a number"),
-        ("3e-3:1e-4", "lower end first"),
-        ("1e-3:1e-3", "lower end first"),
-        ("1e-4:1e-3:1", "at least 2"),
-        ("1e-4:1e-3:2.5", "at least 2"),
-        ("1e-4:1e-3:", "at least 2"),
-        ("1:2:3:4", "too many colons"),
-        ("1e-3:1.001e-3:9", "do not fit"),
-    ],
-)
-def test_wrong_learning_rates_are_answered_with_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        parse_learning_rates(text)
-    assert repr(text) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("1,8,32", (1, 8, 32)),
-        ("32, 8,8", (8, 32)),
-        ("7", (7,)),
-        ("1:512", tuple(2**i for i in range(10))),
-        ("3:24", (3, 6, 12, 24)),
-        ("4:50", (4, 8, 16, 32, 50)),
-        ("8:8", (8,)),
-    ],
-)
-def test_sizes_are_parsed(text: str, sizes: tuple[int, ...]) -> None:
-    assert parse_sizes(text) == sizes
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "empty"),
-        ("4,,8", "empty"),
-        ("-4", "not a batch"),
-        ("0", "not a batch"),
-        ("1.5", "not a whole number"),
-        ("big", "not a whole number"),
-        ("64:8", "smaller end first"),
-        ("1:2:3", "too many colons"),
-        (":8", "empty"),
-    ],
-)
-def test_wrong_sizes_are_answered_with_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        parse_sizes(text)
-    assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize(("sizes", "rates"), [((), RATES), ((4,), ()), ((0,), RATES), ((4,), (math.nan,))])

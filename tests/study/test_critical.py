@@ -13,8 +13,10 @@ import pytest
 
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.experiment import build_experiment
 from batchlab.core.record import Outcome
 from batchlab.core.schedule import Schedule
+from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec, run_id
 from batchlab.data.stream import SampleStream
 from batchlab.engines.inline import InlineEngine
@@ -28,7 +30,7 @@ from batchlab.storage.run_folder import RunFolder
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 
 SMALL = {
     "model": {"samples": 4096, "dimensions": 16},
@@ -42,7 +44,9 @@ def make_engine(path: Path, workers: int) -> InlineEngine:
 
 
 def study(folder: Path, **sections: Any) -> Path:
-    run_study(merge(resolve_task("simulated"), {**SMALL, **sections}), folder, make_engine, SilentView())
+    run_study(
+        build_experiment(merge(resolve_task("simulated"), {**SMALL, **sections})), folder, make_engine, SilentView()
+    )
     return folder
 
 
@@ -198,7 +202,9 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
 
 def test_a_study_without_an_answer_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "s"
-    run_study(merge(resolve_task("simulated"), SMALL), folder, make_engine, SilentView(), until="check")
+    run_study(
+        build_experiment(merge(resolve_task("simulated"), SMALL)), folder, make_engine, SilentView(), until="check"
+    )
     with pytest.raises(InputError, match="no answer to start from"):
         run_critical(folder, make_engine, SilentView(), execute=True)
     assert run(["critical", str(folder)]) == 1

@@ -9,15 +9,16 @@ import pytest
 from batchlab.analysis.critical.finding import CriticalFinding
 from batchlab.analysis.critical.steps_from_runs import is_cooldown, seen_at_end
 from batchlab.cli.app import run
-from batchlab.core.experiment import ScheduleConfig
+from batchlab.core.experiment import ScheduleConfig, build_experiment
 from batchlab.core.record import TrainResult
+from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.inline import InlineEngine
 from batchlab.storage.decisions import CriticalRound, Decisions
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def study(folder: Path, sizes: tuple[int, ...], schedule: str) -> Path:
         resolve_task("simulated"),
         {**SMALL, "batch": {"global_batch_sizes": sizes}, "schedule": {"kind": schedule}, "diagnostics": "off"},
     )
-    run_study(asked, folder, make_engine, SilentView())
+    run_study(build_experiment(asked), folder, make_engine, SilentView())
     return folder
 
 

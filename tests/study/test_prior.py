@@ -11,6 +11,7 @@ from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
 from batchlab.core.record import TaskInfo
+from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.storage.decisions import Decisions, PriorStudy
@@ -18,14 +19,14 @@ from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.story import tell
 
 
 def study(folder: Path, **sections: Any) -> StudyResult:
     small = {"batch": {"global_batch_sizes": (8, 16, 32)}, "sweep": {"search": "adaptive", "seeds": 1}}
     values = merge(merge(resolve_task("simulated"), small), sections)
-    return run_study(values, folder, lambda path, workers: InlineEngine(path), SilentView())
+    return run_study(build_experiment(values), folder, lambda path, workers: InlineEngine(path), SilentView())
 
 
 @pytest.fixture(scope="module")

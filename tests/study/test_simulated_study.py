@@ -11,24 +11,23 @@ import pytest
 from batchlab.cli.app import run
 from batchlab.core.batch import lay_out
 from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.experiment import build_experiment
 from batchlab.core.record import Outcome
 from batchlab.core.schedule import Schedule
+from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.story import tell
 
 
-def values(**sections: Any) -> dict[str, Any]:
-    return merge(resolve_task("simulated"), sections)
-
-
 def study(folder: Path, **sections: Any) -> StudyResult:
-    return run_study(values(**sections), folder, lambda path, workers: InlineEngine(path), SilentView())
+    asked = build_experiment(merge(resolve_task("simulated"), sections))
+    return run_study(asked, folder, lambda path, workers: InlineEngine(path), SilentView())
 
 
 @pytest.fixture(scope="module")

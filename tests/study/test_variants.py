@@ -9,13 +9,15 @@ import pytest
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.cli.app import run
+from batchlab.core.experiment import build_experiment
+from batchlab.core.settings import merge
 from batchlab.max_batch_size import measure_capacity, scratch_session
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.variants import AS_IT_IS, MEMORY_VARIANTS, variants_stage
 from batchlab.study.study import read_findings
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 
 LARGEST = simulation({}).machine.max_micro_batch_size()
 
@@ -67,7 +69,9 @@ def test_the_study_keeps_it_and_a_second_command_climbs_nothing(
 
 
 def test_the_ladder_of_another_card_is_predicted_and_not_timed() -> None:
-    variant = measure_capacity(resolve_task("simulated"), CapacityRequest(card_bytes=2**30, variants=True)).variants[0]
+    variant = measure_capacity(
+        build_experiment(resolve_task("simulated")), CapacityRequest(card_bytes=2**30, variants=True)
+    ).variants[0]
     assert variant.status == "predicted"
     assert variant.tokens_per_second is None
     assert variant.max_micro_batch_size
@@ -79,7 +83,7 @@ def test_a_saving_changes_what_fits_in_a_real_model(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("It was a bright cold day in April, and the clocks were striking thirteen. " * 4000)
     request = CapacityRequest(card_bytes=2**27)
-    with scratch_session(merge(resolve_task("quickstart"), {"data": {"path": str(text)}})) as session:
+    with scratch_session(build_experiment(merge(resolve_task("quickstart"), {"data": {"path": str(text)}}))) as session:
         found = capacity_stage(session, request, sample_independent=True)
         one = {"checkpointing": MEMORY_VARIANTS["checkpointing"]}
         plain, checkpointed = variants_stage(session, found, request, sample_independent=True, variants=one)

@@ -1,11 +1,10 @@
 """The frozen question a study answers: what is trained, which sizes and learning rates, for how long, on what.
 
-Every field has a dotted name (`optimizer.beta2`) that `--set`, study.toml and error messages share.
+Settings by their dotted names are in core/settings.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -23,6 +22,7 @@ from pydantic import (
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.parse import parse_bytes, require_headroom
+from batchlab.core.settings import Difference, differences, field_names
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -281,67 +281,18 @@ class Experiment(Frozen):
         return self.optimizer.reference_batch_size or sizes[(len(sizes) - 1) // 2]
 
 
-def field_names(model: type[Frozen] = Experiment, prefix: str = "") -> list[str]:
-    """Every dotted setting name, for messages and completion."""
-    names: list[str] = []
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Frozen):
-            names += field_names(inner, f"{prefix}{name}.")
-        else:
-            names.append(prefix + name)
-    return names
+_PATIENCE = {"device.silence_seconds"}
+"""Changes no result, and a study whose run was ended too early must be able to continue with more of it."""
 
 
 def build_experiment(values: Mapping[str, Any]) -> Experiment:
-    """An Experiment from nested values; InputError with readable sentences when something does not validate."""
+    """An Experiment from nested values. Raises InputError naming the first settings that do not validate."""
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        raise InputError(sentence_from_validation(error, field_names())) from None
+        raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
 
 
-def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
-    """Write `value` at `a.b.c` into nested dictionaries; InputError when a part of the name is not a section."""
-    *parents, leaf = dotted.split(".")
-    node: Any = values
-    for part in parents:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise InputError(f"--set {dotted}=…: {part!r} is a single value, not a section.")
-    node[leaf] = value
-
-
-def differing_fields(one: Experiment, other: Experiment) -> list[str]:
-    """Sentences `name: stored → asked` for every dotted field in which two experiments differ as questions."""
-    return _differences(one.model_dump(mode="json"), other.model_dump(mode="json"), "")
-
-
-def _differences(one: Any, other: Any, name: str) -> list[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return [
-            sentence
-            for key in sorted({*one, *other})
-            for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
-        ]
-    return [] if one == other or name in _PATIENCE else [f"{name}: {one!r} there, {other!r} asked now"]
-
-
-_PATIENCE = {"device.silence_seconds"}
-"""Changes no result, and a study whose run was ended too early is to be continued with more of it."""
-
-
-def describe_settings() -> list[str]:
-    """One line per setting: dotted name, default, meaning where the name does not say it all."""
-    lines = []
-    for name in field_names():
-        model: type[Frozen] = Experiment
-        *parents, leaf = name.split(".")
-        for part in parents:
-            inner = model.model_fields[part].annotation
-            assert isinstance(inner, type)
-            model = inner
-        field = model.model_fields[leaf]
-        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=str)
-        lines.append(f"{name:34} {default:24} {field.description or ''}".rstrip())
-    return lines
+def differing_fields(stored: Experiment, asked: Experiment) -> list[Difference]:
+    """Every dotted setting in which two experiments differ as questions."""
+    return [difference for difference in differences(stored, asked) if difference.name not in _PATIENCE]

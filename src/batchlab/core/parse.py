@@ -1,8 +1,15 @@
-"""What a person types, as numbers: amounts of memory and headroom. ValueError says what is possible."""
+"""What a person types, as numbers; each error says what is possible.
+
+Amounts of memory are values of settings, so they raise the ValueError that validation reports. The others are values of
+flags and raise InputError.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+
+from batchlab.core.errors import InputError
 
 _BYTE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
@@ -50,3 +57,100 @@ def require_headroom(headroom: object) -> str:
         raise ValueError(f"{headroom!r} is not a headroom; write it like 5%, 512MiB or 0")
     headroom_bytes(headroom, 1)
     return headroom
+
+
+def parse_learning_rates(text: str) -> tuple[float, ...]:
+    """`"1e-4,3e-4"` is a list, `"1e-4:3e-3"` a geometric range of 4 values, `"1e-4:3e-3:5"` one of 5.
+
+    Raises InputError naming what is possible.
+    """
+    how = "write a list like 3e-4,1e-3,3e-3 or a range like 1e-4:3e-3 (or 1e-4:3e-3:5 for five values)"
+    if ":" not in text:
+        rates = tuple(sorted({_learning_rate(part, text, how) for part in text.split(",")}))
+    else:
+        parts = text.split(":")
+        if len(parts) > 3:
+            raise InputError(f"Learning rates {text!r} have too many colons; {how}.")
+        low, high = (_learning_rate(part, text, how) for part in parts[:2])
+        if low >= high:
+            raise InputError(f"Learning rates {text!r} run from {low:g} to {high:g}; give the lower end first.")
+        count = 4
+        if len(parts) == 3:
+            if not parts[2].strip().isdecimal() or int(parts[2]) < 2:
+                raise InputError(f"Learning rates {text!r}: {parts[2]!r} is not a count of at least 2; {how}.")
+            count = int(parts[2])
+        step = (high / low) ** (1 / (count - 1))
+        rates = (low, *(float(f"{low * step**i:.3g}") for i in range(1, count - 1)), high)
+        if list(rates) != sorted(set(rates)):
+            raise InputError(f"Learning rates {text!r}: {count} values do not fit between {low:g} and {high:g}.")
+    return rates
+
+
+def _learning_rate(part: str, text: str, how: str) -> float:
+    try:
+        rate = float(part)
+    except ValueError:
+        what = f"{part!r} is not a number" if part.strip() else "a value is empty"
+        raise InputError(f"Learning rates {text!r}: {what}; {how}.") from None
+    if not (math.isfinite(rate) and rate > 0):
+        raise InputError(f"Learning rates {text!r}: {part.strip()} is not a positive number; {how}.")
+    return rate
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """`"1,8,32"` is a list, `"1:512"` every doubling from 1 to 512 (the last value is always included).
+
+    Raises InputError naming what is possible.
+    """
+    how = "write a list like 1,8,32 or a range of doublings like 1:512"
+    if ":" not in text:
+        return tuple(sorted({_size(part, text, how) for part in text.split(",")}))
+    parts = text.split(":")
+    if len(parts) != 2:
+        raise InputError(f"Batch sizes {text!r} have too many colons; {how}.")
+    low, high = (_size(part, text, how) for part in parts)
+    if low > high:
+        raise InputError(f"Batch sizes {text!r} run from {low} down to {high}; give the smaller end first.")
+    doublings = [low * 2**i for i in range((high // low).bit_length())]
+    return tuple(sorted({*doublings, high}))
+
+
+def _size(part: str, text: str, how: str) -> int:
+    cleaned = part.strip()
+    if not cleaned:
+        raise InputError(f"Batch sizes {text!r}: a value is empty; {how}.")
+    try:
+        size = int(cleaned)
+    except ValueError:
+        raise InputError(f"Batch sizes {text!r}: {cleaned!r} is not a whole number of samples; {how}.") from None
+    if size < 1:
+        raise InputError(f"Batch sizes {text!r}: {size} is not a batch; the smallest is 1 sample.")
+    return size
+
+
+def parse_count(text: str, flag: str) -> int:
+    """A number of tokens: 262144, 262_144, 50M, 1.5B, 4e6."""
+    match = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)\s*([kmb]?)", text.strip().lower())
+    factor = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+    try:
+        value = float(match[1].replace("_", "")) * factor[match[2]] if match else 0
+    except ValueError:
+        value = 0
+    if value < 1 or value != int(value):
+        raise InputError(f"{flag} {text} is not a whole number; write it like 262144, 50M or 1.5B.")
+    return int(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `3h`, `45m`, `90s`, `1h30m`; InputError for anything else."""
+    match = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower()
+    )
+    seconds = (
+        sum(float(part) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True) if part)
+        if match
+        else 0
+    )
+    if seconds <= 0:
+        raise InputError(f"--time-budget {text} is not a length of time; write it like 3h, 45m or 1h30m.")
+    return seconds

@@ -115,9 +115,10 @@ class Store:
         """StudyChanged, naming each field that differs, when the study asks something else than `experiment`."""
         different = differing_fields(self.experiment, experiment)
         if different:
+            listed = "; ".join(f"{each.name}: stored {each.stored!r}, asked {each.asked!r}" for each in different)
             raise StudyChanged(
-                f"The study in {self.path} asks something else ({'; '.join(different)}); "
-                "give the same settings to continue it, or another folder with --out."
+                f"The study in {self.path} answers another question ({listed}); give the same settings to continue it, "
+                "or another folder with --out."
             )
 
     def decide(self, new: Decisions) -> Decisions:

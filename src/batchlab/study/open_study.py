@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.experiment import Experiment, build_experiment
+from batchlab.core.experiment import Experiment
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
@@ -62,13 +62,12 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
     return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
 
 
-def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
+def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
 
-    Raises InputError for anything wrong with the request, StudyChanged when the folder answers another question or the
-    person's code or data changed since.
+    Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
+    person's code or data has changed since.
     """
-    asked = build_experiment(values)
     if Store.exists(folder):
         store = Store.open(folder)
         task_info = _task_info(store)
@@ -77,9 +76,7 @@ def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory,
         _require_same_code(store, task_info, accept_edits)
         return OpenStudy(store, store.experiment, task_info)
     Store.require_usable(folder)
-    task_info = inspect(asked, make_engine)
-    experiment = complete(asked, task_info)
-    require_sound(experiment, task_info)
+    experiment, task_info = prepare(asked, make_engine)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment)
     if prior is not None:
@@ -102,6 +99,19 @@ def _task_info(store: Store) -> TaskInfo:
     if task_info is None:
         raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
     return task_info
+
+
+def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True) -> tuple[Experiment, TaskInfo]:
+    """The experiment completed by what the task itself says, and the task as a worker process found it.
+
+    `sweep` False: batch sizes and budget are not checked, because no sweep is wanted. Writes nothing that stays. Raises
+    InputError where the task cannot be loaded, and where the sweep could not be answered whatever is measured.
+    """
+    task_info = inspect(asked, make_engine)
+    experiment = complete(asked, task_info)
+    if sweep:
+        require_sound(experiment, task_info)
+    return experiment, task_info
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.capacity.capacity import Capacity
@@ -85,7 +85,7 @@ class StudyResult:
 
 
 def run_study(
-    values: dict[str, Any],
+    experiment: Experiment,
     folder: Path,
     make_engine: EngineFactory,
     view: View,
@@ -103,7 +103,7 @@ def run_study(
     StorageFailed on a full disk; in both cases what was finished is kept and the report is up to date.
     """
     begun = time.monotonic()
-    study = open_study(values, folder, make_engine, accept_edits=accept_edits)
+    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits)
     store = study.store
 
     def after_run() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
+from batchlab.core.settings import merge
 from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
@@ -69,12 +70,3 @@ def _from_toml(path: Path) -> dict[str, Any]:
     beside = path.parent / task.partition(":")[0]
     base = resolve_task(str(path.parent / task) if task not in RECIPES and beside.is_file() else task)
     return merge({**base, "name": path.stem}, content)
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, section by section."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged

@@ -90,9 +90,10 @@ def _in_full(name: str, variant: Variant | None) -> str:
 
 def settings() -> int:
     """Every setting --set knows, with its default."""
-    from batchlab.core.experiment import describe_settings
+    from batchlab.core.experiment import Experiment
+    from batchlab.core.settings import describe_settings
 
-    for line in describe_settings():
+    for line in describe_settings(Experiment):
         print(line)
     return 0
 

@@ -74,8 +74,8 @@ def plan(
     """
     from batchlab.analysis.extrapolation import Target
     from batchlab.analysis.recommendation import Objective
-    from batchlab.cli.options import parse_count
     from batchlab.core.errors import InputError
+    from batchlab.core.parse import parse_count
     from batchlab.plan import format_plan, make_plan
     from batchlab.storage.store import Store
     from batchlab.study.study import read_findings

@@ -13,6 +13,7 @@ from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.core.batch import lay_out
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
+from batchlab.core.settings import merge
 from batchlab.storage.decisions import Decisions, MemoryVariantDecision
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy
@@ -20,7 +21,6 @@ from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.throughput import throughput_stage
-from batchlab.study.task_source import merge
 
 AS_IT_IS = "as it is"
 
