@@ -17,8 +17,9 @@ from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
+from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Record, TaskInfo
+from batchlab.core.record import Environment, MetricRow, Record, TaskInfo
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.words.conclusions import conclusions
 from batchlab.words.failures import failures

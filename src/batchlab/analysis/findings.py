@@ -12,8 +12,9 @@ from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
 from batchlab.analysis.values import DiagnosticsFinding, Recommendation, Run, SurfaceFinding, ThroughputFinding
+from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, Environment, TaskInfo
+from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
 
 

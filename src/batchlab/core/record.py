@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
+from batchlab.core.check import CheckResult
 
 
 class Outcome(StrEnum):
@@ -43,14 +44,6 @@ class Environment(Frozen):
     threads: int = 1
 
 
-class CheckItem(Frozen):
-    """One line of `batchlab check`: a tick, or what is wrong and the remedy."""
-
-    name: str
-    status: Literal["ok", "note", "fail"]
-    text: str
-
-
 class TaskInfo(Frozen):
     kind: Literal["inspect"] = "inspect"
     unit: Unit
@@ -67,17 +60,6 @@ class TaskInfo(Frozen):
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
-
-
-class CheckResult(Frozen):
-    kind: Literal["check"] = "check"
-    items: tuple[CheckItem, ...]
-    sample_independent: bool = True
-    mixing_layer: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        return all(item.status != "fail" for item in self.items)
 
 
 Phase = Literal["forward", "backward", "optimizer", "evaluation"]

@@ -15,6 +15,7 @@ from batchlab.analysis.values import Run
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.words.check import describe_check
 
 
 def failures(found: Findings, records: Iterable[tuple[Spec, Record]]) -> tuple[Failure, ...]:
@@ -164,7 +165,7 @@ def _mixing(found: Findings) -> list[Failure]:
 
 def _checks(found: Findings) -> list[Failure]:
     return [
-        Failure(f"The check '{item.name}' failed.", "the task", item.text)
+        Failure(f"The check '{item.name}' failed.", "the task", describe_check(item))
         for item in found.checks
         if item.status == "fail"
     ]
