@@ -146,6 +146,19 @@ class ThroughputResult(PeakMemory):
     other_load: float | None = Field(default=None, description="share of the processor other programs used meanwhile")
 
 
+class NoGradientSamples(StrEnum):
+    """Why the gradients of a run's micro-batches are not measured."""
+
+    UNSUPPORTED = "unsupported"  # by the framework
+    ONE_SAMPLE = "one_sample"  # a step has one sample
+    ONE_MICRO_BATCH = "one_micro_batch"  # a step is one micro-batch that may not be split
+    NO_NORM_LAYERS = "no_norm_layers"  # norm layers alone are measured, and there are none to train
+    SAMPLES_NOT_SEPARATED = "samples_not_separated"  # no norm layer gives gradients of single samples
+    NO_GRADIENT = "no_gradient"  # a micro-batch gave none
+    IN_PIECES = "in_pieces"  # a parameter's gradient arrives several times in one backward pass
+    SPARSE = "sparse"  # a parameter has sparse gradients
+
+
 class TrainResult(PeakMemory):
     kind: Literal["train"] = "train"
     steps: int = Field(description="optimizer steps done")
@@ -167,7 +180,9 @@ class TrainResult(PeakMemory):
     tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
     resumed: int = Field(default=0, description="times this run went on from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
-    no_gradient_samples: str = Field(default="", description="why no gradient norms were logged, where they were asked")
+    no_gradient_samples: tuple[NoGradientSamples, ...] = Field(
+        default=(), description="why gradient norms that were asked for are not logged"
+    )
 
 
 def perplexity(loss: float | None) -> float | None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from batchlab.core.format import format_bytes
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.optimizer import Optimizer
@@ -66,10 +67,10 @@ class SimulatedTrainable:
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | str:
+    ) -> AddedNorms | NoGradientSamples:
         """`accumulate` each batch in turn; the norms of what each added to the gradient."""
         if parameters == "norm_layers":
-            return "the simulated problem has no norm layers"
+            return NoGradientSamples.NO_NORM_LAYERS
         sums = [self._gradient.copy()]
         for batch in batches:
             self.accumulate(batch, weight)

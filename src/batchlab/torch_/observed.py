@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from batchlab.core.record import NoGradientSamples
 from batchlab.torch_ import memory
 from batchlab.torch_.gradient_norms import GradientNorms, PassNorms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
@@ -36,8 +37,8 @@ class ObservedModel:
         memory.restart_peak(self.device)
 
     @property
-    def why_not(self) -> str:
-        """Why gradients cannot be measured; empty while they can."""
+    def why_not(self) -> NoGradientSamples | None:
+        """Why gradients cannot be measured; None while they can."""
         return self._norms.unmeasurable
 
     @contextmanager

@@ -19,7 +19,7 @@ from batchlab.core.check import (
     SplittingFinding,
     StartLoss,
 )
-from batchlab.core.format import format_count
+from batchlab.core.format import format_count, format_plural
 
 _MARKS = {"ok": "✓", "note": "·", "fail": "✗"}
 _SHOWN_NAMES = 3
@@ -235,7 +235,9 @@ def _evaluation(found: EvaluationFinding) -> str:
 def _gradients(found: GradientFinding) -> str:
     match found.found:
         case "all":
-            return f"reach all {format_count(found.parameter_count)} parameters ({found.tensors} tensors)"
+            return (
+                f"reach all {format_count(found.parameter_count)} parameters ({format_plural(found.tensors, 'tensor')})"
+            )
         case "none":
             return "no gradient reaches any parameter; is the model's output detached from the loss?"
         case "not_finite":
