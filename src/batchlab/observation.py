@@ -26,6 +26,7 @@ from typing import Any, Literal
 from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
 from batchlab.core.errors import InputError
 from batchlab.core.format import format_bytes
+from batchlab.words.gradient_samples import why_no_gradient_samples
 
 EVERY = 25
 """Sampled steps are this far apart by default; what one costs is in benchmarks/noise_cost/results.md."""
@@ -164,7 +165,7 @@ class Observation:
 
     def _why_none(self) -> str:
         if self._watched.why_not:
-            return f"The gradients cannot be measured: {self._watched.why_not}."
+            return f"The gradients cannot be measured: {why_no_gradient_samples(self._watched.why_not)}."
         if self.lone_steps:
             return (
                 "Every sampled step was one micro-batch, whose noise cannot be told from its gradient: accumulate over "

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import InputError
-from batchlab.core.record import CheckResult, Outcome, Record
+from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CheckSpec
 from batchlab.plan import Format, TrainingPlan, format_plan, make_plan, paste_block
 from batchlab.scaling import Optimum

@@ -13,7 +13,8 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
-from batchlab.core.record import CheckItem, Environment, MetricRow
+from batchlab.core.check import CheckItem, OverlapFinding, RaisedError, StartLoss
+from batchlab.core.record import Environment, MetricRow
 from batchlab.words.failures import Failure
 from batchlab.words.story import Story, tell
 
@@ -38,9 +39,9 @@ STATES: dict[str, dict[str, Any]] = {
 }
 _LEFT_OUT = {"no capacity": "capacity", "no speed": "throughput"}
 _CHECKS = (
-    CheckItem(name="loss", status="ok", text="The loss of 8 samples is the mean of two losses of 4."),
-    CheckItem(name="leak", status="note", text="3 of 256 held-out samples also occur in training."),
-    CheckItem(name="learning rate", status="fail", text="The optimizer ignores the learning rate it is given."),
+    CheckItem(name="loss", status="ok", finding=StartLoss(found="finite", loss=5.5, vocabulary=256)),
+    CheckItem(name="leak", status="note", finding=OverlapFinding(found="some", share=3 / 256)),
+    CheckItem(name="learning rate", status="fail", finding=RaisedError(message="KeyError: 'lr' (line 3 of mine.py)")),
 )
 
 HOSTILE = (
@@ -157,7 +158,7 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         environment=Environment(
             batchlab="0", python="3", numpy="2", platform=HOSTILE, processor=HOSTILE, device=HOSTILE, framework=HOSTILE
         ),
-        checks=(CheckItem(name=HOSTILE, status="fail", text=HOSTILE),),
+        checks=(CheckItem(name=HOSTILE, status="fail", finding=RaisedError(message=HOSTILE)),),
         memory=replace(
             found.memory,
             points=tuple(replace(point, reason=HOSTILE) for point in found.memory.points),

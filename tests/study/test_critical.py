@@ -14,7 +14,7 @@ import pytest
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import build_experiment
-from batchlab.core.record import Outcome
+from batchlab.core.record import NoGradientSamples, Outcome
 from batchlab.core.schedule import Schedule
 from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec, run_id
@@ -222,8 +222,8 @@ def test_one_sample_per_step_and_no_splitting_is_an_answer_too(tmp_path: Path) -
     found = read_findings(Store.open(folder), partial=False).critical
     assert found is not None
     assert not found.noise
-    assert any("one sample per step cannot be split" in why for why in found.no_noise)
-    assert any("may not be split" in why for why in found.no_noise)
+    assert (NoGradientSamples.ONE_SAMPLE,) in found.no_noise
+    assert any(NoGradientSamples.ONE_MICRO_BATCH in why for why in found.no_noise)
 
 
 def test_kept_ends_stay_when_a_run_is_finished(settled: Path) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
-from batchlab.core.record import CheckItem, CheckResult, Outcome, Record
+from batchlab.core.check import CheckItem, CheckResult, OverlapFinding
+from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CapacitySpec, CheckSpec, Spec, ThroughputSpec
 from batchlab.words.failures import Failure, failures
 from batchlab.words.story import tell
@@ -64,7 +65,7 @@ def test_falling_speed_names_spill(synthetic_study: Study) -> None:
 def test_batch_statistics_and_failed_checks_are_explained(synthetic_study: Study) -> None:
     experiment, task_info, records, rows, decisions = synthetic_study(out_of_memory=(64,))
     result = CheckResult(
-        items=(CheckItem(name="data", status="fail", text="12 % of the held-out samples are in the training data."),),
+        items=(CheckItem(name="data", status="fail", finding=OverlapFinding(found="leaked", share=0.62)),),
         sample_independent=False,
         mixing_layer="bn1",
     )

@@ -18,8 +18,9 @@ from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.analysis.values import FailedProbe
+from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Outcome, Record, TaskInfo
+from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 

@@ -19,8 +19,9 @@ from batchlab.analysis.values import (
     SurfaceFinding,
     ThroughputFinding,
 )
+from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, Environment, TaskInfo
+from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
 
 

@@ -12,8 +12,16 @@ from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_ch
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.errors import NotMeasurable
-from batchlab.core.record import Environment, MeasuredMemory, MetricRow, Outcome, Record, Result, TraceResult
+from batchlab.core.record import (
+    Environment,
+    MeasuredMemory,
+    MetricRow,
+    NoGradientSamples,
+    Outcome,
+    Record,
+    Result,
+    TraceResult,
+)
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
@@ -123,10 +131,11 @@ class MeasuresGradients(Trainable, Protocol):
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | NotMeasurable:
-        """`accumulate` each batch in turn, to the same bits, on gradients that were clear; the norms of what each
-        added, or the sentence why they cannot be told. Two batches or more, or one and norm layers that tell its
-        samples apart.
+    ) -> AddedNorms | NoGradientSamples:
+        """`accumulate` each batch in turn, to the same bits, on gradients that were clear.
+
+        Returns the norms of what each batch added, or why they are not known. Takes two batches or more, or one where
+        norm layers give gradients of single samples.
         """
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
+from batchlab.core.check import CheckResult
 
 
 class Outcome(StrEnum):
@@ -43,14 +44,6 @@ class Environment(Frozen):
     threads: int = 1
 
 
-class CheckItem(Frozen):
-    """One line of `batchlab check`: a tick, or what is wrong and the remedy."""
-
-    name: str
-    status: Literal["ok", "note", "fail"]
-    text: str
-
-
 class TaskInfo(Frozen):
     kind: Literal["inspect"] = "inspect"
     unit: Unit
@@ -67,17 +60,6 @@ class TaskInfo(Frozen):
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
-
-
-class CheckResult(Frozen):
-    kind: Literal["check"] = "check"
-    items: tuple[CheckItem, ...]
-    sample_independent: bool = True
-    mixing_layer: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        return all(item.status != "fail" for item in self.items)
 
 
 Phase = Literal["forward", "backward", "optimizer", "evaluation"]
@@ -164,6 +146,19 @@ class ThroughputResult(PeakMemory):
     other_load: float | None = Field(default=None, description="share of the processor other programs used meanwhile")
 
 
+class NoGradientSamples(StrEnum):
+    """Why the gradients of a run's micro-batches are not measured."""
+
+    UNSUPPORTED = "unsupported"  # by the framework
+    ONE_SAMPLE = "one_sample"  # a step has one sample
+    ONE_MICRO_BATCH = "one_micro_batch"  # a step is one micro-batch that may not be split
+    NO_NORM_LAYERS = "no_norm_layers"  # norm layers alone are measured, and there are none to train
+    SAMPLES_NOT_SEPARATED = "samples_not_separated"  # no norm layer gives gradients of single samples
+    NO_GRADIENT = "no_gradient"  # a micro-batch gave none
+    IN_PIECES = "in_pieces"  # a parameter's gradient arrives several times in one backward pass
+    SPARSE = "sparse"  # a parameter has sparse gradients
+
+
 class TrainResult(PeakMemory):
     kind: Literal["train"] = "train"
     steps: int = Field(description="optimizer steps done")
@@ -185,7 +180,9 @@ class TrainResult(PeakMemory):
     tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
     resumed: int = Field(default=0, description="times this run went on from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
-    no_gradient_samples: str = Field(default="", description="why no gradient norms were logged, where they were asked")
+    no_gradient_samples: tuple[NoGradientSamples, ...] = Field(
+        default=(), description="why gradient norms that were asked for are not logged"
+    )
 
 
 def perplexity(loss: float | None) -> float | None:

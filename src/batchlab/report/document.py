@@ -22,6 +22,7 @@ from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
 from batchlab.report.words import Words, sentence, task_name
+from batchlab.words.check import describe_check
 from batchlab.words.failures import Failure
 from batchlab.words.recommendation import GOALS, describe_reason
 from batchlab.words.story import Story
@@ -137,7 +138,7 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         failures=story.failures,
         method=method(findings),
         time_constants=time_constants(findings),
-        checks=tuple((item.name, item.status, item.text) for item in findings.checks),
+        checks=tuple((item.name, item.status, describe_check(item)) for item in findings.checks),
         notes=None if notes is None else notes.strip(),
         notes_blocks=notes_blocks(notes or ""),
         figures={**build_figures(findings), **{figure.key: figure for figure in diagnostics}},

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
-from batchlab.core.record import GradientSample, MetricRow
+from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
 from batchlab.core.spec import TrainSpec
 
 CALIBRATED = 4
@@ -53,18 +52,18 @@ class GradientSampler:
         self._layout = spec.layout
         self._pending: list[_Pending] = []
         self._calibrates = True
-        self.why_not = "" if self._sampling is None else self._cannot()
+        self.why_not: tuple[NoGradientSamples, ...] = () if self._sampling is None else self._cannot()
 
-    def _cannot(self) -> str:
+    def _cannot(self) -> tuple[NoGradientSamples, ...]:
         if self._trainable is None:
-            return "this framework cannot measure the gradients of micro-batches"
+            return (NoGradientSamples.UNSUPPORTED,)
         if len(self._layout.micro_batch_sizes()) > 1:
-            return ""
+            return ()
         if self._layout.global_batch_size == 1:
-            return "one sample per step cannot be split, so its noise cannot be told from its gradient"
+            return (NoGradientSamples.ONE_SAMPLE,)
         if self._sampling is not None and self._sampling.parameters == "all" and not self._sampling.split_lone:
-            return "a step is one micro-batch that may not be split"
-        return ""
+            return (NoGradientSamples.ONE_MICRO_BATCH,)
+        return ()
 
     def _parameters(self, step: int) -> Literal["all", "norm_layers"]:
         """What a sampled step looks at; norm layers are calibrated where all parameters can be looked at."""
@@ -96,11 +95,10 @@ class GradientSampler:
             return
         parameters = self._parameters(step)
         norms = self._trainable.accumulate_measured(batches, weight, parameters)
-        if not isinstance(norms, NotMeasurable):
+        if isinstance(norms, AddedNorms):
             self._pending.append(_Pending(step, parameters, tuple(count * weight for count in counts), norms))
         elif parameters == self._sampling.parameters:
-            lone = "a step is one micro-batch that may not be split, and " if len(batches) == 1 else ""
-            self.why_not = f"{lone}{norms}"
+            self.why_not = (NoGradientSamples.ONE_MICRO_BATCH, norms) if len(batches) == 1 else (norms,)
         else:
             self._calibrates = False
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, field
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
-from batchlab.core.record import MetricRow, Outcome, TrainResult
+from batchlab.core.record import MetricRow, NoGradientSamples, Outcome, TrainResult
 from batchlab.core.schedule import Schedule
 from batchlab.core.spec import TrainSpec
 from batchlab.data.stream import SampleStream
@@ -203,7 +203,7 @@ def _result(
     trainable: Trainable,
     stream: SampleStream,
     context: RunContext,
-    no_gradient_samples: str,
+    no_gradient_samples: tuple[NoGradientSamples, ...],
 ) -> TrainResult:
     memory = trainable.memory()
     losses = [loss for _, loss in tally.val_curve]

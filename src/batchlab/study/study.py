@@ -17,16 +17,16 @@ from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.throughput import BUSY_SHARE
 from batchlab.core.batch import BatchLayout
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET, Experiment
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
-from batchlab.core.record import CheckResult, Outcome, TaskInfo
+from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
-from batchlab.runs.check import check_lines
 from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.cost import cost_of
 from batchlab.search.grid import default_learning_rates
@@ -51,6 +51,7 @@ from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
 from batchlab.words.capacity import capacity_lines
+from batchlab.words.check import check_lines
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -146,9 +147,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     for line in check_lines(checked):
         view.say(f"   {line}")
     if not checked.passed:
-        raise StageFailed(
-            "The check failed: a sweep over this task would not mean what it seems to. Mend the lines above."
-        )
+        raise StageFailed("The check failed: a sweep over this task would mislead. Fix the failed checks above.")
     if until == "check":
         return
 

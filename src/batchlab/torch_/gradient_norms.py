@@ -18,19 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms
+from batchlab.core.record import NoGradientSamples
 
 CHUNK = 2**20
 """Elements looked at together: temporaries stay at a few MiB however large a parameter is."""
 
 NORM_LAYERS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
-
-IN_PIECES = NotMeasurable(
-    "a parameter's gradient arrives in pieces within one backward pass, as with reentrant activation checkpointing of "
-    "shared weights; use checkpoint(…, use_reentrant=False)"
-)
-SPARSE = NotMeasurable("a parameter has sparse gradients; build its embedding with sparse=False")
 
 
 class PassNorms(NamedTuple):
@@ -52,9 +46,7 @@ class GradientNorms:
         self._of_norm_layers = {id(p) for module in modules for p in module.parameters(recurse=False)}
         trained = [p for p in model.parameters() if p.requires_grad]
         self._parameters = [p for p in trained if parameters == "all" or id(p) in self._of_norm_layers]
-        self.unmeasurable: NotMeasurable | None = None
-        if not self._parameters:
-            self.unmeasurable = NotMeasurable("the model has no norm layers with trainable parameters")
+        self.unmeasurable = None if self._parameters else NoGradientSamples.NO_NORM_LAYERS
         self._last_share: float | None = None
         self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v where there is a u
         self._signs: list[tuple[Tensor, Tensor | None, Tensor]] = []
@@ -99,9 +91,9 @@ class GradientNorms:
 
     def _look(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         if gradient.is_sparse:
-            self.unmeasurable = SPARSE
+            self.unmeasurable = NoGradientSamples.SPARSE
         elif id(parameter) in self._seen:
-            self.unmeasurable = IN_PIECES
+            self.unmeasurable = NoGradientSamples.IN_PIECES
         if self.unmeasurable:
             return
         before = parameter.grad  # in a hook nothing is recorded for another derivative
@@ -113,7 +105,7 @@ class GradientNorms:
 
 def added_norms(
     norms: GradientNorms, passes: Sequence[PassNorms | None], samples: tuple[list[Tensor], Tensor] | None
-) -> AddedNorms | NotMeasurable:
+) -> AddedNorms | NoGradientSamples:
     """The passes of one step as `protocols.AddedNorms`, or why their norms are not known.
 
     `samples`: what norm layers tell of single samples, pass by pass, and of them all.
@@ -122,9 +114,9 @@ def added_norms(
     if norms.unmeasurable:
         return norms.unmeasurable
     if len(reached) < len(passes):
-        return NotMeasurable("a micro-batch gave no gradient at all")
+        return NoGradientSamples.NO_GRADIENT
     if len(passes) == 1 and samples is None:
-        return NotMeasurable("no norm layer gives gradients of single samples")
+        return NoGradientSamples.SAMPLES_NOT_SEPARATED
     inner = None
     if norms.has_norm_layers:
         inner = (

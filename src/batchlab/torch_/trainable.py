@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from batchlab.core.errors import InputError, NotMeasurable
+from batchlab.core.errors import InputError
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
+from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.task import Task
 from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
@@ -102,7 +103,7 @@ class TorchTrainable:
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | NotMeasurable:
+    ) -> AddedNorms | NoGradientSamples:
         """`accumulate` each batch in turn; the norms of what each added to the gradients, or why they are not known.
 
         In a compiled model samples are not told apart: hooks on its layers would have it compiled again.

@@ -13,6 +13,7 @@ from batchlab.analysis.critical.steps_to_target import REPEATS, CriticalBatch
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Interval
 from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural
+from batchlab.words.gradient_samples import why_no_gradient_samples
 
 DEFINITIONS = {
     "noise scale": "tr Σ / |G|²: the batch whose gradient noise is as large as the gradient, from the sweep's own "
@@ -125,7 +126,7 @@ def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     series = at_recommended(found)
     if series is None:
         why = (
-            "; ".join(critical.no_noise)
+            "; ".join(why_no_gradient_samples(*reasons) for reasons in critical.no_noise)
             or "the runs logged no gradient norms (noise.points is 0, or they are too short)"
         )
         return name, "cannot tell", _sentences([why])

@@ -15,6 +15,7 @@ from batchlab.analysis.values import FailedProbe, Run
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.words.check import describe_check
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def _mixing(found: Findings) -> list[Failure]:
 
 def _checks(found: Findings) -> list[Failure]:
     return [
-        Failure(f"The check '{item.name}' failed.", "the task", item.text)
+        Failure(f"The check '{item.name}' failed.", "the task", describe_check(item))
         for item in found.checks
         if item.status == "fail"
     ]

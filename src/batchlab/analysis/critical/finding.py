@@ -32,7 +32,7 @@ from batchlab.analysis.critical.steps_from_runs import (
 from batchlab.analysis.critical.steps_to_target import StepsFinding
 from batchlab.analysis.values import Run, SurfaceFinding
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import Outcome, Record, TrainResult
+from batchlab.core.record import NoGradientSamples, Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 
 
@@ -50,7 +50,7 @@ class CriticalFinding:
     """All three, each with what it cost. `target` None: no loss is reached by enough sizes."""
 
     noise: tuple[NoiseSeries, ...]
-    no_noise: tuple[str, ...]  # why runs have none
+    no_noise: tuple[tuple[NoGradientSamples, ...], ...]  # why runs have none
     steps: StepsFinding
     steps_source: Source
     target: float | None
@@ -79,7 +79,7 @@ def critical_finding(
         return None
     trained = [(spec, record) for spec, record in records if isinstance(spec, TrainSpec)]
     series = [found for row in surface.rows if (found := noise_series(row.best.runs if row.best else ())) is not None]
-    why = sorted({r.result.no_gradient_samples for _, r in trained if isinstance(r.result, TrainResult)} - {""})
+    why = sorted({r.result.no_gradient_samples for _, r in trained if isinstance(r.result, TrainResult)} - {()})
     steps = steps_from_runs(experiment, trained, surface, budget)
     to_a_loss, branched = _beside_the_sweep(experiment, trained, budget)
     branches, left_out, window = _branches(trained, experiment)

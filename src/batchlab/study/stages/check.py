@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from batchlab.core.record import CheckResult, Record
+from batchlab.core.check import CheckResult
+from batchlab.core.record import Record
 from batchlab.core.spec import CheckSpec
 from batchlab.study.session import Session, run_alone
 
