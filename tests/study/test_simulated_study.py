@@ -143,7 +143,7 @@ def test_all_diverged_says_so_instead_of_recommending(tmp_path: Path) -> None:
     result = study(tmp_path / "s", sweep={"learning_rates": [20.0, 40.0, 80.0, 160.0], "max_extensions": 0})
     assert not result.answered
     assert result.findings.surface is not None
-    assert result.findings.surface.cannot_tell
+    assert result.findings.surface.no_best
     assert not (result.folder / "training_plan.json").exists()
 
 

@@ -31,8 +31,9 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
-from batchlab.words.recommendation import describe_reason
-from batchlab.words.trust import unknown
+from batchlab.words.reasons import describe_reason
+from batchlab.words.sweep import describe_row, no_answer
+from batchlab.words.unknown import unknown
 
 HERE = Target()
 """The study's own recommendation."""
@@ -140,8 +141,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     """A measured row where the target is one, else what the rules extrapolate; InputError with the reason."""
     surface, budget = findings.surface, findings.token_budget
     if surface is None or findings.recommended is None or budget is None:
-        why = surface.cannot_tell.rstrip(".") if surface else "no training run has finished"
-        raise InputError(f"There is no plan because the study has no answer: {why}.")
+        raise InputError(f"There is no plan because the study has no answer: {no_answer(findings)}")
     usable = [row for row in surface.rows if row.best is not None and not row.undertrained]
     if objective is not None and target != HERE:
         raise InputError(
@@ -256,7 +256,7 @@ def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed:
     why = describe_reason(choice.reason) if choice.reason else "asked for"
     runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_learning_rate(row.best.learning_rate)}"
     tried = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
-    edge = f"; {row.remark}" if row.remark else ""
+    edge = f"; {limits}" if (limits := describe_row(row)) else ""
     memory = findings.memory
     fits = f"largest micro-batch that ran: {memory.max_micro_batch_size} ({memory.status})" if memory else "not probed"
     solved = (
