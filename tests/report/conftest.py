@@ -13,6 +13,7 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
+from batchlab.analysis.values import EnvironmentDifference
 from batchlab.core.check import CheckItem, OverlapFinding, RaisedError, StartLoss
 from batchlab.core.record import Environment, MetricRow
 from batchlab.words.failures import Failure
@@ -141,7 +142,7 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         cells = tuple(
             replace(cell, runs=tuple(replace(run, reason=HOSTILE) for run in cell.runs)) for cell in row.cells
         )
-        return replace(row, cells=cells, remark=HOSTILE, fit=replace(row.fit, why_not=HOSTILE))
+        return replace(row, cells=cells)
 
     task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
     experiment, _, records, rows, _ = synthetic_study(**STATES["failures"])
@@ -164,9 +165,9 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
             points=tuple(replace(point, reason=HOSTILE) for point in found.memory.points),
             limit_is=HOSTILE,
         ),
-        surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows), cannot_tell=HOSTILE),
+        surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows)),
         accepted_edits=(HOSTILE,),
-        environments_differ=(HOSTILE,),
+        environments_differ=(EnvironmentDifference(HOSTILE, (HOSTILE,)),),
     )
 
 
@@ -176,7 +177,7 @@ def hostile_story(hostile: Findings) -> Story:
     told = tell(hostile)
     return Story(
         trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in told.trust),
-        answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in told.answers),
+        answers=tuple(replace(answer, answer=HOSTILE, caveat=HOSTILE, evidence=HOSTILE) for answer in told.answers),
         unknown=(HOSTILE,),
         failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
         conclusions=(HOSTILE,),

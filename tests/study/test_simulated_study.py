@@ -142,7 +142,7 @@ def test_all_diverged_says_so_instead_of_recommending(tmp_path: Path) -> None:
     result = study(tmp_path / "s", sweep={"learning_rates": [20.0, 40.0, 80.0, 160.0], "max_extensions": 0})
     assert not result.answered
     assert result.findings.surface is not None
-    assert result.findings.surface.cannot_tell
+    assert result.findings.surface.no_best
     assert not (result.folder / "training_plan.json").exists()
 
 
@@ -237,7 +237,7 @@ def test_a_plan_for_what_was_not_trained_is_run_for_fifty_steps_once(
     before = set((folder / "runs").iterdir())
     command = ["plan", str(folder), "--devices", "3", "--batch-size", "36"]
     assert run(command) == 0
-    assert "not run for 50 steps" in capsys.readouterr().out
+    assert "not yet run for 50 steps" in capsys.readouterr().out
     for _ in range(2):
         assert run([*command, "--recheck"]) == 0
         plan = json.loads(capsys.readouterr().out)

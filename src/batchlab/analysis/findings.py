@@ -1,7 +1,7 @@
 """What the records say: plain values that the report, the plan and the summary are written from.
 
-Nothing here computes; each part is made by the module of its name (memory, throughput, loss_surface). Every sentence a
-reader meets is built from these numbers, and every number that is an estimate carries its n and its interval.
+Nothing here computes; each part is made by the module of its name (memory, throughput, loss_surface). Every sentence of
+the documents is built from these numbers, and every estimate carries its n and its interval.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
 from batchlab.analysis.values import (
     DiagnosticsFinding,
+    EnvironmentDifference,
     FailedProbe,
     Recommendation,
     Run,
@@ -32,7 +33,7 @@ class Findings:
     experiment: Experiment
     task_info: TaskInfo
     environment: Environment | None
-    environments_differ: tuple[str, ...]
+    environments_differ: tuple[EnvironmentDifference, ...]
     checks: tuple[CheckItem, ...]
     sample_independent: bool
     token_budget: int | None

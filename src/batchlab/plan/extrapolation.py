@@ -6,25 +6,25 @@ from batchlab.analysis.extrapolation import Extrapolation
 from batchlab.analysis.values import BatchRow
 from batchlab.plan.training_plan import Provenance
 from batchlab.scaling import Scaled
+from batchlab.words.plan import COMPUTED, EXTRAPOLATED, describe_nearest_layout
 
 
 def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict[str, Provenance]:
     """An entry for every number that was extrapolated or rests on one that was; `near` is the nearest measured row."""
     size, measured = extrapolated.global_batch_size, near.global_batch_size
-    layout = f"the layout of batch {measured:,}, the nearest measured, for batch {size:,}"
     entries = {
         "global_batch_size": _rule(extrapolated.batch_size_from)
         if extrapolated.batch_size_from
-        else Provenance(status="given", source="asked for; not measured"),
+        else Provenance(status="given", source=EXTRAPOLATED["global_batch_size"]),
         "learning_rate": _rule(extrapolated.learning_rate),
-        "token_budget": Provenance(status="given", source="asked for, in whole steps"),
+        "token_budget": Provenance(status="given", source=EXTRAPOLATED["token_budget"]),
         "warmup_tokens": _rule(extrapolated.warmup_tokens),
-        "micro_batch_size": Provenance(status="extrapolated", source=layout),
-        "grad_accum_steps": Provenance(status="computed", source="share ÷ micro-batch"),
-        "expectation.val_loss": Provenance(status="given", source="not measured here, and no rule is trusted to"),
+        "micro_batch_size": Provenance(status="extrapolated", source=describe_nearest_layout(measured, size)),
+        "grad_accum_steps": Provenance(status="computed", source=COMPUTED["grad_accum_steps"]),
+        "expectation.val_loss": Provenance(status="given", source=EXTRAPOLATED["expectation.val_loss"]),
         "expectation.hours": Provenance(
             status="extrapolated",
-            source="token budget ÷ (tokens/s of the nearest measured size × devices); empty for another model",
+            source=EXTRAPOLATED["expectation.hours"],
         ),
     }
     if extrapolated.beta2 is not None:

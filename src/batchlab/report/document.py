@@ -22,11 +22,13 @@ from batchlab.report.method import Term, method, setup, time_constants
 from batchlab.report.notes import Block, notes_blocks
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table
 from batchlab.report.words import Words, sentence, task_name
+from batchlab.words.answers import Answer
 from batchlab.words.check import describe_check
 from batchlab.words.failures import Failure
-from batchlab.words.recommendation import GOALS, describe_reason
+from batchlab.words.reasons import GOALS, describe_reason
 from batchlab.words.story import Story
-from batchlab.words.trust import Answer, TrustItem
+from batchlab.words.sweep import describe_no_best
+from batchlab.words.trust import TrustItem
 
 
 class PasteReady(Protocol):
@@ -173,8 +175,8 @@ def _partial(findings: Findings) -> str:
 
 
 def _why_none(findings: Findings) -> str:
-    if findings.surface and findings.surface.cannot_tell:
-        return findings.surface.cannot_tell
+    if findings.surface and findings.surface.no_best:
+        return describe_no_best(findings.surface.no_best)
     if not findings.runs:
         return "No training run has finished yet, so there is nothing to recommend."
     return (

@@ -100,8 +100,8 @@ def _first_screen(doc: Document) -> list[str]:
             _list([f"{_MARKS[t.ok]} **{safe(t.label)}** {safe(t.detail)}".rstrip() for t in doc.trust], raw=True)
         )
     if doc.answers:
-        rows = [(a.question, a.answer, a.doubt, a.evidence) for a in doc.answers]
-        blocks.append(_rows(("Question", "Answer", "Doubt", "Evidence"), (False,) * 4, rows))
+        rows = [(a.question, a.answer, a.caveat, a.evidence) for a in doc.answers]
+        blocks.append(_rows(("Question", "Answer", "Caveat", "Evidence"), (False,) * 4, rows))
     if doc.unknown:
         blocks += ["**Not answered**", _list(doc.unknown)]
     return blocks

@@ -9,6 +9,8 @@ from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, task_name
 from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.words.phrases import format_differences
+from batchlab.words.sweep import describe_no_fit
 
 Term = tuple[str, str]
 
@@ -155,7 +157,7 @@ def _fresh(experiment: Experiment) -> str:
 def _best_rate(findings: Findings) -> str:
     rows = findings.surface.rows if findings.surface else ()
     fitted = sum(row.fit.valid for row in rows)
-    reasons = sorted({row.fit.why_not for row in rows if not row.fit.valid and row.fit.why_not})
+    reasons = sorted({describe_no_fit(row.fit.no_fit) for row in rows if row.fit.no_fit})
     text = (
         "The tried learning rate with the lowest loss on the seeds that the compared cells share, since a mean over "
         "several seeds is no match for one lucky run; further seeds then run there. A parabola in log LR through its "
@@ -232,5 +234,5 @@ def _memory(findings: Findings) -> str:
 
 def _environments(findings: Findings) -> str:
     if findings.environments_differ:
-        return f"Not all records come from one environment: {format_list(findings.environments_differ)}."
+        return f"Not all records come from one environment: {format_list(format_differences(findings.environments_differ))}."
     return "All records come from one environment." if findings.environment else "No record names its environment."

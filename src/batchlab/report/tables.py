@@ -23,6 +23,7 @@ from batchlab.core.format import (
 )
 from batchlab.core.record import Outcome, perplexity
 from batchlab.report.words import Words
+from batchlab.words.sweep import describe_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +127,11 @@ def status(row: BatchRow) -> str:
 
 
 def remark(row: BatchRow) -> str:
-    """The analysis' remark, or what the table would otherwise hide: an edge, runs that did not finish."""
-    if row.remark:
-        return row.remark
-    parts = []
-    if row.edge:
-        parts.append(f"best LR is the {'lowest' if row.edge == 'low' else 'highest'} tried")
-    if row.undertrained:
-        parts.append("too few steps to judge")
+    """What the numbers of the row hide: an edge, too few steps, runs that did not finish."""
+    if limits := describe_row(row):
+        return limits
     ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
-    parts += [f"{format_plural(number, 'run')} {word}" for word, number in ended.items()]
-    return "; ".join(parts)
+    return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 
 def endings_table(findings: Findings) -> Table:

@@ -71,7 +71,7 @@ def test_a_plan_that_did_not_fit_warns(synthetic_study: Study) -> None:
     )
     failed = recheck_record(spec, Outcome.OUT_OF_MEMORY, "no memory left")
     again = make_plan(assemble(experiment, task_info, [*records, failed], rows, decisions), devices=64)
-    assert "not run for 50 steps" in plan.provenance["micro_batch_size"].source
+    assert "not yet run for 50 steps" in plan.provenance["micro_batch_size"].source
     assert [warning for warning in again.warnings if warning not in plan.warnings] == [
         "micro-batch 1: 50 whole steps run for this plan did not fit: no memory left"
     ]

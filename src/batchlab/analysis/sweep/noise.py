@@ -8,6 +8,7 @@ somewhat generous: with correlation ρ between two cells of n seeds they carry 2
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -80,11 +81,9 @@ def paired_correlation(one: Cell, other: Cell) -> float | None:
     if len(seeds) < CORRELATION_SEEDS:
         return None
     xs, ys = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    spread = math.sqrt(sum((x - mean_x) ** 2 for x in xs) * sum((y - mean_y) ** 2 for y in ys))
-    if spread == 0:
+    if min(len(set(xs)), len(set(ys))) == 1:
         return None
-    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
+    return statistics.correlation(xs, ys)
 
 
 def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:

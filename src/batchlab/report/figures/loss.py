@@ -10,6 +10,7 @@ from batchlab.core.format import format_interval, format_learning_rate, format_l
 from batchlab.core.record import Outcome
 from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, label, layout, missing, size_axis
 from batchlab.report.words import Words, time_scale
+from batchlab.words.sweep import describe_row
 
 NO_SWEEP = "No training run has finished yet, so there is no loss to show."
 
@@ -91,7 +92,8 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resol
 def _describe(row: BatchRow) -> str:
     runs = len(row.best.losses) if row.best else 0
     text = f"batch {row.global_batch_size:,} at LR {_rate(row)}<br>loss {format_interval(row.val_loss)}<br>{format_plural(runs, 'run')}"
-    return f"{text}<br>{label(row.remark)}" if row.remark else text
+    limits = describe_row(row)
+    return f"{text}<br>{label(limits)}" if limits else text
 
 
 def _rate(row: BatchRow) -> str:

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from batchlab.analysis.values import CostToLoss, Fastest, Goal, Largest, LowestLoss, ReachesLoss, Reason, SpeedUnknown
-from batchlab.words.recommendation import GOALS, describe_reason
+from batchlab.words.reasons import GOALS, describe_reason
 
 
 @pytest.mark.parametrize(
