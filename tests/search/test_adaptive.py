@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome
+from batchlab.scaling.published import PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
 from batchlab.search.prior import (
-    BATCH_EXPONENT,
     DOUBTABLE,
-    RATE_EXPONENT,
     STUBBORN_STUDY,
     EarlierStudy,
     Hint,
@@ -118,8 +117,8 @@ def test_a_study_is_moved_along_its_own_ridge() -> None:
     here, there = (moved(EarlierStudy(small.outcomes, ratio), SIZES, RANGE, 0.05) for ratio in (1.0, 16.0))
     tiny = np.array([-20.0])
     fallen = there.ridge(tiny) - here.ridge(tiny)
-    assert float(fallen.mean()) == pytest.approx(4 * RATE_EXPONENT[0], abs=0.05)
-    assert float((there.batch - here.batch).mean()) == pytest.approx(4 * BATCH_EXPONENT[0], abs=0.05)
+    assert float(fallen.mean()) == pytest.approx(4 * PRIOR_RATE_BY_BUDGET.mean, abs=0.05)
+    assert float((there.batch - here.batch).mean()) == pytest.approx(4 * PRIOR_BATCH_BY_BUDGET.mean, abs=0.05)
 
 
 def test_nothing_ignores_an_earlier_study_before_it_can_be_doubted() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchlab.core.record import Outcome
+from batchlab.scaling.published import PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET
 from batchlab.search import lattice
 from batchlab.search.surrogate import Basins, Evidence, Posterior, draw, percent_of
 from batchlab.search.trial import Trial, TrialOutcome
@@ -26,19 +27,6 @@ STUBBORN_STUDY = 0.02
 DOUBTABLE = 3
 """Runs after which they do: one loss says nothing of where the lowest lies and two only which way, so before that they
 would send a run anywhere, for the gain there that nothing contradicts yet."""
-
-BATCH_EXPONENT = (0.53, 0.15)
-"""Best batch size ∝ tokens^x of one model, mean and spread of published x: 0.38 (Bergsma et al. 2025,
-arXiv:2505.13738), 0.47 (Zhang et al. 2024, arXiv:2410.21676, critical batch size), 0.57 (Schaipp 2026,
-arXiv:2607.01487), 0.69 (DeepSeek 2024, arXiv:2401.02954: compute^0.327, along which its tokens grow as compute^0.476;
-the model's size moves the batch hardly at all, says Zhang). Step Law is not among them, so that its table can judge."""
-
-RATE_EXPONENT = (-0.37, 0.10)
-"""Best learning rate ∝ tokens^z at a fixed, small batch size: −0.32 (Bjorck et al. 2024, arXiv:2409.19913), −0.47
-(Bergsma et al. 2025: B/(η·λ·D) ∝ D^−0.53 at constant weight decay λ), −0.33 (DeepSeek 2024: compute^−0.125, less the
-−0.41 that a model's size takes, between 1/width and GPT-3's table, and less SLOPE times its batch exponent).
-
-The spreads are those of one more publication, √(1 + 1/n) times the standard deviation of the n."""
 
 TRANSFER = 0.25
 """Octaves of further doubt when a study is moved, in either direction: half a step of the lattice."""
@@ -103,8 +91,8 @@ def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], n
     doublings = math.log2(earlier.tokens_ratio)
     normal = ndtri(draw()[0])
     along, down = (
-        mean * doublings + math.hypot(spread * doublings, TRANSFER) * normal[:, direction]
-        for direction, (mean, spread) in enumerate((BATCH_EXPONENT, RATE_EXPONENT))
+        published.mean * doublings + math.hypot(published.sd * doublings, TRANSFER) * normal[:, direction]
+        for direction, published in enumerate((PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET))
     )
     return basins.moved(along, down + basins.slope * along)
 

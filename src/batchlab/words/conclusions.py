@@ -21,6 +21,7 @@ from batchlab.core.record import Outcome
 from batchlab.scaling import Refused
 from batchlab.words.phrases import format_cells, format_seeds, format_span, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
+from batchlab.words.scaling import describe_confirmation, describe_rule
 from batchlab.words.starting_point import starting_point
 
 LARGER = 4
@@ -191,8 +192,9 @@ def _elsewhere(found: Findings) -> list[str]:
         f"Extrapolated, not measured: at {LARGER} × the budget the best batch would be near {batch.value:.3g} "
         f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and at batch "
         f"{extrapolated.global_batch_size:,} the learning rate {rates} (n = {format_plural(budgets, 'measured budget')}; "
-        f"{batch.rule}). To confirm: "
-        f"{extrapolated.confirm.rstrip('.')}. batchlab plan --token-budget carries the answer to any budget within 30 ×."
+        f"{describe_rule(batch.rule)}). To confirm: "
+        f"{describe_confirmation(extrapolated.confirmation, found.experiment.unit)}. batchlab plan --token-budget "
+        "extrapolates the answer to any budget within 30 ×."
     ]
 
 
