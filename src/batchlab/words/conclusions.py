@@ -22,6 +22,7 @@ from batchlab.scaling import Refused
 from batchlab.words.phrases import format_cells, format_seeds, format_span, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.scaling import describe_confirmation, describe_rule
+from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 
 LARGER = 4
@@ -172,10 +173,10 @@ def _undertrained(surface: SurfaceFinding) -> list[str]:
 
 def _stopped(found: Findings) -> list[str]:
     """Why an adaptive search tried no further cell."""
-    if not found.search_stopped:
+    if found.search_stopped is None:
         return []
     runs = format_plural(len(found.runs), "run")
-    return [f"The search tried no further cell because {found.search_stopped} (n = {runs} in all)."]
+    return [f"The search tried no further cell because {stop_reason(found.search_stopped)} (n = {runs} in all)."]
 
 
 def _elsewhere(found: Findings) -> list[str]:
