@@ -5,24 +5,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome
-from batchlab.scaling.published import PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
-from batchlab.search.prior import (
-    DOUBTABLE,
-    STUBBORN_STUDY,
-    EarlierStudy,
-    Hint,
-    after_study,
-    moved,
-)
-from batchlab.search.surrogate import SEED_NOISE, Basins, linex, percent_of
+from batchlab.search.prior import EarlierStudy, Hint
+from batchlab.search.surrogate import SEED_NOISE
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import GainBound, StopReason
 from batchlab.testing import check_search
@@ -111,27 +102,6 @@ def test_a_cheaper_study_moves_the_start_to_larger_batches_and_widens_its_uncert
     assert same.global_batch_size == small.best.global_batch_size
     assert abs(math.log2(same.learning_rate / small.best.learning_rate)) <= 0.51
     assert 2 <= larger.global_batch_size / same.global_batch_size <= 8  # 20^0.53 = 4.9
-
-
-def test_a_study_is_moved_along_its_own_ridge() -> None:
-    """At a batch size far below the best one the learning rate falls by its published exponent, whatever the basin."""
-    small = AdaptiveSearch(SIZES, RANGE, seeds=1)
-    run(small, valley(2e-3, best_batch=16))
-    here, there = (moved(EarlierStudy(small.outcomes, ratio), SIZES, RANGE, 0.05) for ratio in (1.0, 16.0))
-    tiny = np.array([-20.0])
-    fallen = there.ridge(tiny) - here.ridge(tiny)
-    assert float(fallen.mean()) == pytest.approx(4 * PRIOR_RATE_BY_BUDGET.mean, abs=0.05)
-    assert float((there.batch - here.batch).mean()) == pytest.approx(4 * PRIOR_BATCH_BY_BUDGET.mean, abs=0.05)
-
-
-def test_nothing_ignores_an_earlier_study_before_it_can_be_doubted() -> None:
-    small = AdaptiveSearch(SIZES, RANGE, seeds=1)
-    run(small, valley(2e-3, best_batch=16))
-    basins = moved(EarlierStudy(small.outcomes), SIZES, RANGE, 0.05)
-    wide = (-40.0, 40.0)
-    untried, tried = (after_study(basins, wide, wide, runs) for runs in (DOUBTABLE - 1, DOUBTABLE))
-    assert np.array_equal(untried.batch, basins.batch)
-    assert np.mean(tried.batch != basins.batch) == pytest.approx(STUBBORN_STUDY, abs=0.005)
 
 
 def test_a_study_of_something_else_costs_runs_but_not_the_answer() -> None:
@@ -397,32 +367,3 @@ def test_telling_another_round_is_refused() -> None:
 def test_what_cannot_be_searched_is_an_input_error(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         AdaptiveSearch(**{"global_batch_sizes": SIZES, "learning_rates": RANGE, **arguments})
-
-
-def test_linex_is_a_parabola_near_zero_and_skewed_beyond() -> None:
-    k = np.array([1.0])
-    near, high, low = (float(linex(np.array([u]), k)[0]) for u in (1e-3, 2.0, -2.0))
-    assert near == pytest.approx(1e-6, rel=1e-3)
-    assert high == pytest.approx(2 * (math.e**2 - 3))
-    assert low == pytest.approx(2 * (math.e**-2 + 1))
-    assert float(linex(np.array([3.0]), np.array([0.0]))[0]) == pytest.approx(9.0, rel=1e-2)
-    far = linex(np.array([100.0, 200.0]), np.array([1.0, 1.0]))
-    assert np.isfinite(far).all()
-    assert far[1] > far[0]
-
-
-def test_the_ridge_rises_below_the_knee_and_is_flat_above() -> None:
-    one = np.array([1.0])
-    basin = Basins(batch=5 * one, rate=-9 * one, skew=one, slope=one, knee=0 * one, over_batch=one, batch_skew=one)
-    ridge = basin.ridge(np.array([-5.0, -4.0, 5.0, 15.0, 16.0]))[0]
-    assert ridge[2] == pytest.approx(-9.0)
-    assert ridge[1] - ridge[0] == pytest.approx(1.0, abs=1e-2)
-    assert ridge[4] - ridge[3] == pytest.approx(0.0, abs=1e-2)
-    assert basin.excess(np.array([5.0]), np.array([-9.0]))[0, 0] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_percent_is_relative_for_positive_losses_and_finite_for_any() -> None:
-    assert np.diff(percent_of([2.0, 2.02]))[0] == pytest.approx(100 * math.log(1.01))
-    assert percent_of([-2.0, 1.0]).tolist() == [-100.0, 50.0]
-    assert percent_of([0.0, 0.0]).tolist() == [0.0, 0.0]
-    assert percent_of([]).tolist() == []
