@@ -188,11 +188,14 @@ def _build(
         budget=BudgetDecision(
             token_budget=token_budget,
             evaluation_interval=interval,
+            adaptive=False,
             runs_planned=len(trained),
             runs_at_most=len(trained),
+            workers=2,
             seconds_planned=None,
+            steps_of_largest=50,
+            steps_to_judge=50,
             undertrained=(),
-            text="",
         ),
     )
     return experiment, task_info, records, rows, decisions

@@ -50,7 +50,7 @@ def basin(best_lr: float, *, best_batch: float = 16, steep: float = 1.0) -> Judg
 
 
 def test_it_is_a_search() -> None:
-    search: Search = GridSearch((4,), RATES)
+    search: Search[Trial, TrialOutcome] = GridSearch((4,), RATES)
     assert search.ask()
 
 
@@ -122,7 +122,7 @@ def test_single_batch_size_gets_seeds_at_its_best_cell_only() -> None:
     assert rounds[-1] == (Trial(16, 2e-3, 6), Trial(16, 2e-3, 7))
 
 
-def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
+def test_undertrained_sizes_are_run_but_neither_extended_nor_seeded() -> None:
     good = basin(64e-3, best_batch=64)
 
     def judge(trial: Trial) -> TrialOutcome:
@@ -133,7 +133,7 @@ def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
     assert {t.global_batch_size for trials in rounds[2:] for t in trials} == {8, 16}
 
 
-def test_starved_sizes_are_used_when_there_is_no_other() -> None:
+def test_undertrained_sizes_are_used_when_there_is_no_other() -> None:
     rounds = run(GridSearch((8, 16), RATES), lambda trial: TrialOutcome(trial.learning_rate, judged=False))
     assert {t.seed for t in rounds[-1]} == {1, 2}
 
@@ -169,7 +169,7 @@ def test_max_runs_keeps_every_size_first_then_seeds_of_the_best(max_runs: int) -
     extensions=st.integers(0, 4),
     max_runs=st.one_of(st.none(), st.integers(1, 40)),
     salt=st.integers(),
-    starved_from=st.integers(1, 600),
+    undertrained_from=st.integers(1, 600),
 )
 def test_deterministic_bounded_and_independent_of_completion_order(
     sizes: set[int],
@@ -178,14 +178,14 @@ def test_deterministic_bounded_and_independent_of_completion_order(
     extensions: int,
     max_runs: int | None,
     salt: int,
-    starved_from: int,
+    undertrained_from: int,
 ) -> None:
     rates = [2.0**e for e in exponents]
 
     def judge(trial: Trial) -> TrialOutcome:
-        dice = random.Random(f"{salt} {trial}")
-        loss = None if dice.random() < 0.2 else dice.random()
-        return TrialOutcome(loss, judged=trial.global_batch_size < starved_from)
+        rng = random.Random(f"{salt} {trial}")
+        loss = None if rng.random() < 0.2 else rng.random()
+        return TrialOutcome(loss, judged=trial.global_batch_size < undertrained_from)
 
     def make() -> GridSearch:
         return GridSearch(list(sizes), rates, seeds=seeds, max_extensions=extensions, max_runs=max_runs)

@@ -14,7 +14,7 @@ from batchlab.core.record import TaskInfo
 from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
-from batchlab.storage.decisions import Decisions, PriorStudy
+from batchlab.storage.decisions import Decisions, PriorStudy, StopReason
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
@@ -45,7 +45,7 @@ def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earli
     result = study(tmp_path / "s", sweep={"prior": str(earlier)}, budget={"max_runs": 2})
     told = [sentence for sentence in tell(result.findings).conclusions if "earlier study" in sentence]
     assert len(told) == 1
-    assert "with 2,048 samples a run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
+    assert "with 2,048 samples per run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
     assert "this study's own runs (n = 2)" in told[0]
     kept = Store.open(tmp_path / "s").decisions().prior
     assert isinstance(kept, PriorStudy)
@@ -122,7 +122,9 @@ def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
 def test_all_runs_together_keep_to_max_tokens_and_the_study_says_why_it_ended(tmp_path: Path) -> None:
     result = study(tmp_path / "s", budget={"token_budget": 2048, "max_tokens": 3 * 2048 + 5})
     assert len(result.findings.runs) == 3
-    assert "runs of the budget" in Store.open(tmp_path / "s").decisions().search_stopped
+    stopped = Store.open(tmp_path / "s").decisions().search_stopped
+    assert stopped is not None
+    assert stopped.reason is StopReason.RUNS_SPENT
 
 
 def test_max_tokens_alone_are_shared_among_the_planned_runs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.simulated.machine import simulation
+from batchlab.storage.decisions import StopReason
 from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
@@ -151,7 +152,8 @@ def test_an_adaptive_search_that_only_diverges_gives_up_and_says_so(tmp_path: Pa
     result = study(tmp_path / "s", sweep=sweep, batch={"global_batch_sizes": (8, 16)})
     assert not result.answered
     assert "diverged" in result.summary[0]
-    assert "finite loss" in result.findings.search_stopped
+    assert result.findings.search_stopped is not None
+    assert result.findings.search_stopped.reason is StopReason.NO_FINITE_LOSS
 
 
 def test_one_seed_claims_nothing_about_noise(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
+from batchlab.storage.decisions import SearchStop
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Findings:
     planned_runs: int | None = None
     partial: bool = False
     accepted_edits: tuple[str, ...] = field(default=())
-    search_stopped: str = ""  # why an adaptive search ended, as a sentence
+    search_stopped: SearchStop | None = None  # None: a grid, or not ended
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had

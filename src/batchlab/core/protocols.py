@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -192,15 +192,19 @@ class Dataset(Protocol):
         """The samples at these indices, stacked."""
 
 
-class Search(Protocol):
+Question = TypeVar("Question")
+Answer = TypeVar("Answer", contravariant=True)
+
+
+class Search(Protocol[Question, Answer]):
     """What to run next. Does no I/O, knows no device, is told outcomes in the order it asked.
 
     `ask` proposes one round (empty: done); its size never depends on which run finished first.
     """
 
-    def ask(self) -> Sequence[Any]: ...
+    def ask(self) -> Sequence[Question]: ...
 
-    def tell(self, proposals: Sequence[Any], outcomes: Sequence[Any]) -> None: ...
+    def tell(self, proposals: Sequence[Question], outcomes: Sequence[Answer]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from batchlab.plan.training_plan import (
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
 from batchlab.words.plan import NO_SPEED, describe_speed
+from batchlab.words.refusals import describe_refusal
+from batchlab.words.scaling import describe_confirmation
 from batchlab.words.sweep import no_answer
 from batchlab.words.unknown import unknown
 
@@ -117,7 +119,7 @@ def make_plan(
         provenance=provenance,
         unknown=unknown(findings),
         warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
-        confirm=extrapolated.confirm if extrapolated else "",
+        confirm=describe_confirmation(extrapolated.confirmation, experiment.unit) if extrapolated else "",
     )
 
 
@@ -149,7 +151,8 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
         measured = format_list([row.global_batch_size for row in usable])
-        raise InputError(f"{extrapolated.reason} Measured are batch {measured} at {format_count(budget)}.")
+        why = describe_refusal(extrapolated.reason)
+        raise InputError(f"{why} Measured are batch {measured} at {format_count(budget)}.")
     size = extrapolated.global_batch_size
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
     rate = float(f"{extrapolated.learning_rate.value:.3g}")

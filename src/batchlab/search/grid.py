@@ -1,4 +1,4 @@
-"""Which batch × learning-rate cells to train, in rounds, coarse first.
+"""A grid over batch size × learning rate, in rounds, coarse first.
 
 Rounds: (1) every size at every other learning rate, (2) the learning rates between, (3…) one further learning rate for
 each size whose best is at the end of what was tried, (last) the `repeats`: more seeds where the best lies. A round is
@@ -21,12 +21,12 @@ class GridSearch:
     """Batch × learning-rate grid that grows where a best is at its end; implements `protocols.Search`.
 
     A cell without a finite loss is worse than any with one. A size is extended by the grid's own ratio, at most
-    `max_extensions` times, and never past a learning rate that has no finite loss. Starved sizes are run, but neither
-    extended nor given more seeds while a size that is not undertrained has a finite loss.
+    `max_extensions` times, and never past a learning rate that has no finite loss. Undertrained sizes are run, but
+    neither extended nor given more seeds while any other size has a finite loss.
 
-    `max_runs` cuts each round at its end. Of it, the further seeds of the best cell are reserved first (beyond one run
-    per size): without them noise is unknown and no size may be called better than another, while one learning rate
-    more only refines the answer.
+    `max_runs` cuts rounds short. Of it, the further seeds of the best cell are reserved first (beyond one run per
+    size): without them the noise is unknown and no size may be called better than another, while one more learning
+    rate only refines the answer.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class GridSearch:
     def _extension_round(self) -> list[Trial]:
         """One learning rate beyond the end at which a size's best is; the sizes with the lowest loss first."""
         if len(self.learning_rates) == 1:
-            return []  # one learning rate is a choice, not a grid: there is no ratio to go on with
+            return []  # one learning rate is a choice, not a grid: there is no ratio to extend it by
         trials = []
         for size, best in sorted(self._best_by_size().items(), key=lambda item: (item[1][0], item[0])):
             tried = sorted(trial.learning_rate for trial in self._outcomes if trial.global_batch_size == size)

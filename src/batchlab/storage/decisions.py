@@ -6,6 +6,7 @@ exactly as it began.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
@@ -46,15 +47,18 @@ class ConcurrencyDecision(Frozen):
 
 
 class BudgetDecision(Frozen):
-    """What the sweep will spend; the fields are those of `search.budget.BudgetPlan`."""
+    """What the sweep will spend, decided before its first training run."""
 
-    token_budget: int
-    evaluation_interval: int
-    runs_planned: int
-    runs_at_most: int
-    seconds_planned: float | None
-    undertrained: tuple[int, ...]
-    text: str
+    token_budget: int = Field(description="of every run")
+    evaluation_interval: int = Field(description="tokens between evaluations")
+    adaptive: bool = Field(description="an adaptive search may make fewer runs than planned")
+    runs_planned: int = Field(description="of a grid without extensions, or the most that an adaptive search may make")
+    runs_at_most: int = Field(description="with all extensions that are allowed")
+    workers: int = Field(description="runs at a time")
+    seconds_planned: float | None = Field(description="for the planned runs; None: no speed is known")
+    steps_of_largest: int = Field(description="optimizer steps of a run of the largest batch size")
+    steps_to_judge: int = Field(description="fewest steps at which a batch size is judged")
+    undertrained: tuple[int, ...] = Field(description="batch sizes with fewer steps than that")
 
 
 class PriorLaw(Frozen):
@@ -93,6 +97,37 @@ class AcceptedEdit(Frozen):
     digest: str = Field(description="sha256 of the accepted content; empty: the file was deleted")
 
 
+class StopReason(StrEnum):
+    """Why an adaptive search tries no further cell."""
+
+    LITTLE_TO_GAIN = "little_to_gain"
+    RUNS_SPENT = "runs_spent"
+    NO_CELL_LEFT = "no_cell_left"
+    NO_FINITE_LOSS = "no_finite_loss"
+    EQUAL_LOSSES = "equal_losses"
+
+
+class GainBound(StrEnum):
+    """What the least gain worth another run is."""
+
+    REQUESTED = "requested"
+    MEASURED_NOISE = "measured_noise"
+    ASSUMED_NOISE = "assumed_noise"
+
+
+class SearchStop(Frozen):
+    """Where an adaptive search stopped; gains are in percent of the loss, None where no gain was computed."""
+
+    reason: StopReason
+    runs: int = Field(description="made until then")
+    finite_runs: int = Field(description="of them, with a finite loss")
+    expected_gain_percent: float | None = Field(default=None, description="by a run at the most promising cell")
+    least_gain_percent: float | None = Field(default=None, description="least gain that is worth another run")
+    bound: GainBound | None = None
+    repeated_runs: int = Field(default=0, description="runs of the cells with several seeds, which measure the noise")
+    enclosed: bool | None = Field(default=None, description="the best cell lies between others that were tried")
+
+
 class CriticalRound(Frozen):
     """What one round of `critical --run` trains beyond the sweep, decided before its first run."""
 
@@ -112,7 +147,7 @@ class Decisions(Frozen):
     concurrency: ConcurrencyDecision | None = None
     budget: BudgetDecision | None = None
     notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")
-    search_stopped: str = Field(default="", description="why an adaptive search ended")
+    search_stopped: SearchStop | None = Field(default=None, description="why an adaptive search ended")
     complete: bool = False
     accepted_edits: tuple[AcceptedEdit, ...] = ()
     critical_rounds: dict[int, CriticalRound] = Field(default_factory=dict, description="by number, from 1")

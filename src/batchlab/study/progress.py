@@ -12,6 +12,7 @@ from batchlab.core.protocols import Event, Finished, Progress, View
 from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.storage.decisions import BudgetDecision
+from batchlab.words.search import describe_budget
 
 
 class SilentView:
@@ -156,7 +157,7 @@ def status_lines(
         if outcomes:
             lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
     if budget is not None:
-        lines.append(f"  planned    {budget.text}")
+        lines.append(f"  planned    {describe_budget(budget, experiment.unit)}")
     lines += [
         f"  {record.run_id}: {record.outcome.word}. {record.reason}"
         for _, record in records

@@ -52,6 +52,7 @@ from batchlab.study.stages.throughput import known_oom, layout_for, throughput_s
 from batchlab.study.stages.variants import variants_stage
 from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
+from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -111,7 +112,7 @@ def run_study(
         write_documents(store, partial=True)  # a tenth of a second; whatever stops the study leaves a usable report
 
     view.say(f"   data: {study.task_info.data_source}")
-    view.say(f"   cost: {cost_of(study.experiment, study.task_info).text}")
+    view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
     session = Session(study, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     failure = ""
     try:
@@ -178,9 +179,9 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
 
     concurrency = concurrency_stage(session, capacity.worker_bytes)
     budget = budget_stage(session, rates, concurrency)
-    view.say(f"   {budget.text}")
+    view.say(f"   {describe_budget(budget, session.study.experiment.unit)}")
     store = session.study.store
-    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.as_dict()))
+    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.model_dump()))
     sweep_stage(session, layouts, budget, concurrency, capacity, sample_independent=checked.sample_independent)
 
 
@@ -305,7 +306,7 @@ def describe_plan(experiment: Experiment, task_info: TaskInfo) -> list[str]:
     else:
         seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
         lines.append(f"each as many {experiment.unit} as fit into {format_duration(seconds)}, by measured throughput")
-    lines.append(f"cost: {cost_of(experiment, task_info).text}")
+    lines.append(f"cost: {describe_cost(cost_of(experiment, task_info))}")
     return [*lines, "nothing was written"]
 
 

@@ -19,6 +19,8 @@ from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling import Refused
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
+from batchlab.words.scaling import describe_confirmation, describe_rule
+from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
 
@@ -175,10 +177,10 @@ def _undertrained(surface: SurfaceFinding) -> list[str]:
 
 def _stopped(found: Findings) -> list[str]:
     """Why an adaptive search tried no further cell."""
-    if not found.search_stopped:
+    if found.search_stopped is None:
         return []
     runs = format_plural(len(found.runs), "run")
-    return [f"The search tried no further cell because {found.search_stopped} (n = {runs} in all)."]
+    return [f"The search tried no further cell because {stop_reason(found.search_stopped)} (n = {runs} in all)."]
 
 
 def _elsewhere(found: Findings) -> list[str]:
@@ -195,8 +197,9 @@ def _elsewhere(found: Findings) -> list[str]:
         f"Extrapolated, not measured: at {LARGER} × the budget the best batch is near {batch.value:.3g} "
         f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and the learning rate at batch "
         f"{extrapolated.global_batch_size:,} is {rates[0]} [{rates[1]}, {rates[2]}] (n = {budgets}; "
-        f"{batch.rule}). To confirm: "
-        f"{extrapolated.confirm.rstrip('.')}. batchlab plan --token-budget does this for any budget within 30 ×."
+        f"{describe_rule(batch.rule)}). To confirm: "
+        f"{describe_confirmation(extrapolated.confirmation, found.experiment.unit)}. batchlab plan --token-budget "
+        "does this for any budget within 30 ×."
     ]
 
 

@@ -12,7 +12,6 @@ from batchlab.core.experiment import BudgetConfig
 from batchlab.engines.pool import visible_cuda_devices
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
-    BudgetPlan,
     SweepDesign,
     fixed_budget,
     plan_budget,
@@ -57,7 +56,7 @@ def learning_rates_of(session: Session) -> tuple[float, ...]:
     return study.experiment.sweep.learning_rates or default_learning_rates(study.task_info.optimizer_family)
 
 
-def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetPlan:
+def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetDecision:
     """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
     experiment = session.study.experiment
     asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
@@ -84,19 +83,19 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         most = _most_tokens(session, plan)
         if most is not None and plan.token_budget > most:
             plan = _fixed(most, asked, sweep)
-    decided = session.study.store.decide(Decisions(budget=BudgetDecision(**plan.as_dict()))).budget
+    decided = session.study.store.decide(Decisions(budget=plan)).budget
     assert decided is not None
-    return BudgetPlan(**decided.model_dump())
+    return decided
 
 
-def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetPlan:
+def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetDecision:
     """The plan at so many tokens a run, and no more runs than `max_tokens` allows of them."""
     plan = fixed_budget(token_budget, sweep)
     most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
     return plan if most == asked.max_runs else fixed_budget(token_budget, replace(sweep, max_runs=most))
 
 
-def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
+def _most_tokens(session: Session, plan: BudgetDecision) -> int | None:
     """What bounds a run's tokens where nobody gave them: a share of `max_tokens`; without a time, the data."""
     asked = session.study.experiment.budget
     bounds = [] if asked.time_budget_seconds is not None else [_data_bound(session)]

@@ -31,6 +31,7 @@ from batchlab.study.session import Session
 from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.study.stages.sweep import gradient_sampling
 from batchlab.study.stages.throughput import known_oom, layout_for
+from batchlab.words.refusals import describe_refusal
 
 FIRST_BRANCH_SEED = 1000
 """Branches see their tokens in an order of their own seed, which no run of the sweep has."""
@@ -156,7 +157,7 @@ class RunMaker:
         """The learning rate extrapolated from the sweep's sizes, and one on each side of it, spaced as the sweep's."""
         extrapolated = extrapolate(self._findings, Target(global_batch_size=size))
         if isinstance(extrapolated, Refused):
-            return extrapolated.reason
+            return describe_refusal(extrapolated.reason)
         near = near_best(self._start)
         spacing = near[-1] / near[-2] if len(near) > 1 else SPACING
         middle = extrapolated.learning_rate.value

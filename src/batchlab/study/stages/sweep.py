@@ -9,15 +9,16 @@ from batchlab.core.spec import Diagnostics, GradientSampling, TrainSpec
 from batchlab.engines.resources import Concurrency
 from batchlab.runs.gradient_samples import steps_between
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import BudgetPlan, runs_within, token_budget_of
+from batchlab.search.budget import runs_within, token_budget_of
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial
-from batchlab.storage.decisions import Decisions
+from batchlab.storage.decisions import BudgetDecision, Decisions
 from batchlab.study.prior import outcome_of, start_of
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.budget import learning_rates_of
 from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.study.stages.throughput import known_oom
+from batchlab.words.search import stop_reason
 
 LOOKS = {"light": 16, "full": 64}
 """At most so many looks at a run; benchmarks/diagnostics_cost has what they cost."""
@@ -26,7 +27,7 @@ LOOKS = {"light": 16, "full": 64}
 def sweep_stage(
     session: Session,
     layouts: dict[int, BatchLayout],
-    budget: BudgetPlan,
+    budget: BudgetDecision,
     concurrency: Concurrency,
     capacity: Capacity,
     *,
@@ -48,12 +49,12 @@ def sweep_stage(
             session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
-    if isinstance(search, AdaptiveSearch):
+    if isinstance(search, AdaptiveSearch) and search.stopped:
         session.study.store.decide(Decisions(search_stopped=search.stopped))
-        session.view.say(f"   the search ended: {search.stopped}")
+        session.view.say(f"   the search ended: {stop_reason(search.stopped)}")
 
 
-def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
+def _search(session: Session, budget: BudgetDecision, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
     experiment = session.study.experiment
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
@@ -97,7 +98,7 @@ def train_spec(
     session: Session,
     trial: Trial,
     layouts: dict[int, BatchLayout],
-    budget: BudgetPlan,
+    budget: BudgetDecision,
     concurrency: Concurrency,
     capacity: Capacity,
     *,
@@ -125,7 +126,7 @@ def train_spec(
     )
 
 
-def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
+def _diagnostics(session: Session, budget: BudgetDecision) -> Diagnostics | None:
     """Looks at token counts that end a step of every batch size, so that sizes are seen at the same moments."""
     experiment = session.study.experiment
     if experiment.diagnostics == "off":

@@ -17,6 +17,8 @@ from batchlab.scaling import (
     learning_rate_between,
     learning_rate_ratio,
 )
+from batchlab.scaling.refusals import AboveBestBatch, BatchTooFar, NeedsBestBatch, NothingTuned, NotPositive
+from batchlab.scaling.rules import BatchRule, Interpolated, SameBatch
 
 SATURATING, UNCAPPED, SQUARE_ROOT, LINEAR, NONE = LearningRateRule
 batches = st.floats(1, 1e6)
@@ -70,17 +72,23 @@ def test_the_value_lies_in_its_interval(rule: LearningRateRule, start: float, fa
         assert 0 < answer.low <= answer.value <= answer.high
 
 
-def test_every_answer_says_where_it_is_from() -> None:
+def test_every_answer_carries_its_rule() -> None:
     answer = learning_rate_at(1e-3, 64, 128, best_batch_size=256)
     assert isinstance(answer, Scaled)
-    assert answer.rule == "lr_max/(1 + B_opt/B) up to B_opt = 256, the same above; batch 64 → 128"
-    assert "1812.06162" in answer.source
-    assert answer.range == "batch 8 to 512, same model and budget"
+    assert answer.rule == BatchRule(SATURATING, 64, 128, 256, AcrossBatch.FIXED, smallest=8, largest=512)
 
 
-def test_a_doubtful_best_batch_widens_the_interval() -> None:
+@pytest.mark.parametrize("rule", [LINEAR, SQUARE_ROOT])
+def test_the_range_of_rules_of_the_noisy_regime_ends_at_the_best_batch(rule: LearningRateRule) -> None:
+    answer = learning_rate_at(1e-3, 64, 128, rule, best_batch_size=256)
+    assert isinstance(answer, Scaled)
+    assert isinstance(answer.rule, BatchRule)
+    assert (answer.rule.smallest, answer.rule.largest) == (8, 256)
+
+
+def test_an_uncertain_best_batch_widens_the_interval() -> None:
     sure = learning_rate_at(1e-3, 64, 512, best_batch_size=256)
-    unsure = learning_rate_at(1e-3, 64, 512, best_batch_size=Scaled(256, "", "", "", low=64, high=1024))
+    unsure = learning_rate_at(1e-3, 64, 512, best_batch_size=Scaled(256, SameBatch(), low=64, high=1024))
     assert isinstance(sure, Scaled)
     assert isinstance(unsure, Scaled)
     assert unsure.value == sure.value
@@ -98,17 +106,15 @@ def test_where_beta2_follows_the_batch_the_slower_rise_is_in_the_interval() -> N
     assert fixed.low is not None
     assert follows.low is not None
     assert fixed.low > 2e-3 > follows.low  # 8^⅓ = 2
-    assert "beta2 follows the batch" in follows.range
+    assert isinstance(follows.rule, BatchRule)
+    assert follows.rule.across_batch is AcrossBatch.HALF_LIFE
 
 
 @pytest.mark.parametrize("rule", LearningRateRule)
-def test_nothing_is_carried_further_than_it_was_tested(rule: LearningRateRule) -> None:
+def test_nothing_is_extrapolated_further_than_it_was_tested(rule: LearningRateRule) -> None:
     answer = learning_rate_at(1e-3, 64, 1024, rule, best_batch_size=2048)
     assert isinstance(answer, Refused)
-    assert answer.reason == (
-        "Batch 1,024 is 16 × away from 64, where the learning rate was tuned; it is carried at most 8 ×, to 8 to 512. "
-        "Tune it nearer."
-    )
+    assert answer.reason == BatchTooFar(64, 1024, 8)
     assert isinstance(learning_rate_at(1e-3, 1024, 64, rule, best_batch_size=2048), Refused)
 
 
@@ -116,7 +122,7 @@ def test_nothing_is_carried_further_than_it_was_tested(rule: LearningRateRule) -
 def test_rules_that_need_the_best_batch_say_so(rule: LearningRateRule) -> None:
     answer = learning_rate_at(1e-3, 64, 128, rule)
     assert isinstance(answer, Refused)
-    assert "needs the best batch size" in answer.reason
+    assert answer.reason == NeedsBestBatch(rule)
 
 
 @pytest.mark.parametrize("rule", [LINEAR, SQUARE_ROOT])
@@ -124,12 +130,11 @@ def test_rules_that_need_the_best_batch_say_so(rule: LearningRateRule) -> None:
 def test_rules_of_the_noisy_regime_end_at_the_best_batch(rule: LearningRateRule, start: float, end: float) -> None:
     answer = learning_rate_at(1e-3, start, end, rule, best_batch_size=256)
     assert isinstance(answer, Refused)
-    assert "256" in answer.reason
-    assert "saturating" in answer.reason
+    assert answer.reason == AboveBestBatch(rule, 256, max(start, end))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_numbers_that_are_none_are_refused(bad: float) -> None:
+def test_values_that_are_not_positive_numbers_are_refused(bad: float) -> None:
     for answer in (
         learning_rate_at(bad, 64, 128, best_batch_size=64),
         learning_rate_at(1e-3, bad, 128, best_batch_size=64),
@@ -138,7 +143,8 @@ def test_numbers_that_are_none_are_refused(bad: float) -> None:
         learning_rate_between({64: 1e-3}, bad, best_batch_size=64),
     ):
         assert isinstance(answer, Refused)
-        assert "finite number above 0" in answer.reason
+        assert isinstance(answer.reason, NotPositive)
+        assert answer.reason.value == bad or math.isnan(bad)
 
 
 def test_the_same_batch_needs_no_rule() -> None:
@@ -154,19 +160,20 @@ def test_between_measured_sizes_the_study_itself_answers() -> None:
     assert isinstance(answer, Scaled)
     assert answer.value == pytest.approx(2e-3)
     assert (answer.low, answer.high) == (1e-3, 4e-3)
-    assert answer.source == "this study"
+    assert answer.rule == Interpolated(64, 256)
 
 
-def test_outside_measured_sizes_the_nearest_is_carried_over() -> None:
+def test_outside_measured_sizes_the_nearest_is_extrapolated() -> None:
     tuned = {64: 1e-3, 256: 4e-3}
     assert value(learning_rate_between(tuned, 512, best_batch_size=256)) == pytest.approx(4e-3)
     assert value(learning_rate_between(tuned, 32, best_batch_size=256)) == pytest.approx(1e-3 * 5 / 9)
     assert value(learning_rate_between(tuned, 256)) == 4e-3
     assert isinstance(learning_rate_between(tuned, 512), Refused)
-    assert isinstance(learning_rate_between({}, 512, best_batch_size=256), Refused)
+    assert learning_rate_between({}, 512, best_batch_size=256) == Refused(NothingTuned())
 
 
 def test_a_wide_gap_is_not_interpolated() -> None:
     answer = learning_rate_between({16: 1e-3, 1024: 4e-3}, 128, best_batch_size=1024)
     assert isinstance(answer, Scaled)
-    assert "lr_max" in answer.rule
+    assert isinstance(answer.rule, BatchRule)
+    assert answer.rule.rule is SATURATING

@@ -143,7 +143,7 @@ def test_where_all_that_is_needed_fits_with_room_one_probe_is_enough(limit: int,
     assert [size for size, _ in run(search, lambda size: (size,), lambda size: size)] == probes
 
 
-def test_nothing_fits_and_nothing_hopeless_is_run() -> None:
+def test_nothing_fits_and_nothing_that_cannot_fit_is_run() -> None:
     search = CapacitySearch(100, most=64)
     assert run(search, lambda size: (150 + size,), lambda size: 150 + size) == []
     assert (search.largest, search.status) == (None, "none")
@@ -224,7 +224,7 @@ def test_wrong_use_is_refused() -> None:
         with pytest.raises(ValueError, match="1 ≤ smallest ≤ most"):
             CapacitySearch(100, most=most, smallest=smallest)
     search = CapacitySearch(100, most=64)
-    with pytest.raises(ValueError, match="asked was"):
+    with pytest.raises(ValueError, match="exactly what ask"):
         search.tell([Probe(2)], [Probed(True)])
-    with pytest.raises(ValueError, match="asked was"):
+    with pytest.raises(ValueError, match="exactly what ask"):
         search.tell(search.ask(), [])
