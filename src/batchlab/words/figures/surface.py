@@ -31,9 +31,10 @@ def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | Non
     if len(rows) * len({cell.learning_rate for cell in cells}) > len(cells):
         text += ". Blank combinations were not run"
     if surface.inferred:
+        cells_marked = format_plural(len(surface.inferred), "paler cell")
         text += (
-            f". {format_plural(len(surface.inferred), 'paler cell')} marked ≈ were not run either; their losses are "
-            "inferred from the other cells and used for no decision"
+            f". {cells_marked} marked ≈ {'was' if len(surface.inferred) == 1 else 'were'} not run either; losses there "
+            "are inferred from the other cells and used for no decision"
         )
     sizes = format_plural(len(rows), "batch size")
     return f"{text}. A parabola in log LR could be fitted at {fitted} of {sizes}."

@@ -1,4 +1,4 @@
-"""Numbers as readers meet them."""
+"""One spelling per quantity."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlab.analysis.values import Interval
-from batchlab.core.batch import BatchLayout, Unit
-from batchlab.core.experiment import TaskReference
+from batchlab.core.batch import BatchLayout
 from batchlab.core.format import (
     format_hours,
     format_interval,
@@ -19,7 +18,6 @@ from batchlab.core.format import (
     format_signed,
     format_split,
 )
-from batchlab.report.words import Words, sentence, sparkline, task_name, time_scale
 
 
 @pytest.mark.parametrize(
@@ -51,35 +49,13 @@ def test_duration(hours: float | None, text: str) -> None:
     assert format_hours(hours) == text
 
 
-def test_time_scale_follows_the_longest() -> None:
-    assert time_scale(0.01) == (3600.0, "seconds")
-    assert time_scale(0.5) == (60.0, "minutes")
-    assert time_scale(7.56) == (1.0, "hours")
-
-
-def test_lists_plurals_sentences() -> None:
+def test_lists_and_plurals() -> None:
     assert format_list((8, 16, 1024)) == "8, 16 and 1,024"
     assert format_list(()) == ""
     assert format_plural(1, "run") == "1 run"
     assert format_plural(2, "batch size") == "2 batch sizes"
-    assert sentence("fastest of 2") == "Fastest of 2."
-    assert sentence("") == ""
 
 
-def test_layouts_are_named_in_the_study_s_unit() -> None:
+def test_splits_name_several_devices() -> None:
     split = BatchLayout(global_batch_size=64, micro_batch_size=8, data_parallel_size=4, sequence_length=256)
     assert format_split(split) == "8 × 2 × 4 devices"
-    assert Words(Unit.TOKENS, 256).step_size(split) == "64 sequences (16,384 tokens) per step"
-    assert Words(Unit.SAMPLES, 1).step_size(split) == "64 samples per step"
-
-
-def test_task_name_leaves_out_the_folders_of_the_machine() -> None:
-    reference = TaskReference(kind="file", target="/home/someone/secret/mine.py", attribute="task")
-    assert task_name(reference) == "mine.py:task"
-
-
-def test_sparkline() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([1.0, float("nan"), 1.0]) == "▅ ▅"
-    assert sparkline([]) == ""
-    assert len(sparkline(list(range(500)))) == 24
