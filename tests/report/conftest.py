@@ -31,7 +31,7 @@ STATES: dict[str, dict[str, Any]] = {
     "undertrained": {"token_budget": 64 * 64 * 20},
     "no capacity": {},
     "no speed": {},
-    "looked at": {"diverges_above": 6.0},
+    "snapshots": {"diverges_above": 6.0},
     "ten sizes": {
         "sizes": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
         "token_budget": 512 * 64 * 60,
@@ -85,7 +85,7 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
             experiment, task_info, records, rows, decisions = synthetic_study(**STATES[state])
             if state in _LEFT_OUT:
                 records = [(spec, record) for spec, record in records if spec.kind != _LEFT_OUT[state]]
-            given = looked_at(rows) if state == "looked at" else rows
+            given = with_snapshots(rows) if state == "snapshots" else rows
             partial = "keep" in STATES[state]
             made[state] = assemble(
                 experiment, task_info, records, given, decisions, _CHECKS, 31 if partial else None, partial
@@ -95,10 +95,10 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
     return build
 
 
-def looked_at(
+def with_snapshots(
     rows: Callable[[str], list[MetricRow]], layers: Sequence[str] = ("blocks.0", "blocks.1", "blocks.2")
 ) -> Callable[[str], list[MetricRow]]:
-    """The same rows with what a full look would have read at each evaluation, and one spike; diverged runs break."""
+    """The same rows with a full diagnostic snapshot at each evaluation, and one spike; diverged runs break."""
 
     def read(row: MetricRow) -> dict[str, float]:
         share = row.tokens / 1e6
@@ -118,7 +118,7 @@ def looked_at(
             readings |= {f"attention_entropy/{layer}/head{head}": 2.0 - head - share for head in range(2)}
         return readings
 
-    def with_looks(identity: str) -> list[MetricRow]:
+    def read_with_snapshots(identity: str) -> list[MetricRow]:
         found = rows(identity)
         evaluations = [row for row in found if row.val_loss is not None]
         if not evaluations:
@@ -129,7 +129,7 @@ def looked_at(
         spiked = training[20].model_copy(update={"train_loss_max": (training[20].train_loss or 0.0) + 3.0})
         return [*(spiked if row is training[20] else row for row in found), *snapshots]
 
-    return with_looks
+    return read_with_snapshots
 
 
 @pytest.fixture(scope="session")
@@ -146,10 +146,10 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
 
     task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
     experiment, _, records, rows, _ = synthetic_study(**STATES["failures"])
-    spoilt = looked_at(rows, [f"{HOSTILE}.{i}" for i in range(3)])
+    spoilt = with_snapshots(rows, [f"{HOSTILE}.{i}" for i in range(3)])
     runs = runs_from(records, spoilt)
-    looked = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
-    surface = replace(looked, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in looked.rows))
+    judged = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
+    surface = replace(judged, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in judged.rows))
     return replace(
         found,
         runs=runs,

@@ -31,6 +31,7 @@ from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
 from batchlab.study.task_source import resolve_task
+from batchlab.words.figures.critical import TWICE
 
 SMALL = {
     "model": {"samples": 4096, "dimensions": 16},
@@ -131,8 +132,8 @@ def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled
     assert found.critical is not None
     figures = build_figures(found)
     drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
-    assert bool(drawn & {"accepted", "refused"}) == any(b.at_least or b.below for b in found.critical.branches)
-    assert ("2x" in drawn) == (found.critical.steps.twice is not None and found.critical.steps.twice.value is not None)
+    assert bool(drawn & {"accepted", "rejected"}) == any(b.at_least or b.below for b in found.critical.branches)
+    assert (TWICE in drawn) == (found.critical.steps.twice is not None and found.critical.steps.twice.value is not None)
     assert {"1 device", "4 devices"} <= {str(trace.get("name")) for trace in figures["cost-to-target"].data}
     asked = {str(trace.get("name")) for trace in build_figures(replace(found, devices=6))["cost-to-target"].data}
     assert {name for name in asked if "device" in name} == {"1 device", "6 devices"}

@@ -1,6 +1,6 @@
-"""A plot as plain data: what Plotly draws, the sentence under it, and why it is missing when there is nothing to draw.
+"""A plot as plain data: what Plotly draws, its caption, and why it is missing when there is nothing to draw.
 
-Text that reaches Plotly goes through `label`: Plotly reads a small HTML in its labels, and users' words are not HTML.
+Text that reaches Plotly goes through `label` or `lines`: Plotly reads some HTML in labels, and users' text is not HTML.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+FONT = ",".join(("system-ui", "-apple-system", '"Segoe UI"', "Roboto", '"Helvetica Neue"', "Arial", "sans-serif"))
 MAX_POINTS = 160
 
 Trace = dict[str, Any]
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 class Figure:
     """`data` and `layout` are Plotly's; colours in them are names of palette.THEMES. `missing` stands in for a plot.
 
-    `look_for` is one sentence on what would be remarkable in it.
+    `look_for` says what would be remarkable in it.
     """
 
     key: str
@@ -48,6 +48,11 @@ def missing(key: str, title: str, why: str) -> Figure:
 def label(text: object) -> str:
     """Text for a Plotly label, with its HTML meaning taken away."""
     return html.escape(str(text), quote=False)
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Several lines of text for a Plotly label."""
+    return "<br>".join(label(text) for text in texts)
 
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
@@ -132,7 +137,7 @@ def layout(**settings: Any) -> dict[str, Any]:
 
 
 def legend_title(text: str) -> dict[str, Any]:
-    """The common legend with words before its first entry."""
+    """The common legend with a title before its first entry."""
     legend: dict[str, Any] = layout()["legend"]
     return {**legend, "title": {"text": f"{text}  ", "side": "left", "font": {"size": 11.5, "color": "@soft"}}}
 
@@ -153,7 +158,7 @@ def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequen
 def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """At most `limit` of the points, all of them real: the ends, and the lowest and highest of every stretch between.
 
-    Keeping extremes keeps spikes, which a mean would hide; that is what the curves are looked at for.
+    Keeping extremes keeps spikes, which a mean would hide and which the curves are there to show.
     """
     finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
     if len(finite) <= limit:

@@ -21,6 +21,7 @@ from batchlab.plan import make_plan
 from batchlab.report.critical import critical_lines, critical_section
 from batchlab.report.figures.build import build_figures
 from batchlab.words.critical import answer_lines, disagreement, headline
+from batchlab.words.figures.critical import NO_TARGET
 from batchlab.words.story import tell
 
 NOISE = 8.0
@@ -84,7 +85,7 @@ def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: F
 def test_figures_draw_windows_and_say_what_is_missing(found: Findings) -> None:
     figures = build_figures(found)
     assert figures["noise-scale"].drawable
-    assert "--run" in figures["cost-to-target"].missing
+    assert figures["cost-to-target"].missing == NO_TARGET
 
 
 def test_the_plan_warns_beyond_the_critical_size(found: Findings) -> None:

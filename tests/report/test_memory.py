@@ -1,4 +1,4 @@
-"""What the report says of memory besides the plot: who holds it, what fits elsewhere, what memory_optimizations buy."""
+"""What the report says of memory besides the plot: categories by phase, other cards, memory variants."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
 from batchlab.report.memory import memory_section
+from batchlab.words.figures.device import trace_name
 from batchlab.words.story import tell
 
 MIB = 2**20
@@ -46,12 +47,12 @@ def with_traces(found: Findings) -> Findings:
     return replace(found, memory=replace(found.memory, traced=traces, variants=variants))
 
 
-def test_bytes_by_phase_and_holder_are_those_of_the_trace(study: Callable[[str], Findings]) -> None:
+def test_bytes_by_phase_and_category_are_those_of_the_trace(study: Callable[[str], Findings]) -> None:
     section = memory_section(with_traces(study("whole")))
-    assert [row.texts[0] for row in section.holders.rows] == ["backward", "optimizer"]
-    assert [row.mark for row in section.holders.rows] == ["peak", ""]
+    assert [row.texts[0] for row in section.categories.rows] == ["backward", "optimizer"]
+    assert [row.mark for row in section.categories.rows] == ["peak", ""]
     backward = dict(
-        zip([column.name for column in section.holders.columns], section.holders.rows[0].texts, strict=True)
+        zip([column.name for column in section.categories.columns], section.categories.rows[0].texts, strict=True)
     )
     assert backward["activations"] == format_bytes(48 * 15 * MIB)
     assert backward["peak"] == format_bytes((40 + 48 * 15) * MIB)
@@ -67,7 +68,7 @@ def test_the_plot_shows_the_bend_and_the_line_only_above_it(study: Callable[[str
     figure = build_figures(found)["memory"]
     by_name = {trace["name"]: trace for trace in figure.data}
     assert by_name["fitted line"]["x"][0] == knee
-    assert knee in by_name["traced, and what it does not see"]["x"]
+    assert knee in by_name[trace_name(found.memory)]["x"]
     assert figure.layout
     assert "knee 4" in [note["text"] for note in figure.layout["annotations"]]
 
@@ -75,7 +76,7 @@ def test_the_plot_shows_the_bend_and_the_line_only_above_it(study: Callable[[str
 def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) -> None:
     found = with_traces(study("whole"))
     page, text = render_html(found, tell(found), None, None), render_markdown(found, tell(found), None, None)
-    for heading in ("Who holds the memory, by phase", "What each saving buys", "On other cards"):
+    for heading in ("Memory by category", "Memory variants", "Other cards"):
         assert heading in page
         assert heading in text
     assert "no &lt;linear&gt; layer" in page
@@ -84,4 +85,4 @@ def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) ->
 
 def test_studies_that_asked_nothing_of_memory_have_none(study: Callable[[str], Findings]) -> None:
     section = memory_section(study("no capacity"))
-    assert (section.answer, section.holders.rows, section.cards.rows) == ((), (), ())
+    assert (section.answer, section.categories.rows, section.cards.rows) == ((), (), ())

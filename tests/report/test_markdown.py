@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.markdown import render_markdown, safe
+from batchlab.words.results import banner
 from batchlab.words.story import Story, tell
 
 Study = Callable[[str], Findings]
@@ -51,8 +53,8 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     line = next(line for line in results if "(best)" in line)
     assert f"| {best.global_batch_size} (best) |" in line
     assert f"{best.val_loss.value:.3f}" in line
-    assert f"{best.val_loss.low:.3f}" in line
-    assert "(as good)" in text
+    assert f"{best.loss.low:.3f}" in line
+    assert "(tied)" in text
 
 
 def test_one_seed_names_no_best(study: Study, plan: Any) -> None:
@@ -86,10 +88,19 @@ def test_the_failures_of_a_size_are_its_status(study: Study, plan: Any) -> None:
 
 
 def test_partial_studies_say_how_far_they_are(study: Study, plan: Any) -> None:
-    assert "9 of 31 planned training runs are done" in render_markdown(
-        study("partial"), tell(study("partial")), plan(), None
-    )
-    assert "planned training runs" not in render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    found = study("partial")
+    assert f"\n> **{banner(found)}**\n" in render_markdown(found, tell(found), plan(), None)
+    assert "\n> **" not in render_markdown(study("whole"), tell(study("whole")), plan(), None)
+
+
+def test_no_block_leaves_more_than_one_empty_line(study: Study, state: str, plan: Any) -> None:
+    found = study(state)
+    text = render_markdown(found, tell(found), plan() if found.recommended else None, None)
+    assert "\n\n\n" not in text
+    assert not any(line != line.rstrip() for line in text.splitlines() if not line.startswith(("- ✓", "- ✗", "- ?")))
+    for before, line in itertools.pairwise(text.splitlines()):
+        starts = line.startswith(("#", "|")) and not before.startswith("|")
+        assert not starts or not before, line
 
 
 def test_curves_are_sparklines(study: Study, plan: Any) -> None:
@@ -108,7 +119,7 @@ def test_beta2_of_every_size_is_in_the_method(study: Study, plan: Any) -> None:
     assert re.search(r"\| 32 \| 0\.9025 \|", text)
 
 
-def test_hostile_words_stay_words(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
+def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
     text = render_markdown(hostile, hostile_story, plan("```\n" + attack), attack)
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script" not in outside
@@ -128,9 +139,7 @@ def test_a_paste_block_cannot_end_its_own_fence(study: Study, plan: Any) -> None
 def test_notes_stay_markdown_inside_a_quotation(study: Study, plan: Any) -> None:
     text = render_markdown(study("whole"), tell(study("whole")), plan(), "# mine\n\n*really* <b>bold</b>\n")
     assert "## Notes\n\n> # mine\n>\n> *really* &lt;b>bold&lt;/b>" in text
-    assert "## Notes\n\nNothing of yours stands in [notes.md]" in render_markdown(
-        study("whole"), tell(study("whole")), plan(), "  \n"
-    )
+    assert "## Notes\n\n[notes.md](notes.md) " in render_markdown(study("whole"), tell(study("whole")), plan(), "  \n")
     assert "## Notes" not in render_markdown(study("whole"), tell(study("whole")), plan(), None)
 
 
