@@ -1,4 +1,4 @@
-"""batchlab data prepare: what it makes, what it says, what it refuses."""
+"""`batchlab data prepare`: what it writes, prints and refuses."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
-    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8), made" in text
+    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8)" in text
     assert Path("out/s.bin").read_bytes() == TEXT.encode()
     assert "--set data.path=out/s.bin" in text
-    assert "was there already" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
+    assert "already complete" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
 
 
 def test_a_bpe_and_held_out_text_with_the_same_ids(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_the_study_it_proposes_trains_on_the_file(capsys: pytest.CaptureFixture[
 def test_a_damaged_file_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "stories.txt", "--tokenizer", "bytes")
     Path("stories.bin").write_bytes(b"torn")
-    assert ", made" in said(capsys, "stories.txt", "--tokenizer", "bytes")
+    assert ", written" in said(capsys, "stories.txt", "--tokenizer", "bytes")
     assert len(TokenDataset(open_token_file(Path("stories.bin")), 8).tokens) == len(TEXT)
 
 
