@@ -123,8 +123,8 @@ def test_sizes_are_parsed(text: str, sizes: tuple[int, ...]) -> None:
     [
         ("", "empty"),
         ("4,,8", "empty"),
-        ("-4", "not a batch"),
-        ("0", "not a batch"),
+        ("-4", "less than one"),
+        ("0", "less than one"),
         ("1.5", "not a whole number"),
         ("big", "not a whole number"),
         ("64:8", "smaller end first"),

@@ -1,4 +1,4 @@
-"""From a request to an open study: inspect the task, settle the experiment, create the folder or continue in it.
+"""From an experiment to an open study: inspect the task, complete the experiment, create or continue its folder.
 
 Everything that can be wrong with the request is found before anything is written.
 """
@@ -29,7 +29,7 @@ EngineFactory = Callable[[Path, int], Engine]
 
 
 def engine_factory(asked: Experiment) -> EngineFactory:
-    """The simulated device needs no process of its own; everything else runs in worker processes."""
+    """Where an experiment runs: the simulated device in this process, everything else in worker processes."""
     if asked.device.name == "simulated":
         return lambda folder, workers: InlineEngine(folder)
     return lambda folder, workers: LocalEngine(folder, workers, silence_seconds=asked.device.silence_seconds)
@@ -37,7 +37,7 @@ def engine_factory(asked: Experiment) -> EngineFactory:
 
 @dataclass(frozen=True, slots=True)
 class OpenStudy:
-    """A study ready to go on."""
+    """A study whose task was inspected and whose folder exists."""
 
     store: Store
     experiment: Experiment
@@ -49,7 +49,7 @@ class OpenStudy:
 
 
 def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Workload:
-    """What the study's specs train, with the digests that make their run ids; without them before it is inspected."""
+    """What the study's specs train. The digests, which enter the run ids, are known once the task is inspected."""
     workload = Workload(
         task=experiment.task,
         unit=experiment.unit,
@@ -86,7 +86,10 @@ def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, a
 
 
 def reopen_study(folder: Path) -> OpenStudy:
-    """The study that is in `folder`; StudyChanged where the person's code or data changed since."""
+    """The study in `folder`.
+
+    Raises InputError where there is none, StudyChanged where the person's code or data has changed since it began.
+    """
     store = Store.open(folder)
     study = OpenStudy(store, store.experiment, _task_info(store))
     _require_same_data(study.task_info)
@@ -115,7 +118,7 @@ def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
-    """Load the task in a worker process and describe it. Writes nothing that stays."""
+    """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded."""
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
@@ -137,7 +140,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
-    """The experiment with what only the task itself can say: unit, lengths, its own optimizer, tokens of its epochs."""
+    """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
     changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
         tokens = round(epochs * task_info.train_samples * task_info.sequence_length)
@@ -148,7 +151,7 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
 
 
 def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
-    """InputError where the question cannot be answered whatever is measured."""
+    """Raise InputError where the sweep cannot be answered whatever is measured."""
     sizes, unit = experiment.batch.global_batch_sizes, experiment.unit
     budget = experiment.budget
     if budget.token_budget is not None:
@@ -160,7 +163,7 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         runs_within(quantum(sizes, experiment.sequence_length), budget.max_runs, budget.max_tokens)
     if sizes[-1] > task_info.train_samples:
         raise InputError(
-            f"The largest batch size is {sizes[-1]}, but the training data holds {task_info.train_samples} samples"
+            f"The largest batch size is {sizes[-1]}, but the training data has {task_info.train_samples} samples"
             + (f" of {experiment.sequence_length} {unit}" if experiment.sequence_length > 1 else "")
             + "; use smaller --batch-sizes or more data."
         )
@@ -171,13 +174,13 @@ def _require_same_data(task_info: TaskInfo) -> None:
     changed = [path for path, state in task_info.data_files.items() if now[path] != state]
     if changed:
         raise StudyChanged(
-            f"The data changed since this study began: {', '.join(changed)}. Old and new runs cannot be "
-            "compared; put the file back, or start a new study with --out."
+            f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "
+            "restore the file, or start a new study with --out."
         )
 
 
 def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:
-    """Path → present hash of the person's files that are neither as at the beginning nor accepted since."""
+    """Path → current hash of the person's files that were edited since the study began and not accepted since."""
     accepted = store.decisions().accepted_edits
     now = hash_files([Path(path) for path in task_info.code])
     return {
@@ -194,7 +197,7 @@ def _require_same_code(store: Store, task_info: TaskInfo, accept_edits: bool) ->
     if not accept_edits:
         raise StudyChanged(
             f"Edited since this study began: {', '.join(sorted(changed))}. Start a new study with --out, or, if the "
-            "edit cannot change any result, go on with --accept-edits (the report will say so)."
+            "edit cannot change any result, continue with --accept-edits (the report will say so)."
         )
     edits = tuple(AcceptedEdit(path=path, digest=digest) for path, digest in changed.items())
     store.decide(Decisions(accepted_edits=edits))

@@ -43,12 +43,14 @@ def sweep(task: TaskArgument, /, options: Options = DEFAULTS) -> int:
 
 
 def _dry_run(experiment: Experiment) -> int:
+    from batchlab.search.cost import cost_of
     from batchlab.study.open_study import engine_factory, prepare
     from batchlab.study.prior import read_prior
-    from batchlab.study.study import describe_plan
+    from batchlab.words.progress import describe_plan
+    from batchlab.words.search import describe_cost
 
     experiment, task_info = prepare(experiment, engine_factory(experiment))
     read_prior(experiment, task_info)
-    for line in describe_plan(experiment, task_info):
+    for line in describe_plan(experiment, task_info, describe_cost(cost_of(experiment, task_info))):
         print(line)
     return 0

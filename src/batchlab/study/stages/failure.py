@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class StageFailed(Exception):
-    """A stage cannot give what the next one needs; the text says why."""
+    """A stage cannot provide what the next one needs; the text says why."""

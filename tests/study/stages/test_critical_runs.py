@@ -102,10 +102,10 @@ def test_decays_answer_and_cost_less_than_runs_of_their_own(wsd: Path) -> None:
     cells = {(spec.layout.global_batch_size, spec.learning_rate) for spec, _ in trained(wsd) if is_cooldown(spec)}
     of_their_own = sum(1024 + 2048 + (0 if size in (1, 2, 4, 8) else 4096) for size, _ in cells)
     assert found.steps_effort.tokens < 0.8 * of_their_own
-    assert found.branches  # which are told apart from decays
+    assert found.branches  # which are distinguished from decays
 
 
-def test_states_that_nothing_begins_from_any_more_are_freed_and_made_again_when_needed(wsd: Path) -> None:
+def test_end_states_are_freed_when_no_run_starts_from_them_and_made_again_when_needed(wsd: Path) -> None:
     store = Store.open(wsd)
     decay = next(spec for spec, _ in trained(wsd) if is_cooldown(spec))
     assert decay.start is not None
@@ -163,22 +163,22 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     assert new
     assert new <= named
     for size in named:
-        assert (f"Batch {size:,} would help" in planned) == (size not in tried), size
+        assert (f"Batch {size:,} would narrow" in planned) == (size not in tried), size
         assert f"{size}" in planned
     for size in new:  # at the study's own budget as well as the shorter ones
         budgets = {spec.token_budget for spec, _ in trained(folder) if spec.layout.global_batch_size == size}
         assert max(budgets) == before.token_budget
 
 
-def test_a_round_that_was_interrupted_goes_on_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_round_continues_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever its first runs have shown: which runs exist does not depend on when it stopped."""
     folder = study(tmp_path / "s", (1, 2), "cosine")
     store = Store.open(folder)
     store.decide(Decisions(critical_rounds={1: CriticalRound(sizes=(4, 16), longer=())}))
     assert run(["critical", str(folder), "--plan-runs"]) == 0
-    assert "at batch 1, 2, 4, 16" in capsys.readouterr().out
+    assert "at batch 1, 2, 4 and 16" in capsys.readouterr().out
     run_critical(folder, make_engine, SilentView(), execute=True)
     assert {spec.layout.global_batch_size for spec, _ in trained(folder) if not spec.start} >= {1, 2, 4, 16}
     assert set(store.decisions().critical_rounds) == {1}
     run(["critical", str(folder), "--plan-runs"])
-    assert "at batch 1, 2, 4, 16" not in capsys.readouterr().out  # only what a further round would add
+    assert "at batch 1, 2, 4 and 16" not in capsys.readouterr().out  # only what a further round would add

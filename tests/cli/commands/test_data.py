@@ -1,4 +1,4 @@
-"""batchlab data prepare: what it makes, what it says, what it refuses."""
+"""`batchlab data prepare`: what it writes, prints and refuses."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
-    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8), written" in text
+    assert f"out/s.bin: {len(TEXT):,} tokens of stories.txt (uint8)" in text
     assert Path("out/s.bin").read_bytes() == TEXT.encode()
     assert "--set data.path=out/s.bin" in text
-    assert "already present" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
+    assert "already complete" in said(capsys, "stories.txt", "--tokenizer", "bytes", "--out", "out/s.bin")
 
 
 def test_a_bpe_and_held_out_text_with_the_same_ids(capsys: pytest.CaptureFixture[str]) -> None:
