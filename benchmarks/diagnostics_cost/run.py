@@ -25,7 +25,7 @@ from batchlab.core.spec import DeviceSettings, Diagnostics, OptimizerSettings, T
 from batchlab.data.stream import SampleStream
 from batchlab.recipes import recipe
 from batchlab.runs.observation import Observer
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 from batchlab.runs.workload import Loaded, load
 from batchlab.search.budget import token_budget_of
 from batchlab.storage.run_folder import RunFolder

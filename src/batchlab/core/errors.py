@@ -40,6 +40,10 @@ class StorageFailed(BatchlabError):
     """The disk is full or not writable: finished runs are kept, the text says what to do."""
 
 
+class RunFailure(BatchlabError):
+    """A run did not complete. It never ends a study: the text becomes the `reason` of the run's record."""
+
+
 def did_you_mean(given: str, possible: Iterable[str]) -> str:
     """`" Did you mean 'adamw'?"`, or an empty string when nothing possible is close to what was given."""
     close = difflib.get_close_matches(given, list(possible), n=1, cutoff=0.6)

@@ -13,8 +13,8 @@ from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.runs.evaluation import evaluate
+from batchlab.runs.step import one_step
 from batchlab.runs.throughput import LEARNING_RATE
-from batchlab.runs.train import one_step
 
 
 def probe(

@@ -13,7 +13,7 @@ from batchlab.core.protocols import Interrupted, RunContext, RunResult, Trainabl
 from batchlab.core.record import Outcome, ThroughputResult
 from batchlab.core.spec import ThroughputSpec
 from batchlab.data.stream import SampleStream
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 
 WARMUP_STEPS = 3
 """The first step allocates the optimizer's state, the second and third settle allocators and kernel choices."""
