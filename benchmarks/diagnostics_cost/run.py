@@ -41,7 +41,9 @@ BUDGET = QUICKSTART["budget"]["token_budget"]
 class Context(RunFolder):
     """A real run folder whose run nobody watches or stops."""
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
         pass
 
     def stop_requested(self) -> bool:

@@ -211,7 +211,7 @@ class Progress:
     step: int
     steps: int
     tokens: int
-    loss: float | None
+    train_loss: float | None
     tokens_per_second: float | None
 
 
@@ -300,8 +300,10 @@ class RunContext(Protocol):
     def row(self, row: MetricRow) -> None:
         """Append to metrics.jsonl."""
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
-        """Show a sign of life; cheap to call often."""
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
+        """Show how far the run is; cheap to call often."""
 
     def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""

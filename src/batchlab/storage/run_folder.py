@@ -56,7 +56,7 @@ class RunFolder:
         self.close()
         self._lock.release()
 
-    def locked_elsewhere(self) -> bool:
+    def locked_by_another(self) -> bool:
         """Whether another process works on this run at this moment."""
         if not self.path.exists():
             return False
