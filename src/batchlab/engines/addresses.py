@@ -17,7 +17,7 @@ _QUERY = 0xFFFFFFFF
 
 
 def at_fixed_addresses(command: Sequence[str]) -> list[str]:
-    """The command that starts `command` without address randomisation; on other systems than Linux, `command` itself."""
+    """The command that starts `command` without address randomisation; unchanged on systems other than Linux."""
     if sys.platform != "linux":
         return list(command)
     return [sys.executable, "-I", "-S", __file__, *command]

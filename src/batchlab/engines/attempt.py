@@ -99,7 +99,7 @@ def _execute(run: LiveRun) -> RunResult:
 
 
 def describe_error(error: BaseException, file: Path) -> str:
-    """`Type: text (line 12 of mine.py)`: the innermost line of the person's file, else of code that is not installed."""
+    """`Type: text (line 12 of mine.py)`: the innermost line of the person's file, else of any code not installed."""
     text = " ".join(str(error).split())[:500]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).name == file.name]

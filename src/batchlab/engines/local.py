@@ -39,7 +39,7 @@ _PARKED_SECONDS = 0.5
 
 
 class LocalEngine:
-    """An Engine over processes on this machine: at most `workers` training runs at a time, never more threads than cores.
+    """An Engine over processes on this machine: `workers` training runs at a time, never more threads than cores.
 
     runs_per_worker: a shared worker is replaced after this many runs.
     silence_seconds: a run without a sign of life for this long is ended and recorded as failed.

@@ -89,7 +89,7 @@ class Pool:
         return True
 
     def events(self, timeout: float) -> Iterator[tuple[WorkerSlot, dict[str, Any] | None, int]]:
-        """(slot, event, 0) for each event of a worker within `timeout` seconds, then (slot, None, exit code) if it exited.
+        """(slot, event, 0) for each event of a worker within `timeout` seconds; (slot, None, exit code) if it exited.
 
         A worker that has exited is removed from the pool, and the processes it had started are ended.
         """

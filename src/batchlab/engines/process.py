@@ -18,8 +18,8 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 _SPIN_COUNT = "5000"
 """How long threads of GNU's OpenMP runtime spin before they sleep. Its default is hundreds of times as long; beside one
-other busy program, two threads then fall to a hundredth of their speed (quickstart model: 0.4k tokens/s, with this value
-5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k instead of 84k at 32."""
+other busy program, two threads then fall to a hundredth of their speed (quickstart model: 0.4k tokens/s; with this
+value 5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k instead of 84k at 32."""
 
 
 class WorkerProcess:

@@ -121,7 +121,7 @@ def status(row: BatchRow) -> str:
     runs = [run for cell in row.cells for run in cell.runs]
     if any(run.outcome is Outcome.COMPLETED for run in runs):
         return "undertrained" if row.undertrained else "done"
-    outcomes = Counter(run.outcome.word for run in runs)
+    outcomes = Counter(run.outcome.label for run in runs)
     return " · ".join(outcomes) if outcomes else "not run"
 
 
@@ -134,7 +134,9 @@ def remark(row: BatchRow) -> str:
         parts.append(f"best LR is the {'lowest' if row.edge == 'low' else 'highest'} tried")
     if row.undertrained:
         parts.append("too few steps to judge")
-    ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
+    ended = Counter(
+        run.outcome.label for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED
+    )
     parts += [f"{format_plural(number, 'run')} {word}" for word, number in ended.items()]
     return "; ".join(parts)
 
@@ -232,7 +234,7 @@ def cells_table(findings: Findings) -> Table:
 
 
 def _cell(cell: Cell) -> Row:
-    outcomes = Counter(run.outcome.word for run in cell.runs)
+    outcomes = Counter(run.outcome.label for run in cell.runs)
     each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
     return Row(
         (

@@ -63,7 +63,7 @@ class Tally:
         return tally
 
     def add(self, stats: list[StepStats], first_step: int, spec: TrainSpec) -> None:
-        """Take in finished steps, the first of them number `first_step`, from 0. Raises Diverged at the step that is."""
+        """Take in finished steps, the first of them number `first_step`, from 0. Raises Diverged."""
         tail_start = spec.steps - max(1, round(FINAL_FRACTION * spec.steps))
         for number, step in enumerate(stats, first_step):
             loss, grad_norm, clipped = float(step.loss), float(step.grad_norm), float(step.clipped)

@@ -134,7 +134,7 @@ def describe_finished(event: Finished) -> str:
     else:
         name = record.run_id
     if record.outcome is not Outcome.COMPLETED:
-        return f"{name}: {record.outcome.word}. {record.reason}"
+        return f"{name}: {record.outcome.label}. {record.reason}"
     if isinstance(record.result, TrainResult) and record.result.val_loss is not None:
         undertrained = ", undertrained" if record.result.undertrained else ""
         return (
@@ -152,13 +152,13 @@ def status_lines(
     """How far a study is, one line per kind of run, then what failed and what is unfinished."""
     lines = [f"{experiment.name}: {experiment.task}"]
     for kind in ("check", "capacity", "throughput", "train"):
-        outcomes = Counter(record.outcome.word for spec, record in records if spec.kind == kind)
+        outcomes = Counter(record.outcome.label for spec, record in records if spec.kind == kind)
         if outcomes:
             lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
     if text := decisions.get("budget", {}).get("text"):
         lines.append(f"  planned    {text}")
     lines += [
-        f"  {record.run_id}: {record.outcome.word}. {record.reason}"
+        f"  {record.run_id}: {record.outcome.label}. {record.reason}"
         for _, record in records
         if record.outcome is Outcome.FAILED
     ]

@@ -99,7 +99,7 @@ def _probe_failed(found: Findings, spec: Spec, record: Record) -> bool:
 
 def _probe_failure(spec: Spec, record: Record) -> Failure:
     return Failure(
-        f"{record.outcome.word.capitalize()}. {record.reason}".strip(),
+        f"{record.outcome.label.capitalize()}. {record.reason}".strip(),
         f"{spec.kind} ({record.run_id})",
         "Read log.txt in the run's folder; until it is mended this size has no measurement.",
     )

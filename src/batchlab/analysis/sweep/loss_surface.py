@@ -246,14 +246,14 @@ def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low",
     if undertrained:
         parts.append(f"undertrained: {max(run.steps for run in runs):,} steps are too few to judge by")
     if best is None:
-        outcomes = sorted({run.outcome.word for run in runs if run.outcome is not Outcome.COMPLETED})
+        outcomes = sorted({run.outcome.label for run in runs if run.outcome is not Outcome.COMPLETED})
         parts.append(" and ".join(outcomes) if outcomes else "no finite loss")
     elif len(cells) == 1:
         parts.append("one learning rate: not tuned")
     elif edge:
         nearest = beyond_edge(cells, best, edge)
         if nearest is not None:
-            words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
+            words = " and ".join(sorted({run.outcome.label for run in nearest.runs}))
             parts.append(f"edge: the next learning rate, {format_learning_rate(nearest.learning_rate)}, {words}")
         else:
             end = "highest" if edge == "high" else "lowest"
@@ -269,5 +269,5 @@ def _cannot_tell(rows: Sequence[BatchRow]) -> str:
             "give a larger token budget or smaller batches."
         )
     runs = [run for row in rows for cell in row.cells for run in cell.runs]
-    words = " or ".join(sorted({run.outcome.word for run in runs}))
+    words = " or ".join(sorted({run.outcome.label for run in runs}))
     return f"None of the {len(runs)} training runs has a finite loss ({words})."

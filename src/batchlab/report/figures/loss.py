@@ -24,7 +24,7 @@ def no_loss(findings: Findings) -> str:
     """Why no batch size has a loss, in a sentence."""
     if not findings.runs:
         return NO_SWEEP
-    ended = sorted({run.outcome.word for run in findings.runs if run.outcome is not Outcome.COMPLETED})
+    ended = sorted({run.outcome.label for run in findings.runs if run.outcome is not Outcome.COMPLETED})
     if not ended:
         return NO_SWEEP
     return f"None of {format_plural(len(findings.runs), 'training run')} has a final validation loss: {format_list(ended)}."

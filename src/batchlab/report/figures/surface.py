@@ -198,7 +198,7 @@ def _cell_text(findings: Findings, row: BatchRow, rate: float) -> str:
         + (
             format_loss(run.val_loss)
             if run.outcome is Outcome.COMPLETED
-            else f"{run.outcome.word}. {label(run.reason[:120])}"
+            else f"{run.outcome.label}. {label(run.reason[:120])}"
         )
         for run in cell.runs
     ]
