@@ -25,7 +25,7 @@ from batchlab.core.experiment import OptimizerConfig, ScheduleConfig, TaskRefere
 from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import GradientSampler, steps_between
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 from batchlab.runs.workload import Loaded, load
 from batchlab.storage.run_folder import RunFolder
 from batchlab.words.gradient_samples import why_no_gradient_samples

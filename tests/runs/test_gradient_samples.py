@@ -18,7 +18,8 @@ from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
 from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import SPARSEST, GradientSampler, steps_between
-from batchlab.runs.train import one_step, train
+from batchlab.runs.step import one_step
+from batchlab.runs.train import train
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 from batchlab.simulated.trainable import SimulatedTrainable

@@ -1,4 +1,4 @@
-"""What `batchlab check` found: one item per thing that could be wrong, as numbers and names. `words.check` words them."""
+"""What `batchlab check` found: one item per possible fault, as numbers and names, which `words.check` describes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SplittingFinding(Frozen):
 
 
 class SeedFinding(Frozen):
-    """Whether equal seeds start from equal parameters, and other seeds from others."""
+    """Whether one seed always starts from the same parameters, and another seed from others."""
 
     kind: Literal["seeds"] = "seeds"
     found: Literal["honoured", "same_module", "not_seeded", "ignored"]
@@ -84,7 +84,9 @@ class LearningRateFinding(Frozen):
     ]
     own_optimizer: bool
     learning_rate: float = Field(description="of the first of two runs of three steps; the other has twice that")
-    distance_ratio: float | None = Field(default=None, description="how much further parameters move at twice the rate")
+    distance_ratio: float | None = Field(
+        default=None, description="distance that parameters move at twice the rate ÷ at the rate"
+    )
 
 
 class EvaluationFinding(Frozen):

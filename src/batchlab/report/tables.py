@@ -233,7 +233,7 @@ def cells_table(findings: Findings) -> Table:
 
 
 def _cell(cell: Cell) -> Row:
-    outcomes = Counter(run.outcome.word for run in cell.runs)
+    outcomes = Counter(run.outcome.label for run in cell.runs)
     each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
     return Row(
         (

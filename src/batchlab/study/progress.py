@@ -81,7 +81,7 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         for name, (progress, started) in self._running.items():
             rate = f"{progress.tokens_per_second:,.0f}/s" if progress.tokens_per_second else ""
-            loss = f"loss {progress.loss:.3f}" if progress.loss is not None else ""
+            loss = f"loss {progress.train_loss:.3f}" if progress.train_loss is not None else ""
             share = progress.step / progress.steps if progress.steps else 0.0
             elapsed = time.monotonic() - started
             left = f"{format_duration(elapsed * (1 - share) / share)} left" if share > 0.05 and elapsed > 1 else ""

@@ -98,7 +98,7 @@ def _memory_remedy(found: Findings, run: Run) -> str:
 
 def _probe_failure(probe: FailedProbe) -> Failure:
     return Failure(
-        f"{probe.outcome.word.capitalize()}. {probe.reason}".strip(),
+        f"{probe.outcome.label.capitalize()}. {probe.reason}".strip(),
         f"{probe.kind} ({probe.run_id})",
         "Read log.txt in the run's folder. Until this is fixed, the measurement is missing.",
     )

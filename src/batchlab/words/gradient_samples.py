@@ -6,7 +6,7 @@ from batchlab.core.record import NoGradientSamples
 
 _REASONS = {
     NoGradientSamples.UNSUPPORTED: "this framework cannot measure the gradients of micro-batches",
-    NoGradientSamples.ONE_SAMPLE: "one sample per step cannot be split, so its noise is not separable from its gradient",
+    NoGradientSamples.ONE_SAMPLE: "one sample per step cannot be split, so noise and gradient cannot be separated",
     NoGradientSamples.ONE_MICRO_BATCH: "a step is one micro-batch that may not be split",
     NoGradientSamples.NO_NORM_LAYERS: "the model has no norm layers with trainable parameters",
     NoGradientSamples.SAMPLES_NOT_SEPARATED: "no norm layer gives gradients of single samples",

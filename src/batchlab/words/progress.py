@@ -74,7 +74,7 @@ def describe_finished(spec: Spec, record: Record) -> str:
     else:
         name = record.run_id
     if record.outcome is not Outcome.COMPLETED:
-        return f"{name}: {record.outcome.word}. {record.reason}"
+        return f"{name}: {record.outcome.label}. {record.reason}"
     result = record.result
     if isinstance(result, TrainResult) and result.val_loss is not None:
         undertrained = ", undertrained" if result.undertrained else ""
@@ -120,13 +120,13 @@ def status_lines(
     """How far a study is: one line per kind of run, then what failed and what is unfinished."""
     lines = [f"{experiment.name}: {experiment.task}"]
     for kind in ("check", "capacity", "throughput", "train"):
-        outcomes = Counter(record.outcome.word for spec, record in records if spec.kind == kind)
+        outcomes = Counter(record.outcome.label for spec, record in records if spec.kind == kind)
         if outcomes:
             lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
     if budget is not None:
         lines.append(f"  planned    {describe_budget(budget, experiment.unit)}")
     lines += [
-        f"  {record.run_id}: {record.outcome.word}. {record.reason}"
+        f"  {record.run_id}: {record.outcome.label}. {record.reason}"
         for _, record in records
         if record.outcome is Outcome.FAILED
     ]

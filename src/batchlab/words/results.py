@@ -27,7 +27,7 @@ def status(row: BatchRow) -> str:
     runs = [run for cell in row.cells for run in cell.runs]
     if any(run.outcome is Outcome.COMPLETED for run in runs):
         return "undertrained" if row.undertrained else "done"
-    outcomes = Counter(run.outcome.word for run in runs)
+    outcomes = Counter(run.outcome.label for run in runs)
     return " · ".join(outcomes) if outcomes else "not run"
 
 
@@ -35,7 +35,7 @@ def remark(row: BatchRow) -> str:
     """What the numbers of the row do not show: an edge, too few steps, runs that did not finish."""
     if limits := describe_row(row):
         return limits
-    ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
+    ended = Counter(run.outcome.label for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
     return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 

@@ -29,7 +29,7 @@ def describe_no_best(no_best: NoBest) -> str:
                 f"under {MIN_WARMUP_STEPS} warm-up steps): use a larger token budget or smaller batches."
             )
         case NoFiniteLoss(runs, outcomes):
-            ended = " or ".join(outcome.word for outcome in outcomes)
+            ended = " or ".join(outcome.label for outcome in outcomes)
             return f"None of the {format_plural(runs, 'training run')} has a finite loss ({ended})."
     assert_never(no_best)
 
@@ -41,7 +41,7 @@ def describe_row(row: BatchRow) -> str:
     if row.undertrained:
         parts.append(f"undertrained: {format_plural(max(run.steps for run in runs), 'step')} at most")
     if row.best is None:
-        ended = sorted({run.outcome.word for run in runs if run.outcome is not Outcome.COMPLETED})
+        ended = sorted({run.outcome.label for run in runs if run.outcome is not Outcome.COMPLETED})
         parts.append(" and ".join(ended) if ended else "no finite loss")
     elif len(row.cells) == 1:
         parts.append("only one learning rate tried")
@@ -54,7 +54,7 @@ def _edge(row: BatchRow, best: Cell) -> str:
     beyond = beyond_edge(row.cells, best, row.edge)
     if beyond is None:
         return f"the best learning rate is the {'highest' if row.edge == 'high' else 'lowest'} tried"
-    ended = " and ".join(sorted({run.outcome.word for run in beyond.runs}))
+    ended = " and ".join(sorted({run.outcome.label for run in beyond.runs}))
     return f"the next learning rate, {format_learning_rate(beyond.learning_rate)}, {ended}"
 
 

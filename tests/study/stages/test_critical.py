@@ -22,7 +22,7 @@ from batchlab.data.stream import SampleStream
 from batchlab.engines.inline import InlineEngine
 from batchlab.report.critical import critical_lines, critical_section
 from batchlab.report.figures.build import build_figures
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 from batchlab.simulated.machine import simulation
 from batchlab.simulated.problem import training_data
 from batchlab.simulated.trainable import SimulatedTrainable

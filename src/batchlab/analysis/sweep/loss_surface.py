@@ -252,4 +252,4 @@ def _no_best(rows: Sequence[BatchRow]) -> NoBest:
     if finite:
         return AllUndertrained(finite)
     runs = [run for row in rows for cell in row.cells for run in cell.runs]
-    return NoFiniteLoss(len(runs), tuple(sorted({run.outcome for run in runs}, key=lambda outcome: outcome.word)))
+    return NoFiniteLoss(len(runs), tuple(sorted({run.outcome for run in runs}, key=lambda outcome: outcome.label)))

@@ -176,7 +176,7 @@ def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, i
                 {
                     "type": "scatter",
                     "mode": "markers",
-                    "name": outcome.word,
+                    "name": outcome.label,
                     # a cell that also has a loss keeps its number readable: the mark moves to the corner
                     "x": [column[c.global_batch_size] - (0.34 if c.losses else 0) for c in found],
                     "y": [line[c.learning_rate] + (0.28 if c.losses else 0) for c in found],

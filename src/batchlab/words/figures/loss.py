@@ -47,7 +47,7 @@ WITHOUT_NOISE = Names(
 
 def no_loss(findings: Findings) -> str:
     """Why no batch size has a loss."""
-    ended = sorted({run.outcome.word for run in findings.runs if run.outcome is not Outcome.COMPLETED})
+    ended = sorted({run.outcome.label for run in findings.runs if run.outcome is not Outcome.COMPLETED})
     if not ended:
         return NO_RUNS
     runs = format_plural(len(findings.runs), "training run")

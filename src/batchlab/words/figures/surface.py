@@ -50,7 +50,7 @@ def describe_cell(global_batch_size: int, learning_rate: float, cell: Cell | Non
         *(
             f"seed {run.seed}: {format_loss(run.val_loss)}"
             if run.outcome is Outcome.COMPLETED
-            else f"seed {run.seed}: {run.outcome.word}. {run.reason[:120]}"
+            else f"seed {run.seed}: {run.outcome.label}. {run.reason[:120]}"
             for run in cell.runs
         ),
     )
