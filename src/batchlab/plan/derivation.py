@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from batchlab.analysis.capacity.proof import proof_of
-from batchlab.analysis.critical.finding import beyond
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
@@ -31,6 +30,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.words.critical import beyond_warnings
 from batchlab.words.recommendation import describe_reason
 from batchlab.words.trust import unknown
 
@@ -115,7 +115,7 @@ def make_plan(
         ),
         provenance=provenance,
         not_known=unknown(findings),
-        warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
+        warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
         confirm=extrapolated.confirm if extrapolated else "",
     )
 

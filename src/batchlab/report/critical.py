@@ -15,17 +15,16 @@ from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words
 from batchlab.words.critical import (
     DEFINITIONS,
+    OVERHEAD,
+    TWICE,
     answer_lines,
     at_recommended,
     cost_lines,
     disagreement,
-    format_branches,
-    format_critical,
-    format_noise,
-    format_signs,
     format_source,
     schedule_lines,
 )
+from batchlab.words.estimates import format_branches, format_critical, format_noise, format_signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def critical_section(findings: Findings) -> CriticalSection:
     columns = (
         Column("estimator", number=False),
         Column("answer", number=False, wide=True),
-        Column("doubt", number=False, wide=True),
+        Column("caveat", number=False, wide=True),
     )
     return CriticalSection(
         estimators=Table(columns, estimators),
@@ -85,8 +84,8 @@ def _along_table(findings: Findings) -> Table:
     columns = (
         Column(f"{words.units} seen", number=False),
         Column(of),
-        Column("2x"),
-        Column("20pct"),
+        Column(TWICE),
+        Column(OVERHEAD),
         Column("branched"),
     )
     if critical is None or (series is None and not critical.branches):
@@ -204,8 +203,8 @@ def critical_lines(findings: Findings) -> list[str]:
     if not section.estimators.rows:
         return [NOTHING]
     lines = []
-    for name, answer, doubt in answer_lines(findings):
-        lines += [*_wrapped(name, answer), *_wrapped("", doubt)]
+    for name, answer, caveat in answer_lines(findings):
+        lines += [*_wrapped(name, answer), *_wrapped("", caveat)]
     lines += [line for text in section.disagreement for line in _wrapped("compared", text)]
     if section.along.rows:
         lines += ["", f"against {section.units} seen", *_columns(section.along)]

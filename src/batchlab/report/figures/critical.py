@@ -21,7 +21,8 @@ from batchlab.report.figures.figure import (
 )
 from batchlab.report.figures.palette import colour_of
 from batchlab.report.words import Words, time_scale
-from batchlab.words.critical import format_sizes, format_source
+from batchlab.words.critical import format_source
+from batchlab.words.estimates import DEFINITION, format_sizes
 
 DEVICES = (1, 4, 16)
 """Whose time the figure shows while nobody has named a number of devices."""
@@ -62,9 +63,9 @@ def noise_series(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"{format_plural(total, 'window')} of sampled steps at {format_plural(len(drawn), 'batch size')}, each at its best "
-        "learning rate, lowest seed; bars are 95 % intervals; windows without an upper limit are not drawn. Lines: "
-        "what steps to a loss say of the whole run. Triangles: branches from there accepted or refused that size.",
+        caption=f"{format_plural(total, 'window')} of sampled steps at {format_plural(len(drawn), 'batch size')}, each "
+        "at its best learning rate, lowest seed; bars are 95 % intervals; windows without an upper limit are not "
+        "drawn. Lines: what steps to a loss say of the whole run. Triangles: sizes that branches accepted or rejected.",
         data=(*traces, *beside),
         layout=layout(
             legend=legend_title("noise, run at"),
@@ -83,16 +84,17 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
     values: list[float] = []
     for found, dash in ((critical.steps.twice, "dash"), (critical.steps.overhead, "dot")):
         if found is not None and found.value is not None:
+            name = DEFINITION[found.definition]
             values.append(found.value.value)
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": found.definition,
+                    "name": name,
                     "x": [0, findings.token_budget],
                     "y": [found.value.value] * 2,
                     "line": {"color": "@ink", "width": 1.4, "dash": dash},
-                    "hovertemplate": f"{found.definition}: {format_sizes(found.value)} {words.items}<extra></extra>",
+                    "hovertemplate": f"{name}: {format_sizes(found.value)} {words.items}<extra></extra>",
                 }
             )
     length = findings.experiment.sequence_length
@@ -164,8 +166,8 @@ def cost_to_target(findings: Findings) -> Figure:
         key=key,
         title=title,
         caption=f"To validation loss {format_loss(critical.target)}, {format_source(critical)} "
-        f"({', '.join(format_count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
-        "rate of each of them."
+        f"({', '.join(format_count(budget) for budget in critical.budgets)} {words.units}); each size at the best "
+        "learning rate of each of them."
         + (" Time at the measured speeds, the batch shared equally, communication not included." if times else ""),
         data=tuple(traces),
         layout=layout(
