@@ -172,4 +172,4 @@ def test_from_a_script_nothing_of_the_persons_is_touched(tmp_path: Path) -> None
     assert (none["status"], none["max_micro_batch_size"], none["probes"]) == ("none", None, [])
     assert "nothing within 0.0 MiB: one sample needs at least" in none_text
     assert "would fit    a limit above" in none_text
-    assert "one pass per step" in {remedy["name"] for remedy in none["remedies"]}
+    assert "no gradient accumulation" in {remedy["name"] for remedy in none["remedies"]}

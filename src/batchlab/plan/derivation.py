@@ -30,6 +30,7 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.critical import beyond_warnings
 from batchlab.words.recommendation import describe_reason
 from batchlab.words.trust import unknown
@@ -128,12 +129,14 @@ def _proved(findings: Findings, layout: BatchLayout, entry: Provenance) -> Prove
             update={"source": f"{entry.source}; not run for {MIN_STEPS} steps, --recheck does that"}
         )
     status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
-    return entry.model_copy(update={"source": f"{entry.source}; {proof.text}", "status": status, "n": proof.runs})
+    return entry.model_copy(
+        update={"source": f"{entry.source}; {describe_proof(proof)}", "status": status, "n": proof.runs}
+    )
 
 
 def _unfit(findings: Findings, layout: BatchLayout) -> tuple[str, ...]:
     proof = proof_of(layout, findings.runs, findings.rechecks)
-    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {proof.text}",)
+    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {describe_proof(proof)}",)
 
 
 def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:

@@ -9,6 +9,7 @@ from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
 from batchlab.report.words import Words, task_name
 from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.words.capacity_reasons import describe_limit
 
 Term = tuple[str, str]
 
@@ -220,7 +221,7 @@ def _memory(findings: Findings) -> str:
         return "Not probed in this study."
     text = "Peaks are of whole steps, optimizer, clipping and evaluation included, in a fresh process"
     if found.limit_bytes and found.limit_is:
-        text += f"; the limit is {format_bytes(found.limit_bytes)} ({found.limit_is})"
+        text += f"; the limit is {format_bytes(found.limit_bytes)}{describe_limit(found.limit_is)}"
     text += f"; no size above {found.searched_up_to:,} was probed"
     proved = {
         "verified": "the largest size ran, larger ones may fit",

@@ -18,6 +18,7 @@ from batchlab.core.format import (
     format_throughput,
 )
 from batchlab.core.record import Outcome
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds
@@ -196,7 +197,7 @@ def _micro_batch(found: Findings) -> Answer:
     elif memory.smallest_failed > largest + 1:
         doubts.append(f"sizes from {largest + 1:,} to {memory.smallest_failed - 1:,} were not tried")
     if memory.left_bytes is not None and memory.limit_bytes is not None:
-        bound = f" ({memory.limit_is})" if memory.limit_is else ""
+        bound = describe_limit(memory.limit_is)
         doubts.append(f"{format_bytes(memory.left_bytes)} of {format_bytes(memory.limit_bytes)}{bound} left free")
     return Answer(question, answer, "; ".join(doubts), probes)
 

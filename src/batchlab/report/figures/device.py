@@ -11,6 +11,7 @@ from batchlab.analysis.values import ThroughputPoint
 from batchlab.core.format import format_bytes, format_list, format_plural, format_split
 from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
 from batchlab.report.words import Words, byte_scale
+from batchlab.words.capacity_reasons import describe_limit, probe_reason
 
 
 def speed(findings: Findings) -> Figure:
@@ -177,7 +178,9 @@ def _failed(found: Capacity, factor: float) -> list[Trace]:
             "name": "did not fit" + (" (drawn on the line)" if line else ""),
             "x": [p.micro_batch_size for p in points],
             "y": [h * factor for h in heights],
-            "hovertext": [f"micro-batch {p.micro_batch_size:,} did not fit<br>{label(p.reason[:160])}" for p in points],
+            "hovertext": [
+                f"micro-batch {p.micro_batch_size:,} did not fit<br>{label(probe_reason(p)[:160])}" for p in points
+            ],
             "hoverinfo": "text",
             "marker": {"symbol": "x", "size": 9, "color": "@bad"},
         }
@@ -231,5 +234,5 @@ def _memory_caption(found: Capacity, ran: int) -> str:
     if found.limit_bytes:
         beyond = "" if _limit_in_sight(found) else ", far above this plot"
         text += f"; the limit is {format_bytes(found.limit_bytes)}{beyond}"
-        text += f" ({found.limit_is})" if found.limit_is else ""
+        text += describe_limit(found.limit_is)
     return text + "."

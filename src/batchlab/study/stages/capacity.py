@@ -17,10 +17,11 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.storage.decisions import CapacityDecision, Decisions
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
+from batchlab.words.capacity_reasons import describe_limit
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -68,7 +69,7 @@ class _Frame:
     """What bounds the answer."""
 
     limit_bytes: int
-    limit_is: str
+    limit_is: LimitKind
     headroom: str
     device: DeviceSettings
     enforced: bool
@@ -212,36 +213,29 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
     device, asked = session.device, session.study.experiment.device
     if request.card_bytes is not None:
         card = device.model_copy(update={"name": "cuda:0", "memory_limit": None})
-        what = "of a CUDA device that is not here, by its caching allocator's rules"
-        return _Frame(request.card_bytes, what, asked.headroom or HEADROOM, card, enforced=False, reserved=True)
+        headroom = asked.headroom or HEADROOM
+        return _Frame(request.card_bytes, LimitKind.OTHER_DEVICE, headroom, card, enforced=False, reserved=True)
     reserved = device.name.startswith("cuda")
     if device.memory_limit is not None:
-        what = (
-            "VmData of a worker above its warmed-up baseline (soft RLIMIT_DATA)"
-            if device.name == "cpu"
-            else "the device's allocator, as asked with --memory-limit"
-        )
-        return _Frame(device.memory_limit, what, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
+        kind = LimitKind.WORKER_DATA if device.name == "cpu" else LimitKind.ALLOCATOR
+        return _Frame(device.memory_limit, kind, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: what is free changes all the time, and another limit would be another probe.
         now = int(psutil.virtual_memory().available)
         free = session.study.store.decide(Decisions(capacity_limit_bytes=now)).capacity_limit_bytes or now
-        what = "what was free of this machine's memory; no limit was asked"
-        return _Frame(
-            free, what, asked.headroom or SHARED_HEADROOM, device, enforced=request.needed is None, reserved=False
-        )
+        headroom, enforced = asked.headroom or SHARED_HEADROOM, request.needed is None
+        return _Frame(free, LimitKind.FREE_HOST_MEMORY, headroom, device, enforced=enforced, reserved=False)
     total = session.study.task_info.device_memory_bytes
     if total is None:
         raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
-    return _Frame(
-        total, "the device's own memory", asked.headroom or HEADROOM, device, enforced=True, reserved=reserved
-    )
+    headroom = asked.headroom or HEADROOM
+    return _Frame(total, LimitKind.DEVICE_MEMORY, headroom, device, enforced=True, reserved=reserved)
 
 
 def describe_capacity(capacity: Capacity) -> str:
     """The stage's result as a line, where only what the sweep needs was asked."""
     limit = capacity.limit_bytes
-    within = f" within {format_bytes(limit)} ({capacity.limit_is})" if limit and capacity.limit_is else ""
+    within = f" within {format_bytes(limit)}{describe_limit(capacity.limit_is)}" if limit and capacity.limit_is else ""
     if capacity.max_micro_batch_size is None:
         return f"   nothing fits{within}"
     failed = capacity.smallest_failed

@@ -1,4 +1,4 @@
-"""The variants: what each way of saving memory buys at this model, each by a capacity search and a timing of its own."""
+"""Memory variants: what each memory optimization buys for this model, each by its own capacity search and timing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from batchlab.study.stages.throughput import throughput_stage
 AS_IT_IS = "as it is"
 
 MEMORY_VARIANTS: dict[str, dict[str, Any]] = {
-    "one pass per step": {"batch": {"micro_batching": "off"}},  # no gradients kept from one micro-batch to the next
+    "no gradient accumulation": {
+        "batch": {"micro_batching": "off"}
+    },  # no gradients kept from one micro-batch to the next
     "bf16": {"device": {"precision": "bf16"}},
     "checkpointing": {"device": {"memory_optimizations": ["checkpointing"]}},
     "chunked loss": {"device": {"memory_optimizations": ["chunked_loss"]}},
@@ -41,11 +43,11 @@ def variants_stage(
     sample_independent: bool,
     variants: Mapping[str, dict[str, Any]] = MEMORY_VARIANTS,
 ) -> tuple[MemoryVariant, ...]:
-    """The largest micro-batch with each saving alone (`variants`: name → settings), and its speed there.
+    """The largest micro-batch with each memory optimization alone (`variants`: name → settings), and its speed there.
 
-    The first variant is `found`, which is without any of them. No size above the sweep's largest is timed. With
-    `request.card_bytes` sizes are predicted for a card that is not here and nothing is timed. Each variant is a decision on
-    disk, so an interrupted variants goes on.
+    The first variant is `found`, which has none of them. No size above the sweep's largest is timed. With
+    `request.card_bytes`, sizes are predicted for a card that is not here, and nothing is timed. Each variant is a
+    decision on disk, so an interrupted stage continues.
     """
     store, request = session.study.store, replace(request, prove=False)
     climbed = []
