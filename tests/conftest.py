@@ -35,7 +35,7 @@ from batchlab.core.spec import (
 )
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
-from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions
+from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
 
 SyntheticStudy = tuple[Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], Decisions]
 
@@ -182,7 +182,7 @@ def _build(
             searched_up_to=top,
             smallest_failed=failing,
             limit_bytes=limit_bytes,
-            limit_is="VmData above a warmed-up baseline",
+            limit_is=LimitKind.WORKER_DATA,
         ),
         concurrency=ConcurrencyDecision(workers=2, threads=1, measure_threads=2),
         budget=BudgetDecision(

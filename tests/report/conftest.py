@@ -163,7 +163,6 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         memory=replace(
             found.memory,
             points=tuple(replace(point, reason=HOSTILE) for point in found.memory.points),
-            limit_is=HOSTILE,
         ),
         surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows)),
         accepted_edits=(HOSTILE,),

@@ -12,8 +12,8 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.critical.finding import CriticalFinding, beyond
 from batchlab.analysis.critical.iso_loss import BudgetRun
+from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
 from batchlab.analysis.critical.steps_from_runs import ToTarget, common_target, hours_to_target
-from batchlab.analysis.critical.steps_to_target import CriticalBatch
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Interval
 from batchlab.core.record import GradientSample, MetricRow
@@ -100,9 +100,9 @@ def test_numbers_that_differ_are_explained_and_not_averaged(found: Findings) -> 
     steps = replace(critical(found).steps, twice=None)
     far = replace(found, critical=replace(critical(found), steps=steps))
     assert "Fewer than two" in disagreement(far)[0]
-    apart = replace(steps, twice=CriticalBatch("2x", Interval(4000.0, 3000.0, 5000.0, 6)))
+    apart = replace(steps, twice=CriticalBatch(Definition.TWICE_SAMPLES, Interval(4000.0, 3000.0, 5000.0, 6)))
     said = disagreement(replace(found, critical=replace(critical(found), steps=apart)))
-    assert "below the 2x critical batch" in said[0]
+    assert "below B_crit (2× samples)" in said[0]
 
 
 def test_the_target_is_one_that_most_sizes_cross() -> None:

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from batchlab.analysis.capacity.proof import proof_of
-from batchlab.analysis.critical.finding import beyond
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
@@ -31,6 +30,8 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.words.capacity_reasons import describe_proof
+from batchlab.words.critical import beyond_warnings
 from batchlab.words.plan import NO_SPEED, describe_speed
 from batchlab.words.refusals import describe_refusal
 from batchlab.words.scaling import describe_confirmation
@@ -118,14 +119,14 @@ def make_plan(
         ),
         provenance=provenance,
         unknown=unknown(findings),
-        warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
+        warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
         confirm=describe_confirmation(extrapolated.confirmation, experiment.unit) if extrapolated else "",
     )
 
 
 def _unfit(findings: Findings, layout: BatchLayout) -> tuple[str, ...]:
     proof = proof_of(layout, findings.runs, findings.rechecks)
-    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {proof.text}",)
+    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {describe_proof(proof)}",)
 
 
 def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:

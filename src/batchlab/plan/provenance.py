@@ -7,6 +7,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Reason
 from batchlab.core.batch import BatchLayout
 from batchlab.plan.training_plan import Provenance
+from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.plan import (
     COMPUTED,
     SETTINGS,
@@ -63,4 +64,4 @@ def with_proof(findings: Findings, layout: BatchLayout, entry: Provenance) -> Pr
     if proof is None:
         return entry.model_copy(update={"source": describe_untested(entry.source)})
     status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
-    return entry.model_copy(update={"source": f"{entry.source}; {proof.text}", "status": status, "n": proof.runs})
+    return entry.model_copy(update={"source": f"{entry.source}; {describe_proof(proof)}", "status": status, "n": proof.runs})

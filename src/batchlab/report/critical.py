@@ -13,18 +13,16 @@ from batchlab.core.format import format_count, format_hours, format_plural
 from batchlab.report.tables import Column, Row, Table
 from batchlab.words.critical import (
     DEFINITIONS,
+    OVERHEAD,
+    TWICE,
     answer_lines,
     at_recommended,
     cost_lines,
     disagreement,
-    format_branches,
-    format_critical,
-    format_noise,
-    format_signs,
     schedule_lines,
 )
 from batchlab.words.critical_tables import LOSS_INCREASE, NO_BEST_SIZE, costs_note
-from batchlab.words.figures.critical import OVERHEAD, TWICE
+from batchlab.words.estimates import format_branches, format_critical, format_noise, format_signs
 from batchlab.words.figures.curves import tokens_seen
 from batchlab.words.setup import Term
 from batchlab.words.units import Units

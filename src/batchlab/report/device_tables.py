@@ -5,6 +5,7 @@ from __future__ import annotations
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import NONE, format_bytes, format_loss, format_split
 from batchlab.report.tables import Column, Row, Table
+from batchlab.words.capacity_reasons import probe_reason
 from batchlab.words.units import Units
 
 
@@ -59,7 +60,7 @@ def probes_table(findings: Findings) -> Table:
                 "ran" if point.fits else "did not fit",
                 format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
                 format_loss(point.train_loss) if point.finite_loss else "not finite",
-                point.reason,
+                probe_reason(point),
             ),
             "" if point.fits else "failed",
         )

@@ -15,6 +15,16 @@ from batchlab.core.batch import Frozen
 from batchlab.core.record import Outcome, TaskInfo
 
 
+class LimitKind(StrEnum):
+    """What a memory limit bounds."""
+
+    WORKER_DATA = "worker_data"  # VmData of a worker above its warmed-up baseline, by a soft RLIMIT_DATA
+    ALLOCATOR = "allocator"  # of the device, as asked with --memory-limit
+    FREE_HOST_MEMORY = "free_host_memory"  # when it was first read; no limit was asked for
+    DEVICE_MEMORY = "device_memory"
+    OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
+
+
 class CapacityDecision(Frozen):
     """Where a search for the largest micro-batch ended, and what bounded it."""
 
@@ -22,7 +32,7 @@ class CapacityDecision(Frozen):
     max_micro_batch_size: int | None = Field(default=None, description="None: nothing fits")
     smallest_failed: int | None = None
     limit_bytes: int | None = None
-    limit_is: str = Field(default="", description="what the limit bounds, as a phrase")
+    limit_is: LimitKind | None = Field(default=None, description="what the limit bounds")
     headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")

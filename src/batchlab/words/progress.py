@@ -25,6 +25,7 @@ from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.storage.decisions import BudgetDecision
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.search import describe_budget
 
 if TYPE_CHECKING:
@@ -35,15 +36,6 @@ CAPACITY = "capacity: which micro-batch fits?"
 THROUGHPUT = "throughput: tokens per second, alone on the device"
 
 NOTHING_TO_TRAIN = "Nothing is left to train."
-
-MemoryLimit = Literal["card", "worker", "allocator", "free", "device"]
-_LIMITS: dict[MemoryLimit, str] = {
-    "card": "of another CUDA device, by the rules of its caching allocator",
-    "worker": "VmData of a worker above its warmed-up baseline (soft RLIMIT_DATA)",
-    "allocator": "of the device's allocator, set with --memory-limit",
-    "free": "free memory of this machine; no limit was given",
-    "device": "the device's own memory",
-}
 
 RefusedFor = Literal["memory", "data", "steps", "learning rate"]
 
@@ -94,15 +86,10 @@ def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 
-def describe_limit(limit: MemoryLimit) -> str:
-    """What a memory limit bounds."""
-    return _LIMITS[limit]
-
-
 def describe_capacity(capacity: Capacity) -> str:
     """The result of the capacity stage, where only what the sweep needs was searched for."""
     limit, size, failed = capacity.limit_bytes, capacity.max_micro_batch_size, capacity.smallest_failed
-    within = f" within {format_bytes(limit)} ({capacity.limit_is})" if limit and capacity.limit_is else ""
+    within = f" within {format_bytes(limit)}{describe_limit(capacity.limit_is)}" if limit else ""
     if size is None:
         return f"nothing fits{within}"
     tail = f"; {failed} does not" if failed is not None else ""

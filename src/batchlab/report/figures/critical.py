@@ -21,7 +21,7 @@ from batchlab.report.figures.figure import (
 )
 from batchlab.report.figures.palette import colour_of
 from batchlab.report.figures.scales import time_scale
-from batchlab.words.critical import format_sizes
+from batchlab.words.estimates import DEFINITION, format_sizes
 from batchlab.words.figures import critical as words
 from batchlab.words.figures.curves import tokens_seen
 from batchlab.words.units import Units
@@ -82,11 +82,9 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
         return [], []
     traces: list[Trace] = []
     values: list[float] = []
-    for name, found, dash in (
-        (words.TWICE, critical.steps.twice, "dash"),
-        (words.OVERHEAD, critical.steps.overhead, "dot"),
-    ):
+    for found, dash in ((critical.steps.twice, "dash"), (critical.steps.overhead, "dot")):
         if found is not None and found.value is not None:
+            name = DEFINITION[found.definition]
             values.append(found.value.value)
             traces.append(
                 {

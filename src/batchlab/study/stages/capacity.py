@@ -17,11 +17,10 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.storage.decisions import CapacityDecision, Decisions
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
-from batchlab.words.progress import MemoryLimit, describe_limit
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -73,7 +72,7 @@ class _Frame:
     """What bounds the answer."""
 
     limit_bytes: int
-    limit: MemoryLimit
+    limit_is: LimitKind
     headroom: str
     device: DeviceSettings
     enforced: bool
@@ -110,7 +109,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         max_micro_batch_size=search.largest,
         smallest_failed=search.smallest_failed,
         limit_bytes=search.limit_bytes,
-        limit_is=describe_limit(frame.limit),
+        limit_is=frame.limit_is,
         headroom_bytes=search.headroom_bytes,
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
@@ -220,18 +219,21 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
     device, asked = session.device, session.study.experiment.device
     if request.card_bytes is not None:
         card = device.model_copy(update={"name": "cuda:0", "memory_limit": None})
-        return _Frame(request.card_bytes, "card", asked.headroom or HEADROOM, card, enforced=False, reserved=True)
+        headroom = asked.headroom or HEADROOM
+        return _Frame(request.card_bytes, LimitKind.OTHER_DEVICE, headroom, card, enforced=False, reserved=True)
     reserved = device.name.startswith("cuda")
     if device.memory_limit is not None:
-        limit: MemoryLimit = "worker" if device.name == "cpu" else "allocator"
-        return _Frame(device.memory_limit, limit, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
+        kind = LimitKind.WORKER_DATA if device.name == "cpu" else LimitKind.ALLOCATOR
+        return _Frame(device.memory_limit, kind, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: free memory changes all the time, and another limit would make other probes.
         now = int(psutil.virtual_memory().available)
         free = session.study.store.decide(Decisions(capacity_limit_bytes=now)).capacity_limit_bytes or now
-        shared = asked.headroom or SHARED_HEADROOM
-        return _Frame(free, "free", shared, device, enforced=request.needed is None, reserved=False)
+        headroom, enforced = asked.headroom or SHARED_HEADROOM, request.needed is None
+        return _Frame(free, LimitKind.FREE_HOST_MEMORY, headroom, device, enforced=enforced, reserved=False)
     total = session.study.task_info.device_memory_bytes
     if total is None:
-        raise StageFailed(f"The amount of memory of {device.name} is unknown; give --memory-limit.")
-    return _Frame(total, "device", asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
+        raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
+    headroom = asked.headroom or HEADROOM
+    return _Frame(total, LimitKind.DEVICE_MEMORY, headroom, device, enforced=True, reserved=reserved)
+
