@@ -47,7 +47,7 @@ def test_a_layout_on_more_devices_names_its_assumption(synthetic_study: Callable
     assert text.startswith(
         "global batch ÷ 2 devices, in the fewest micro-batches that fit; the largest that fits is 48"
     )
-    assert describe_untested(text) == f"{text}; not yet run for 50 steps, which --recheck does"
+    assert describe_untested(text) == f"{text}; not run for 50 steps yet, which --recheck does"
 
 
 def test_speed_and_beta2() -> None:

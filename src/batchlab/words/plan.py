@@ -26,10 +26,7 @@ COMPUTED: Mapping[str, str] = {
 }
 """How the numbers that follow from others are computed."""
 
-SETTINGS: Mapping[str, str] = {
-    "schedule": "the study's setting, the same in every run",
-    "optimizer": "the study's setting, the same in every run",
-}
+SETTING = "the study's setting, the same in every run"
 
 EXTRAPOLATED: Mapping[str, str] = {
     "global_batch_size": "asked for, not measured",
@@ -71,8 +68,8 @@ def describe_layout(memory: Capacity | None, layout: BatchLayout) -> str:
     if memory is not None:
         fits = f"the largest that fits is {memory.max_micro_batch_size} ({memory.status})"
     return (
-        f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every device "
-        "is assumed to have this one's memory"
+        f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every "
+        "device is assumed to have this one's memory"
     )
 
 
@@ -107,12 +104,12 @@ def describe_speed(measured: int, share: int, devices: int) -> str:
     """Where tokens/s come from. `share`: samples of a step on each device."""
     if devices == 1 and measured == share:
         return f"throughput of batch {measured:,}, alone on the device"
-    return f"throughput of batch {measured:,} on one device, for {share:,} samples per device; communication is not included"
+    return f"throughput of batch {measured:,} on one device, for {share:,} samples per device, without communication"
 
 
 def describe_untested(source: str) -> str:
     """A layout whose memory was not watched for long enough."""
-    return f"{source}; not yet run for {MIN_STEPS} steps, which --recheck does"
+    return f"{source}; not run for {MIN_STEPS} steps yet, which --recheck does"
 
 
 def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
