@@ -103,7 +103,7 @@ def test_nothing_finite_is_one_sentence(found: Callable[..., Findings]) -> None:
     assert not any("lowest" in text for text in tell(findings).conclusions)
 
 
-def test_a_search_that_started_from_a_law_says_so_with_rule_and_doubt(found: Callable[..., Findings]) -> None:
+def test_a_search_that_started_from_a_law_says_so_with_rule_and_caveat(found: Callable[..., Findings]) -> None:
     text = sentence(found(settings={"sweep": {"search": "adaptive", "prior": "deepseek"}}), "The search started where")
     assert "DeepSeek puts the optimum, extrapolated from other models: 0.292 · C^0.3271 tokens" in text
     assert "arXiv:2401.02954" in text

@@ -41,7 +41,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _ends(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
+        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -122,7 +122,8 @@ def _end(surface: SurfaceFinding, best: BatchRow, row: BatchRow) -> str:
         verdict = "and noise was not measured"
     return (
         f"Batch {row.global_batch_size:,} ({distance}, at the best learning rate tried) has a loss "
-        f"{format_loss(abs(difference))} {side} than the best, {verdict} (n = {row.val_loss.n} against {best.val_loss.n})."
+        f"{format_loss(abs(difference))} {side} than the best, {verdict} (n = {row.val_loss.n} against "
+        f"{best.val_loss.n})."
     )
 
 
@@ -186,7 +187,7 @@ def _stopped(found: Findings) -> list[str]:
     return [f"The search tried no further cell because {stop_reason(found.search_stopped)} (n = {runs} in all)."]
 
 
-def _elsewhere(found: Findings) -> list[str]:
+def _larger_budget(found: Findings) -> list[str]:
     """The answer at a larger budget, as an example of an extrapolation."""
     if found.recommended is None or not found.token_budget:
         return []

@@ -65,8 +65,8 @@ def describe_layout(memory: Capacity | None, layout: BatchLayout) -> str:
     if devices == 1:
         return "the layout that was trained"
     fits = "micro-batch sizes were not probed"
-    if memory is not None:
-        fits = f"the largest that fits is {memory.max_micro_batch_size} ({memory.status})"
+    if memory is not None and memory.max_micro_batch_size is not None:
+        fits = f"the largest that fits is {memory.max_micro_batch_size:,} ({memory.status})"
     return (
         f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every "
         "device is assumed to have this one's memory"
@@ -109,13 +109,18 @@ def describe_speed(measured: int, share: int, devices: int) -> str:
 
 def describe_untested(source: str) -> str:
     """A layout whose memory was not watched for long enough."""
-    return f"{source}; not run for {MIN_STEPS} steps yet, which --recheck does"
+    return f"{source}; not yet run for {MIN_STEPS} steps, which --recheck does"
 
 
 def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
     """A number that a rule gave, for a comment of an export."""
-    between = f", {low:.3g} to {high:.3g}" if low is not None and high is not None else ""
+    show = format_learning_rate if name == "learning_rate" else _three_digits
+    between = f", {show(low)} to {show(high)}" if low is not None and high is not None else ""
     return f"extrapolated: {name} by {rule}{between} ({source}; valid for {valid})"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}"
 
 
 def confirmation_note(runs: str) -> str:
@@ -124,7 +129,7 @@ def confirmation_note(runs: str) -> str:
 
 def paste_title(study: str, global_batch_size: int, unit: Unit, sequence_length: int) -> str:
     """The first line of a paste-ready block."""
-    return f"batchlab study {study}: {global_batch_size} {batch_items(unit, sequence_length)} per step"
+    return f"batchlab study {study}: {global_batch_size:,} {batch_items(unit, sequence_length)} per step"
 
 
 def nanochat_note(learning_rate: float, optimizer: str) -> str:
