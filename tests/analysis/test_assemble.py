@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.runs import runs_from
-from batchlab.analysis.values import Largest, ReachesLoss, SpeedUnknown
+from batchlab.analysis.values import Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell
@@ -68,6 +68,7 @@ def test_without_noise_only_the_best_is_recommended(synthetic_study: Study) -> N
     assert findings.surface.best is not None
     assert findings.recommended is not None
     assert findings.recommended.layout.global_batch_size == findings.surface.best.global_batch_size
+    assert findings.recommended.reason == OnlyCandidate(noise_measured=False)
 
 
 def test_without_speed_the_best_is_recommended(synthetic_study: Study) -> None:

@@ -43,7 +43,10 @@ def test_the_best_is_named_with_interval_and_n(found: Callable[..., Findings]) -
 def test_one_seed_claims_no_winner(found: Callable[..., Findings]) -> None:
     findings = found(seeds=1)
     assert "n = 1: this may be noise" in sentence(findings, "lowest validation loss")
-    sentence(findings, "With n = 1, no difference between the 5 batch sizes is distinguishable from noise")
+    sentence(
+        findings,
+        "No seed was repeated (n = 1), so no difference between the 5 batch sizes is distinguishable from noise",
+    )
     assert not any("more than noise" in text for text in tell(findings).conclusions)
 
 
@@ -55,8 +58,8 @@ def test_within_noise_is_said_to_be_within_noise(found: Callable[..., Findings])
 
 def test_clear_differences_are_said_to_be_more_than_noise(found: Callable[..., Findings]) -> None:
     findings = found(batch_curvature=0.1, noise_sd=0.001)
-    assert sum("higher: more than noise" in text for text in tell(findings).conclusions) == 2
-    sentence(findings, "All 4 other batch sizes are worse by more than noise (n = 1 to 3;")
+    assert sum("higher than the best, which is more than noise" in text for text in tell(findings).conclusions) == 2
+    sentence(findings, "The other 4 batch sizes are worse by more than noise (n = 1 to 3;")
 
 
 def test_undertrained_sizes_are_named(found: Callable[..., Findings]) -> None:
@@ -100,7 +103,7 @@ def test_nothing_finite_is_one_sentence(found: Callable[..., Findings]) -> None:
     assert not any("lowest" in text for text in tell(findings).conclusions)
 
 
-def test_a_search_that_started_from_a_law_says_so_with_rule_and_doubt(found: Callable[..., Findings]) -> None:
+def test_a_search_that_started_from_a_law_says_so_with_rule_and_caveat(found: Callable[..., Findings]) -> None:
     text = sentence(found(settings={"sweep": {"search": "adaptive", "prior": "deepseek"}}), "The search started where")
     assert "DeepSeek puts the optimum, extrapolated from other models: 0.292 · C^0.3271 tokens" in text
     assert "arXiv:2401.02954" in text

@@ -24,6 +24,7 @@ def test_a_sound_study_lists_nothing(synthetic_study: Study) -> None:
 
 def test_out_of_memory_is_answered_with_accumulation(synthetic_study: Study) -> None:
     (failure,) = listed(synthetic_study(out_of_memory=(64,)), "Out of memory")
+    assert failure.what.count("ut of memory") == 1
     assert failure.where.startswith("batch 64 at learning rate 3.0e-4, 1.0e-3, 3.0e-3 and 1.0e-2")
     assert "2 micro-batches of at most 48 give the same global batch" in failure.remedy
     assert "bf16" in failure.remedy

@@ -4,7 +4,17 @@ from typing import get_args
 
 import pytest
 
-from batchlab.analysis.values import CostToLoss, Fastest, Goal, Largest, LowestLoss, ReachesLoss, Reason, SpeedUnknown
+from batchlab.analysis.values import (
+    CostToLoss,
+    Fastest,
+    Goal,
+    Largest,
+    LowestLoss,
+    OnlyCandidate,
+    ReachesLoss,
+    Reason,
+    SpeedUnknown,
+)
 from batchlab.words.reasons import GOALS, describe_reason
 
 
@@ -20,8 +30,12 @@ from batchlab.words.reasons import GOALS, describe_reason
         ),
         (Fastest(2, None, 16, 3), "fastest of 2 statistically tied batch sizes"),
         (
-            Fastest(1, None, 16, 3),
-            "lowest mean validation loss; no other batch size is statistically tied with it",
+            OnlyCandidate(noise_measured=True),
+            "lowest mean validation loss, and no other batch size is statistically tied with it",
+        ),
+        (
+            OnlyCandidate(noise_measured=False),
+            "lowest validation loss; noise was not measured, so no other batch size is considered",
         ),
         (
             Largest(3, 2),

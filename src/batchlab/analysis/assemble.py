@@ -25,7 +25,7 @@ from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
-"""What must be equal for runs to be compared. Threads are not: they differ by design between runs alone and together."""
+"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together."""
 
 
 def assemble(

@@ -15,6 +15,7 @@ from batchlab.analysis.values import (
     Goal,
     Largest,
     LowestLoss,
+    OnlyCandidate,
     ReachesLoss,
     Reason,
     Recommendation,
@@ -50,9 +51,10 @@ def recommend(
     fastest = max(timed, key=lambda row: (row.tokens_per_second or 0.0, -row.global_batch_size)) if timed else best
     largest = max(tied, key=lambda row: row.global_batch_size)
     target = _highest(tied)
-    speed = _made(
-        "fastest", fastest, warmup_tokens, _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
-    )
+    only = OnlyCandidate(surface.noise_sd is not None) if len(tied) == 1 else None
+    speed_reason = only or _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
+    largest_reason = only or Largest(len(tied), largest.layout.grad_accum_steps)
+    speed = _made("fastest", fastest, warmup_tokens, speed_reason)
     return speed, (
         _made("quality", best, warmup_tokens, _lowest_loss(surface, best)),
         speed,
@@ -61,7 +63,7 @@ def recommend(
             for goal in OF_A_LOSS
             if len(reached := _reached(tied, target, goal)) > 1
         ),
-        _made("largest", largest, warmup_tokens, Largest(len(tied), largest.layout.grad_accum_steps)),
+        _made("largest", largest, warmup_tokens, largest_reason),
     )
 
 

@@ -263,6 +263,13 @@ class SpeedUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class OnlyCandidate:
+    """Nothing is statistically tied with the lowest loss; without measured noise nothing ever is."""
+
+    noise_measured: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fastest:
     """The fastest of `tied` statistically tied batch sizes."""
 
@@ -299,7 +306,7 @@ class ReachesLoss:
     runner_up: CostToLoss | None
 
 
-Reason = LowestLoss | SpeedUnknown | Fastest | Largest | ReachesLoss
+Reason = LowestLoss | SpeedUnknown | OnlyCandidate | Fastest | Largest | ReachesLoss
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,8 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
         return row.layout
     if devices > size:
         raise InputError(
-            f"{devices} devices cannot share a batch of {size}, because each needs at least one sample; use at most {size} "
-            "devices or a larger measured batch."
+            f"{devices} devices cannot share a batch of {size}, because each needs at least one sample; use at "
+            f"most {size} devices or a larger measured batch."
         )
     if size % devices:
         fewer = next(count for count in range(devices, 0, -1) if size % count == 0)

@@ -6,11 +6,11 @@ from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Reason
 from batchlab.core.batch import BatchLayout
-from batchlab.plan.training_plan import Provenance
+from batchlab.plan.training_plan import Provenance, Status
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.plan import (
     COMPUTED,
-    SETTINGS,
+    SETTING,
     WHOLE_BUDGET,
     describe_batch,
     describe_beta2,
@@ -32,30 +32,37 @@ def measured_provenance(
     """
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses) if row.best else 0
-    entries = {name: Provenance(status="computed", source=source) for name, source in COMPUTED.items()}
-    entries |= {name: Provenance(status="given", source=source) for name, source in SETTINGS.items()}
-    entries |= {
+    adam = experiment.optimizer.is_adam
+    beta2 = describe_beta2(experiment.optimizer, experiment.reference_batch_size)
+    return {
         "global_batch_size": Provenance(status="measured", source=describe_batch(row, reason), n=n),
         "learning_rate": Provenance(status="measured", source=describe_rate(row), n=n),
         "micro_batch_size": Provenance(
             status="measured" if one else "extrapolated", source=describe_layout(findings.memory, layout)
         ),
+        "grad_accum_steps": _computed("grad_accum_steps", "measured" if one else "computed"),
         "data_parallel_size": Provenance(status="measured" if one else "given", source=describe_devices(layout)),
+        "tokens_per_step": _computed("tokens_per_step"),
         "token_budget": Provenance(status="measured", source=WHOLE_BUDGET, n=len(findings.runs)),
+        "steps": _computed("steps"),
         "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule.warmup_fraction)),
+        "warmup_steps": _computed("warmup_steps"),
+        "schedule": Provenance(status="given", source=SETTING),
+        "optimizer": Provenance(status="given", source=SETTING),
+        **({"optimizer.beta2": Provenance(status="computed", source=beta2)} if adam else {}),
         "measured_performance": speed,
+        "workload_distribution": _computed("workload_distribution"),
         "expectation.val_loss": Provenance(
             status="measured" if one else "computed", source=describe_loss(row, layout), n=n
         ),
+        "expectation.hours": _computed(
+            "expectation.hours", "extrapolated" if speed.status == "extrapolated" else "computed"
+        ),
     }
-    if one:
-        entries["grad_accum_steps"] = entries["grad_accum_steps"].model_copy(update={"status": "measured"})
-    if speed.status == "extrapolated":
-        entries["expectation.hours"] = entries["expectation.hours"].model_copy(update={"status": "extrapolated"})
-    if experiment.optimizer.is_adam:
-        source = describe_beta2(experiment.optimizer, experiment.reference_batch_size)
-        entries["optimizer.beta2"] = Provenance(status="computed", source=source)
-    return entries
+
+
+def _computed(name: str, status: Status = "computed") -> Provenance:
+    return Provenance(status=status, source=COMPUTED[name])
 
 
 def with_proof(findings: Findings, layout: BatchLayout, entry: Provenance) -> Provenance:

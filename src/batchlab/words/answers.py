@@ -24,6 +24,7 @@ from batchlab.words.trust import trust_items
 
 NOT_MEASURED = "not measured in this study"
 CANNOT_TELL = "cannot tell"
+MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def _micro_batch(found: Findings) -> Answer:
     question, memory = "How large a micro-batch fits?", found.memory
     if memory is None:
         return Answer(question, NOT_MEASURED, "no size was probed", "")
-    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps, each in a fresh process"
+    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps in fresh processes"
     if memory.max_micro_batch_size is None:
         why = "ran out of memory" if memory.points else "needs more memory by its trace"
         return Answer(question, "none", f"even the smallest size tried {why}", probes)
@@ -94,9 +95,13 @@ def _other_cards(found: Findings) -> Answer:
     sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: none" for gib, size in cards)
     caveat = f"predicted with {CARD_HEADROOM:.0%} left free; other devices run other kernels".replace("%", " %")
     evidence = f"memory traced at {format_plural(len(memory.traced), 'size')}"
-    if memory.unseen_bytes is not None:
-        more = "more" if memory.unseen_bytes >= 0 else "less"
-        evidence += f"; runs here used {format_bytes(abs(memory.unseen_bytes))} {more} than traced"
+    if (unseen := memory.unseen_bytes) is not None:
+        used = (
+            f"{format_bytes(abs(unseen))} {'more' if unseen > 0 else 'less'} than"
+            if abs(unseen) >= MIB
+            else "as much as"
+        )
+        evidence += f"; runs here used {used} traced"
     return Answer(question, sizes, caveat, evidence)
 
 
@@ -145,7 +150,7 @@ def _quality(found: Findings) -> Answer:
     caveats += [limits] if (limits := describe_row(best)) else []
     caveats += ["the study is not finished"] if found.partial else []
     sizes = format_plural(len(surface.rows), "batch size")
-    return Answer(question, answer, "; ".join(caveats), f"{runs} over {sizes}, each judged at its own best LR")
+    return Answer(question, answer, "; ".join(caveats), f"{runs} over {sizes}, each judged at the best LR tried")
 
 
 def _scale(found: Findings) -> Answer:

@@ -41,7 +41,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _ends(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
+        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -78,9 +78,12 @@ def _tied(surface: SurfaceFinding, best: BatchRow) -> str:
     if judged == 1:
         return ""
     if surface.noise_sd is None:
-        return f"With n = 1, no difference between the {judged} batch sizes is distinguishable from noise."
+        return (
+            f"No seed was repeated (n = 1), so no difference between the {judged} batch sizes is distinguishable from "
+            "noise."
+        )
     if not others:
-        who = "The other batch size is" if judged == 2 else f"All {judged - 1} other batch sizes are"
+        who = "The other batch size is" if judged == 2 else f"The other {judged - 1} batch sizes are"
         seeds = [row.val_loss.n for row in _judged(surface) if row is not best and row.val_loss]
         n = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else f"{min(seeds)}"
         return f"{who} worse by more than noise (n = {n}; {format_test(surface)})."
@@ -112,14 +115,15 @@ def _end(surface: SurfaceFinding, best: BatchRow, row: BatchRow) -> str:
         return ""
     ratio = row.global_batch_size / best.global_batch_size
     distance = f"{max(ratio, 1 / ratio):.3g} × {'larger' if ratio > 1 else 'smaller'}"
+    side = "higher" if row.val_loss.value >= best.val_loss.value else "lower"
     difference = row.val_loss.value - best.val_loss.value
-    verdict = "within noise" if row.tied else "more than noise"
+    verdict = "within noise" if row.tied else "which is more than noise"
     if surface.noise_sd is None:
-        verdict = "noise was not measured"
+        verdict = "and noise was not measured"
     return (
-        f"The loss of batch {row.global_batch_size:,}, {distance} and at its own best learning rate, is "
-        f"{format_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}: {verdict} "
-        f"(n = {row.val_loss.n} against {best.val_loss.n})."
+        f"Batch {row.global_batch_size:,} ({distance}, at the best learning rate tried) has a loss "
+        f"{format_loss(abs(difference))} {side} than the best, {verdict} (n = {row.val_loss.n} against "
+        f"{best.val_loss.n})."
     )
 
 
@@ -134,15 +138,15 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
     verdict = f"was reached by batch {format_list(reached)}" if reached else "was not reached"
     lowest = min(means, key=lambda size: means[size])
     return [
-        f"The target loss of {format_loss(target)} {verdict}; the lowest mean was {format_loss(means[lowest])} at batch "
-        f"{lowest:,} (n = {len(best_cells[lowest].losses)}). A target loss holds for its own data and tokens only; "
-        f"trained here: {found.task_info.data_source}."
+        f"The target loss of {format_loss(target)} {verdict}; the lowest mean was {format_loss(means[lowest])} at "
+        f"batch {lowest:,} (n = {len(best_cells[lowest].losses)}). A target loss holds only for its own data and "
+        f"tokens; trained here: {found.task_info.data_source}."
     ]
 
 
 def _noise(surface: SurfaceFinding) -> list[str]:
     if surface.noise_sd is None:
-        return ["No seed was repeated (n = 1 everywhere), so no difference is distinguishable from noise."]
+        return []
     text = (
         f"The standard deviation between seeds is {format_loss(surface.noise_sd)} (n = {surface.noise_seeds} runs, "
         f"{surface.noise_df} degrees of freedom)"
@@ -183,7 +187,7 @@ def _stopped(found: Findings) -> list[str]:
     return [f"The search tried no further cell because {stop_reason(found.search_stopped)} (n = {runs} in all)."]
 
 
-def _elsewhere(found: Findings) -> list[str]:
+def _larger_budget(found: Findings) -> list[str]:
     """The answer at a larger budget, as an example of an extrapolation."""
     if found.recommended is None or not found.token_budget:
         return []
@@ -194,7 +198,7 @@ def _elsewhere(found: Findings) -> list[str]:
     budgets = format_plural(1 + len(found.earlier_optima), "measured budget")
     rates = [format_learning_rate(each or rate.value) for each in (rate.value, rate.low, rate.high)]
     return [
-        f"Extrapolated, not measured: at {LARGER} × the budget the best batch is near {batch.value:.3g} "
+        f"Extrapolated, not measured: at {LARGER} × the budget the best batch size is near {batch.value:.3g} "
         f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and the learning rate at batch "
         f"{extrapolated.global_batch_size:,} is {rates[0]} [{rates[1]}, {rates[2]}] (n = {budgets}; "
         f"{describe_rule(batch.rule)}). To confirm: "
@@ -211,9 +215,9 @@ def _speed(found: Findings) -> list[str]:
     if top is None:
         return []
     blocks = top.tokens_per_second
+    median, low, high = (format_throughput(each or 0.0, unit) for each in (blocks.value, blocks.low, blocks.high))
     text = (
-        f"The fastest batch is {speed.fastest:,} with {format_throughput(blocks.value, unit)} (median of n = {blocks.n} "
-        f"blocks, {format_throughput(blocks.low or 0.0, unit)} to {format_throughput(blocks.high or 0.0, unit)})"
+        f"The fastest batch size is {speed.fastest:,} with {median} (median of n = {blocks.n} blocks, {low} to {high})"
     )
     if speed.knee is not None and speed.knee != speed.fastest:
         text += f"; batch {speed.knee:,}, the knee, is within 10 % of that"

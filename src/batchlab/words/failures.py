@@ -44,15 +44,20 @@ def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) 
     where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
     match outcome:
         case Outcome.DIVERGED:
-            return Failure(f"Diverged. {runs[0].reason}".strip(), where, _divergence_remedy(found, size, runs))
+            return Failure(_what("Diverged", runs[0].reason), where, _divergence_remedy(found, size, runs))
         case Outcome.OUT_OF_MEMORY:
-            return Failure(f"Out of memory. {runs[0].reason}".strip(), where, _memory_remedy(found, runs[0]))
+            return Failure(_what("Out of memory", runs[0].reason), where, _memory_remedy(found, runs[0]))
         case _:
             return Failure(
-                f"The run failed. {runs[0].reason}".strip(),
+                _what("The run failed", runs[0].reason),
                 where,
                 "Read log.txt in the run's folder, fix the cause, and run the study again with --retry-failed.",
             )
+
+
+def _what(ended: str, reason: str) -> str:
+    """How a run ended and why, without saying the same twice."""
+    return reason if reason.startswith(ended) else f"{ended}. {reason}".strip()
 
 
 def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
@@ -72,7 +77,8 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
         highest = format_learning_rate(max(trained))
         return f"Stay at or below {highest}, which trained at this size; or use {longer}, and measure again."
     clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped, so set optimizer.grad_clip"
-    return f"Every learning rate from {format_learning_rate(lowest)} up diverged at this size: try lower ones, or {longer}{clip}."
+    tried = f"Every learning rate from {format_learning_rate(lowest)} up diverged at this size"
+    return f"{tried}: try lower ones, or {longer}{clip}."
 
 
 def _memory_remedy(found: Findings, run: Run) -> str:
@@ -98,7 +104,7 @@ def _memory_remedy(found: Findings, run: Run) -> str:
 
 def _probe_failure(probe: FailedProbe) -> Failure:
     return Failure(
-        f"{probe.outcome.label.capitalize()}. {probe.reason}".strip(),
+        _what(probe.outcome.label.capitalize(), probe.reason),
         f"{probe.kind} ({probe.run_id})",
         "Read log.txt in the run's folder. Until this is fixed, the measurement is missing.",
     )
@@ -127,7 +133,7 @@ def _disturbed(found: Findings) -> list[Failure]:
     worst = max(point.other_load or 0.0 for point in speed.points)
     return [
         Failure(
-            f"Other programs used up to {100 * worst:.0f} % of the processor while speed was measured, so it is too low.",
+            f"Other programs used up to {100 * worst:.0f} % of the processor, so the measured speed is too low.",
             f"batch {format_list(speed.disturbed)}",
             "Close them, delete runs/throughput-* in the study and run the command again. Losses are not affected.",
         )
@@ -154,7 +160,7 @@ def _mixing(found: Findings) -> list[Failure]:
         return []
     return [
         Failure(
-            "The samples of a batch influence each other, by batch statistics such as BatchNorm's or in-batch negatives.",
+            "The samples of a batch influence each other, by batch statistics (BatchNorm) or in-batch negatives.",
             "the model",
             "Micro-batches would change the result, so batches were not split. LayerNorm or GroupNorm in place of "
             "BatchNorm makes the model sample-independent. On several devices, synchronize batch statistics.",

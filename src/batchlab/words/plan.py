@@ -26,10 +26,7 @@ COMPUTED: Mapping[str, str] = {
 }
 """How the numbers that follow from others are computed."""
 
-SETTINGS: Mapping[str, str] = {
-    "schedule": "the study's setting, the same in every run",
-    "optimizer": "the study's setting, the same in every run",
-}
+SETTING = "the study's setting, the same in every run"
 
 EXTRAPOLATED: Mapping[str, str] = {
     "global_batch_size": "asked for, not measured",
@@ -68,11 +65,11 @@ def describe_layout(memory: Capacity | None, layout: BatchLayout) -> str:
     if devices == 1:
         return "the layout that was trained"
     fits = "micro-batch sizes were not probed"
-    if memory is not None:
-        fits = f"the largest that fits is {memory.max_micro_batch_size} ({memory.status})"
+    if memory is not None and memory.max_micro_batch_size is not None:
+        fits = f"the largest that fits is {memory.max_micro_batch_size:,} ({memory.status})"
     return (
-        f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every device "
-        "is assumed to have this one's memory"
+        f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every "
+        "device is assumed to have this one's memory"
     )
 
 
@@ -107,7 +104,7 @@ def describe_speed(measured: int, share: int, devices: int) -> str:
     """Where tokens/s come from. `share`: samples of a step on each device."""
     if devices == 1 and measured == share:
         return f"throughput of batch {measured:,}, alone on the device"
-    return f"throughput of batch {measured:,} on one device, for {share:,} samples per device; communication is not included"
+    return f"throughput of batch {measured:,} on one device, for {share:,} samples per device, without communication"
 
 
 def describe_untested(source: str) -> str:
@@ -117,8 +114,13 @@ def describe_untested(source: str) -> str:
 
 def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
     """A number that a rule gave, for a comment of an export."""
-    between = f", {low:.3g} to {high:.3g}" if low is not None and high is not None else ""
+    show = format_learning_rate if name == "learning_rate" else _three_digits
+    between = f", {show(low)} to {show(high)}" if low is not None and high is not None else ""
     return f"extrapolated: {name} by {rule}{between} ({source}; valid for {valid})"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}"
 
 
 def confirmation_note(runs: str) -> str:
@@ -127,7 +129,7 @@ def confirmation_note(runs: str) -> str:
 
 def paste_title(study: str, global_batch_size: int, unit: Unit, sequence_length: int) -> str:
     """The first line of a paste-ready block."""
-    return f"batchlab study {study}: {global_batch_size} {batch_items(unit, sequence_length)} per step"
+    return f"batchlab study {study}: {global_batch_size:,} {batch_items(unit, sequence_length)} per step"
 
 
 def nanochat_note(learning_rate: float, optimizer: str) -> str:

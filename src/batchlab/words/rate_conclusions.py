@@ -1,4 +1,4 @@
-"""Sentences about learning rates: how the best one scales with the batch size, and what a single one would have shown."""
+"""Sentences about learning rates: how the best one scales with the batch size, and what a single one would show."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _untuned(surface: SurfaceFinding) -> list[str]:
     rates = _rates(surface)
     if len(rates) == 1 and len(rows) > 1:
         return [
-            f"Every batch size ran at one learning rate only, {format_learning_rate(rates.pop())}, which is the best for "
-            f"some of them at most (n = {format_plural(len(rows), 'size')}). A study with --learning-rates over a range "
-            "compares each size at its own best."
+            f"Every batch size ran at one learning rate only, {format_learning_rate(rates.pop())}, which is the best "
+            f"for some of them at most (n = {format_plural(len(rows), 'size')}). A study with --learning-rates over a "
+            "range compares each size at its own best."
         ]
     return [
-        f"Batch {format_list([row.global_batch_size for row in rows])} ran at one learning rate only (n = 1 each), so "
-        "the loss at the best learning rate is unknown there."
+        f"Batch {format_list([row.global_batch_size for row in rows])} ran at one learning rate only (n = 1 "
+        f"{'each' if len(rows) > 1 else 'rate'}), so the loss at the best learning rate is unknown there."
     ]
 
 
@@ -45,9 +45,9 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     who = f"batch {favoured[0]:,}" if len(favoured) == 1 else f"batch {format_list(favoured)}, depending on the rate,"
     return [
         f"With one learning rate for all sizes (n = {format_plural(len(shared), 'rate')} tried at every size), {who} "
-        f"would have had the lowest loss, and the sizes would have differed by up to {format_loss(worst.spread)}{where}. "
-        f"At each size's own best rate they differ by {format_loss(own.spread)}, and batch {own.lowest:,} is lowest "
-        "(on the seeds that all cells share)."
+        "would have had the lowest loss, and the sizes would have differed by up to "
+        f"{format_loss(worst.spread)}{where}. At each size's own best rate they differ by {format_loss(own.spread)}, "
+        f"and batch {own.lowest:,} is lowest (on the seeds that all cells share)."
     ]
 
 
@@ -82,20 +82,18 @@ def _fits(surface: SurfaceFinding) -> list[str]:
 def _fit(row: BatchRow, fit: LrFit) -> str:
     size = row.global_batch_size
     if fit.best_learning_rate and fit.cautious_learning_rate and fit.doublings:
-        text = (
-            f"At batch {size:,} a local fit puts the best learning rate at {format_learning_rate(fit.best_learning_rate)} "
-            f"± {fit.doublings:.2g} doublings (n = {format_plural(len(fit.learning_rates), 'learning rate')})"
-        )
+        best = f"{format_learning_rate(fit.best_learning_rate)} ± {fit.doublings:.2g} doublings"
+        n = format_plural(len(fit.learning_rates), "learning rate")
+        text = f"At batch {size:,} a local fit puts the best learning rate at {best} (n = {n})"
         if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
             text += (
                 f"; too high costs more than too low, so {format_learning_rate(fit.cautious_learning_rate)} has the "
                 "lowest expected loss"
             )
         return text + "."
-    if fit.no_fit and fit.next_learning_rate and row.best:
+    if fit.no_fit and fit.next_learning_rate:
         return (
-            f"At batch {size:,} the best learning rate of n = {len(row.cells)} tried is "
-            f"{format_learning_rate(row.best.learning_rate)}, and none could be interpolated: "
+            f"At batch {size:,} no learning rate could be interpolated (n = {len(row.cells)} tried): "
             f"{describe_no_fit(fit.no_fit)}. One more run at {format_learning_rate(fit.next_learning_rate)} would help "
             "most."
         )

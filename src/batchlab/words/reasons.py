@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from batchlab.analysis.values import CostToLoss, Fastest, Goal, Largest, LowestLoss, ReachesLoss, Reason, SpeedUnknown
+from batchlab.analysis.values import (
+    CostToLoss,
+    Fastest,
+    Goal,
+    Largest,
+    LowestLoss,
+    OnlyCandidate,
+    ReachesLoss,
+    Reason,
+    SpeedUnknown,
+)
 from batchlab.core.format import format_duration, format_loss, format_plural
 from batchlab.words.phrases import format_seed_count
 
@@ -25,25 +35,27 @@ def describe_reason(reason: Reason) -> str:
             return f"lowest mean validation loss, {format_loss(loss)} ({format_seed_count(seeds, confirmed)})"
         case SpeedUnknown():
             return "lowest mean validation loss; speed was not measured"
+        case OnlyCandidate(noise_measured=True):
+            return "lowest mean validation loss, and no other batch size is statistically tied with it"
+        case OnlyCandidate():
+            return "lowest validation loss; noise was not measured, so no other batch size is considered"
         case Fastest():
             return _fastest(reason)
         case Largest(tied, grad_accum_steps):
             steps = f"{grad_accum_steps:,} gradient accumulation steps"
             how = f"with {steps}" if grad_accum_steps > 1 else "without gradient accumulation"
-            return f"{_among('largest', tied)}, {how}; the most devices can share a step"
+            return f"largest of {_tied(tied)}, {how}; the most devices can share a step"
         case ReachesLoss():
             return _reaches(reason)
     assert_never(reason)
 
 
-def _among(superlative: str, tied: int) -> str:
-    if tied == 1:
-        return "lowest mean validation loss; no other batch size is statistically tied with it"
-    return f"{superlative} of {format_plural(tied, 'statistically tied batch size')}"
+def _tied(count: int) -> str:
+    return format_plural(count, "statistically tied batch size")
 
 
 def _fastest(reason: Fastest) -> str:
-    text = _among("fastest", reason.tied)
+    text = f"fastest of {_tied(reason.tied)}"
     if reason.loss_difference is None:
         return text
     side = "above" if reason.loss_difference >= 0 else "below"
@@ -53,7 +65,8 @@ def _fastest(reason: Fastest) -> str:
 
 def _reaches(reason: ReachesLoss) -> str:
     which = ", which every statistically tied size reaches," if reason.highest_of_tied else ""
-    text = f"reaches a loss of {format_loss(reason.loss)}{which} after {100 * reason.cost.budget_share:.0f} % of the budget"
+    share = f"{100 * reason.cost.budget_share:.0f} %"
+    text = f"reaches a loss of {format_loss(reason.loss)}{which} after {share} of the budget"
     if reason.cost.seconds is not None:
         text += f", {format_duration(reason.cost.seconds)} at its measured speed"
     if reason.runner_up is not None:

@@ -97,9 +97,9 @@ def _fits(found: Findings) -> str:
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
         parts.append(f"{format_throughput(point.tokens_per_second.value, unit)} at {size:,}{knee}")
-    if found.token_budget and found.task_info.parameter_count:
+    if found.token_budget and found.task_info.parameter_count and unit is Unit.TOKENS:
         ratio = found.token_budget / found.task_info.parameter_count
-        parts.append(f"{ratio:.2g} {unit.value} per parameter")
+        parts.append(f"{ratio:.2g} tokens per parameter")
     said = headline(found)
     missing = "unknown" if measured(found) else "not measured"
     parts.append(f"critical batch size: {said}" if said else f"critical batch size {missing}")

@@ -71,7 +71,8 @@ def _tuned(surface: SurfaceFinding) -> TrustItem:
     if fewest == most == 1:
         text = "one learning rate"
     ok = True if fewest >= WELL_TUNED else None if fewest == WELL_TUNED - 1 else False
-    return TrustItem("LR tuned per batch", ok, f"{text} at each of {format_plural(len(judged), 'batch size')}")
+    where = f"at each of {len(judged)} batch sizes" if len(judged) > 1 else "at the only batch size"
+    return TrustItem("LR tuned per batch", ok, f"{text} {where}")
 
 
 def _seeds(surface: SurfaceFinding) -> TrustItem:

@@ -17,7 +17,8 @@ def unknown(found: Findings) -> tuple[str, ...]:
         left = f": {len(found.runs)} of {found.planned_runs} runs so far" if found.planned_runs else ""
         missing.append(f"the study is not finished{left}")
     if found.recommended is None:
-        missing.append(no_answer(found).rstrip("."))
+        why = no_answer(found).rstrip(".")
+        missing.append(f"{why[:1].lower()}{why[1:]}")
     if found.surface is not None:
         missing += _of_losses(found.surface) + _of_sizes(found, found.surface)
     if found.token_budget:

@@ -110,7 +110,7 @@ def test_one_seed_has_no_interval_and_no_company() -> None:
     assert [row.global_batch_size for row in surface.tied] == [8]
 
 
-def test_as_good_set_by_pooled_noise() -> None:
+def test_tied_set_by_pooled_noise() -> None:
     """Pooled sd .01 with 4 degrees of freedom: a single run is worse beyond 2.13·.01·√(4/3) = .0246."""
     runs = [run(16, 2e-3, 2.0 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
     runs += [run(32, 2e-3, 2.1 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
@@ -131,7 +131,7 @@ def test_pairing_is_used_only_where_it_is_verified(pairing: str, good: list[int]
     assert [row.global_batch_size for row in surface.tied] == good
 
 
-def test_starved_sizes_are_never_judged() -> None:
+def test_undertrained_sizes_are_never_judged() -> None:
     runs = [replace(run(64, rate, 1.0), undertrained=True) for rate in RATES]
     runs += [run(8, rate, parabola(2e-3)(rate)) for rate in RATES]
     surface = found(runs)
@@ -245,7 +245,7 @@ def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
     assert without.best.val_loss.value == pytest.approx(1.99)
 
 
-def test_fresh_seeds_choose_no_winner() -> None:
+def test_confirmation_seeds_choose_no_winner() -> None:
     runs = [*noisy(8, 1e-3, {0: 2.00, 1: 2.01, 2: 2.50}), *noisy(16, 1e-3, {0: 2.02, 1: 2.03, 2: 1.50})]
     surface = surface_finding(runs, (8, 16), confirmation_seeds=(2,))
     assert surface is not None
@@ -285,7 +285,7 @@ def test_the_held_out_samples_noise_is_apart_from_the_seeds() -> None:
     assert surface.noise_sd == pytest.approx(0.001)
 
 
-def test_identical_losses_everywhere_are_all_as_good() -> None:
+def test_identical_losses_everywhere_are_all_tied() -> None:
     runs = [run(size, rate, 2.0, seed) for size in (8, 16, 32) for rate in RATES for seed in range(2)]
     surface = found(runs)
     assert surface.noise_sd == 0.0
