@@ -18,6 +18,7 @@ from batchlab.core.format import (
     format_loss,
     format_plural,
     format_signed,
+    format_size,
     format_split,
 )
 
@@ -65,10 +66,23 @@ def test_splits_name_several_devices() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0"), (8192, "8,192"), (99_999, "99,999"), (512_000, "512k"), (51_200_000, "51.2M"), (1.3e9, "1.3B")],
+    [
+        (0, "0"),
+        (8192, "8,192"),
+        (99_999, "99,999"),
+        (512_000, "512k"),
+        (51_200_000, "51.2M"),
+        (1.3e9, "1.3B"),
+        (2.1e12, "2.1T"),
+    ],
 )
 def test_counts_for_people(count: float, text: str) -> None:
     assert format_count(count) == text
+
+
+@pytest.mark.parametrize(("size", "text"), [(5.6569, "5.66"), (41.23, "41.2"), (100.4, "100"), (2**21, "2.1M")])
+def test_batch_sizes_that_need_not_be_whole(size: float, text: str) -> None:
+    assert format_size(size) == text
 
 
 def test_bytes_for_people() -> None:

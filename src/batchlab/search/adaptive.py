@@ -55,8 +55,9 @@ class AdaptiveSearch:
     five runs, and all repeats beyond twelve.
 
     Outcomes without a loss: a divergence rules out that learning rate and above at its size, and makes basins unlikely
-    in which it would not diverge; out of memory rules out that size and larger, and says nothing about learning rates;
-    any other failure makes its neighbourhood less attractive. An undertrained size rules out itself and larger ones.
+    in which it would not diverge; out of memory rules out that size and larger, and is no evidence about learning
+    rates; any other failure makes its neighbourhood less attractive. An undertrained size is not trained further, nor
+    are larger ones.
 
     `noise_percent`: assumed standard deviation between seeds in percent of the loss; after five runs the best cell is
     run again to measure it. `smallest_gain_percent`: the search ends when no run is expected to gain more, by default
@@ -206,7 +207,7 @@ class AdaptiveSearch:
         return tuple(self._trial(cells, place) for place in picked)
 
     def _stop_at_budget(self, cells: Cells) -> SearchStop:
-        """All runs are spent; with what another one would gain, where that can be told."""
+        """All runs are spent; with the gain expected of another one, where that can be computed."""
         if not self._finite() or not cells.sizes:
             return self._stop(StopReason.RUNS_SPENT)
         evidence = self._evidence()

@@ -96,7 +96,7 @@ class CapacitySearch:
         self.smallest = smallest
         self.limit_bytes = limit_bytes
         self.curve: MemoryCurve | None = None
-        """What the traces say; None before they are told, and where the model cannot be traced."""
+        """By the traces so far; None before the first, and where the model cannot be traced."""
         self.untraceable = False
         self._headroom = headroom
         self._probe = probe

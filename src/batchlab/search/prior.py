@@ -127,7 +127,7 @@ def _spread(unit: Floats, low: float, high: float) -> Floats:
 
 
 def evidence_of(outcomes: Mapping[Trial, TrialOutcome], noise_percent: float) -> Evidence:
-    """A run without a loss whose reason nobody told counts as a divergence by half."""
+    """A run that has no loss for an unknown reason counts as half a divergence."""
     finite = [trial for trial, outcome in outcomes.items() if outcome.finite]
     losses = [float(outcomes[trial].val_loss or 0.0) for trial in finite]
     sure = {Outcome.DIVERGED: 1.0, None: 0.5}

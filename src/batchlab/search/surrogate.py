@@ -110,7 +110,7 @@ class Basins:
         return (self.rate + self.slope * np.logaddexp2(0.0, self.knee))[:, None] - self.slope[:, None] * at
 
     def take(self, chosen: NDArray[np.intp]) -> Basins:
-        """Those of the given indices."""
+        """The basins at the given indices."""
         return Basins(*(getattr(self, name)[chosen] for name in self.__slots__))
 
     def where(self, chosen: NDArray[np.bool_], other: Basins) -> Basins:

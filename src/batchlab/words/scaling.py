@@ -181,7 +181,7 @@ def describe_rate_caveat(caveat: RateCaveat) -> str:
 
 
 def describe_law_caveat(law: PublishedLaw) -> str:
-    """What is doubtful about a published law."""
+    """The limits of a published law."""
     return _LAW_CAVEATS[law.key]
 
 
