@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
-from batchlab.data.prepare import text_cache_dir, find_tokenizer, prepare, text_digest
+from batchlab.data.prepare import find_tokenizer, prepare, text_cache_dir, text_digest
 from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
 

@@ -24,7 +24,7 @@ from batchlab.data.files import (
     text_files,
 )
 from batchlab.data.hub import HUB, hub_text
-from batchlab.data.prepare import Notice, Progress, text_cache_dir, cached_token_file, find_tokenizer, no_progress
+from batchlab.data.prepare import Notice, Progress, cached_token_file, find_tokenizer, no_progress, text_cache_dir
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
