@@ -24,7 +24,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs more than a task file does is imported when it is used."""
+    """Import lazily what a task file does not need."""
     if name not in _LAZY:
         raise AttributeError(f"module 'batchlab' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""BPE against what it must be: exact round trips, GPT-2's published ids, and an implementation of a few lines."""
+"""BPE: exact round trips, GPT-2's published ids, and a comparison with a short reference implementation."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def small() -> BPE:
 @pytest.fixture(scope="module")
 def gpt2() -> BPE:
     if not FIXTURES.is_dir():
-        pytest.skip("GPT-2's files are not here (shared/data/cs336_fixtures)")
+        pytest.skip("GPT-2's files (shared/data/cs336_fixtures) are not available")
     return read_gpt2(FIXTURES)
 
 
 @given(st.text())
-def test_every_text_comes_back(small: BPE, text: str) -> None:
+def test_encoding_round_trips(small: BPE, text: str) -> None:
     assert small.decode(small.encode([text])) == text
 
 
-def test_training_repeats_and_fills_the_vocabulary(small: BPE) -> None:
+def test_training_is_deterministic_and_fills_the_vocabulary(small: BPE) -> None:
     assert small.vocabulary == 270
     assert train_bpe([TEXT], 270).digest == small.digest
     assert train_bpe([TEXT], 100_000).vocabulary < 300  # nothing left to merge
     assert len(small.encode([TEXT])) < len(TEXT) / 2.5
 
 
-def test_special_tokens_are_one_id_and_teach_nothing() -> None:
+def test_special_tokens_have_one_id_and_contribute_no_merges() -> None:
     marked = train_bpe([f"{TEXT}{END_OF_TEXT}" * 5], 300, (END_OF_TEXT, "<|pad|>"))
     assert marked.encode([f"a{END_OF_TEXT}<|pad|>"]).tolist() == [*marked.encode(["a"]).tolist(), 0, 1]
     assert marked.encode(["endoftext"]).size > 4
@@ -56,8 +56,8 @@ def test_gpt2_ids_are_the_published_ones(gpt2: BPE) -> None:
     assert gpt2.encode([END_OF_TEXT]).tolist() == [50_256]
 
 
-def test_gpt2_against_merges_done_by_hand(gpt2: BPE) -> None:
-    """The algorithm of the paper on the same files, with Python's classes of letters and digits."""
+def test_gpt2_against_a_reference_implementation(gpt2: BPE) -> None:
+    """The algorithm of the paper on the same files, with Python's character classes for letters and digits."""
     vocab = json.loads((FIXTURES / "gpt2_vocab.json").read_text(encoding="utf-8"))
     lines = (FIXTURES / "gpt2_merges.txt").read_text(encoding="utf-8").splitlines()
     ranks = {tuple(line.split(" ")): rank for rank, line in enumerate(lines)}
@@ -84,27 +84,27 @@ def test_gpt2_against_merges_done_by_hand(gpt2: BPE) -> None:
     assert gpt2.decode(expected) == text
 
 
-def test_a_tokenizer_is_read_back_as_it_was(small: BPE, tmp_path: Path) -> None:
+def test_a_tokenizer_round_trips_through_its_file(small: BPE, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(small.text, encoding="utf-8")
     assert read_tokenizer(tmp_path / "t.json").digest == small.digest
 
 
-def test_wrong_requests_are_said(small: BPE, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="are 257: give at least that"):
+def test_invalid_arguments_are_rejected(small: BPE, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="need 257"):
         train_bpe([TEXT], 256)
-    with pytest.raises(InputError, match="hold white space"):
+    with pytest.raises(InputError, match="contain whitespace"):
         train_bpe([TEXT], 300, ("end of text",))
     with pytest.raises(InputError, match=r"has no vocab\.json"):
         read_gpt2(tmp_path)
     (tmp_path / "vocab.json").write_text('{"a": 0}')
     (tmp_path / "merges.txt").write_text("a b\n")
-    with pytest.raises(InputError, match="make no BPE"):
+    with pytest.raises(InputError, match="do not form a BPE"):
         read_gpt2(tmp_path)
     (tmp_path / "merges.txt").write_text("")
     with pytest.raises(InputError, match="lacks 255 of the 256 bytes"):
         read_gpt2(tmp_path)
     (tmp_path / "t.json").write_text(small.text[:-20], encoding="utf-8")
-    with pytest.raises(InputError, match=r"not a whole tokenizer\.json"):
+    with pytest.raises(InputError, match=r"not a valid tokenizer\.json"):
         read_tokenizer(tmp_path / "t.json")
     described = json.loads(small.text)
     described["pre_tokenizer"] = {"type": "Whitespace"}

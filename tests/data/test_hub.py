@@ -1,4 +1,4 @@
-"""Datasets by name: their text in one file, and a sentence where they cannot be had."""
+"""Named datasets: their text in one file, and an error that says what to do if they cannot be loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.data.hub import hub_text
 
 
-def test_without_the_package_the_install_command_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_names_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'batchlab\[datasets\]', or give a text file"):
         hub_text("hf:some/stories", tmp_path)
@@ -19,7 +19,7 @@ def test_without_the_package_the_install_command_is_said(tmp_path: Path, monkeyp
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The datasets package without a network and with a cache of its own."""
+    """The datasets package without network access and with its own cache."""
     pytest.importorskip("datasets", reason="the datasets package (300 MB) is not installed")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
@@ -44,7 +44,7 @@ def test_rows_become_one_text(tmp_path: Path, stories: str) -> None:
     assert "Three" in hub_text(f"{stories}:test", tmp_path / "cache").read_text()
 
 
-def test_what_cannot_be_had_is_said(tmp_path: Path, stories: str) -> None:
+def test_a_dataset_that_cannot_be_loaded_is_an_error(tmp_path: Path, stories: str) -> None:
     with pytest.raises(InputError, match="Unknown split"):
         hub_text(f"{stories}:nosuch", tmp_path)
     with pytest.raises(InputError, match="has no column named text, only story"):
@@ -54,7 +54,7 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, stories: str) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_without_a_network_a_sentence_says_what_to_do(tmp_path: Path) -> None:
+def test_without_a_network_the_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"stories \(train\) cannot be loaded.*the network, or download its text"):
         hub_text("hf:some/stories", tmp_path)
     assert not list(tmp_path.glob("*.txt"))

@@ -1,4 +1,4 @@
-"""Worst batches: padded, joined end to end, and of equal samples."""
+"""Worst-case batches of padded, concatenated and equal-size samples."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlab.data.largest import (
-    LOOKED_AT,
-    LOOKED_AT_FIRST,
+    MAX_COUNTED_SAMPLES,
+    PROBED_SAMPLES,
     WorstStream,
     element_counts,
     largest_samples,
@@ -21,7 +21,7 @@ from batchlab.data.tokens import TokenDataset
 
 
 class Padded:
-    """Sequences of these lengths; a batch is padded to its longest."""
+    """Sequences of the given lengths; a batch is padded to its longest."""
 
     digest = "padded"
 
@@ -38,8 +38,8 @@ class Padded:
         return np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
 
-class Joined(Padded):
-    """Graphs of so many nodes, and two edges for each, joined end to end."""
+class Concatenated(Padded):
+    """Concatenated graphs with the given numbers of nodes and two edges per node."""
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nodes = int(self.lengths[indices].sum())
@@ -47,7 +47,7 @@ class Joined(Padded):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())
-@pytest.mark.parametrize("kind", [Padded, Joined])
+@pytest.mark.parametrize("kind", [Padded, Concatenated])
 def test_no_batch_has_more_elements_than_the_worst(kind, lengths, data):
     dataset = kind(lengths)
     count = data.draw(st.integers(1, len(lengths)))
@@ -81,12 +81,12 @@ def test_every_batch_of_a_worst_stream_is_the_worst():
     assert stream.batch(4, 8)[0].shape == (4, 8)
 
 
-def test_many_samples_are_looked_at_in_part():
+def test_large_datasets_are_subsampled():
     equal = Padded([5] * 10_000)
     assert element_counts(equal) is None
-    assert equal.gathered == LOOKED_AT_FIRST
+    assert equal.gathered == PROBED_SAMPLES
     lengths = np.tile(np.arange(1, 8), 20_000).tolist()
     many = Padded(lengths)
     indices, counts = element_counts(many)
-    assert len(indices) == LOOKED_AT
+    assert len(indices) == MAX_COUNTED_SAMPLES
     assert counts.max() == 2 * 7

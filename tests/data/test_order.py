@@ -1,4 +1,4 @@
-"""The order of samples: a permutation, random access, and the same for ever."""
+"""Sample order: a permutation with random access that never changes between versions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_seeds_and_epochs_differ() -> None:
 
 
 def test_every_sample_is_equally_likely_at_every_position() -> None:
-    """Chi-square of the first and of a middle position over 2,000 seeds, 10 samples: below the 1e-6 quantile."""
+    """Chi-square of the first and a middle position over 2,000 seeds and 10 samples; p-value above 1e-6."""
     for position in (0, 4):
         counts = Counter(int(SampleOrder(10, seed).indices(position, position + 1)[0]) for seed in range(2000))
         chi_square = sum((counts[index] - 200) ** 2 / 200 for index in range(10))
@@ -78,7 +78,7 @@ def test_neighbours_in_the_stream_are_not_neighbours_in_the_data() -> None:
 
 
 def test_the_order_never_changes_between_versions() -> None:
-    """Known answers: a changed order silently unpairs new runs from old ones, so it needs a new version name."""
+    """Known values: a changed order would silently unpair new runs from old ones, so it needs a new version name."""
     assert SampleOrder(10, 0).indices(0, 20).tolist() == KNOWN_TEN
     assert SampleOrder(1_000_003, 42).indices(1_000_000, 1_000_008).tolist() == KNOWN_MILLION
 
@@ -88,12 +88,12 @@ KNOWN_MILLION = [769013, 60263, 325263, 20998, 965802, 760043, 19268, 337243]
 
 
 @pytest.mark.parametrize("samples", [0, -1, 2**62 + 1])
-def test_impossible_sizes_are_refused(samples: int) -> None:
-    with pytest.raises(ValueError, match="possible are 1 to 2"):
+def test_impossible_sizes_are_rejected(samples: int) -> None:
+    with pytest.raises(ValueError, match="must be within 1 to 2"):
         SampleOrder(samples, 0)
 
 
-def test_negative_positions_are_refused() -> None:
+def test_negative_positions_are_rejected() -> None:
     with pytest.raises(ValueError, match="0 ≤ start ≤ stop"):
         SampleOrder(5, 0).indices(-1, 3)
     assert SampleOrder(5, 0).indices(3, 3).tolist() == []
@@ -106,9 +106,9 @@ def test_random_positions_are_a_function_of_seed_and_position() -> None:
     assert whole.min() == 0
     assert whole.max() == 999
     assert np.mean(whole == other.indices(0, 5000)) < 0.01
-    with pytest.raises(ValueError, match="random positions among 0"):
+    with pytest.raises(ValueError, match="must be within 1 to 2"):
         RandomPositions(0, seed=0)
-    with pytest.raises(ValueError, match="give 0 ≤ start ≤ stop"):
+    with pytest.raises(ValueError, match="0 ≤ start ≤ stop, got"):
         one.indices(-1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Held-out data inside the training data is found, wherever it stands."""
+"""Held-out data that also occurs in the training data is detected at any position."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_bytes_that_match_across_token_boundaries_do_not_count() -> None:
     assert contained_share(TokenDataset(valid, 8), TokenDataset(train, 8)) == 0.0
 
 
-def test_passages_across_pieces_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passages_across_blocks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "_BLOCK_BYTES", 256)
     valid, train = tokens(65), tokens(4000)
     for start in range(200, 300, 7):
@@ -55,7 +55,7 @@ def test_passages_across_pieces_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_common_words_are_no_leak() -> None:
-    """Single short windows recur in any text; passages of 64 tokens do not."""
+    """Single short windows recur by chance in any text; passages of 64 tokens do not."""
     words = tokens(8)
     valid = np.concatenate([words, tokens(500)])
     train = np.concatenate([tokens(500), words, tokens(500)])

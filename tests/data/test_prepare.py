@@ -1,4 +1,4 @@
-"""From a study's data settings to token files that are kept: made once, found again, made again when damaged."""
+"""From data settings to cached token files: made once, reused, and rebuilt when damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
-from batchlab.data.prepare import cache_beside, find_tokenizer, prepare, text_digest
+from batchlab.data.prepare import find_tokenizer, prepare, text_cache_dir, text_digest
 from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
 
@@ -35,7 +35,7 @@ def bpe_pair(tmp_path: Path, text: Path, **values: object) -> TextPair:
     return pair(tmp_path, path=str(text), tokenizer="bpe", vocabulary=300, **values)
 
 
-def test_text_through_a_bpe_is_kept_beside_it(tmp_path: Path, text: Path) -> None:
+def test_encoded_text_is_cached_next_to_it(tmp_path: Path, text: Path) -> None:
     found = bpe_pair(tmp_path, text)
     assert found.vocabulary == 300
     assert found.train.ids.dtype == np.uint16
@@ -44,12 +44,12 @@ def test_text_through_a_bpe_is_kept_beside_it(tmp_path: Path, text: Path) -> Non
     (tokenizer,) = (text.parent / ".batchlab").glob("bpe-300-*.json")
     ids = np.concatenate([found.train.ids, found.valid.ids])
     assert read_tokenizer(tokenizer).decode(ids.tolist()) == TEXT
-    assert (ids == 0).sum() == 400  # each end of text is one id
+    assert (ids == 0).sum() == 400  # every <|endoftext|> is one id
     assert "BPE 300" in found.description
     assert not (tmp_path / "cache").exists()
 
 
-def test_it_is_found_again_and_made_again_for_another_text(
+def test_a_token_file_is_reused_and_made_again_for_another_text(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = bpe_pair(tmp_path, text)
@@ -70,7 +70,7 @@ def test_held_out_text_is_encoded_by_the_tokenizer_of_the_training_text(tmp_path
 
 
 @pytest.mark.parametrize("harm", ["shorter", "changed", "description"])
-def test_a_damaged_token_file_is_made_again_and_that_is_said(tmp_path: Path, text: Path, harm: str) -> None:
+def test_a_damaged_token_file_is_rebuilt_with_a_notice(tmp_path: Path, text: Path, harm: str) -> None:
     first = bpe_pair(tmp_path, text)
     (path,) = (text.parent / ".batchlab").glob("corpus-*.bin")
     content = path.read_bytes()
@@ -85,7 +85,7 @@ def test_a_damaged_token_file_is_made_again_and_that_is_said(tmp_path: Path, tex
     assert "damaged" not in bpe_pair(tmp_path, text).description
 
 
-def test_a_damaged_tokenizer_is_trained_again_and_that_is_said(tmp_path: Path, text: Path) -> None:
+def test_a_damaged_tokenizer_is_retrained_with_a_notice(tmp_path: Path, text: Path) -> None:
     first = bpe_pair(tmp_path, text)
     (path,) = (text.parent / ".batchlab").glob("bpe-*.json")
     path.write_text(path.read_text()[:200])
@@ -94,7 +94,7 @@ def test_a_damaged_tokenizer_is_trained_again_and_that_is_said(tmp_path: Path, t
     assert again.train.digest == first.train.digest
 
 
-def test_a_vocabulary_that_text_cannot_fill_is_said(tmp_path: Path, text: Path) -> None:
+def test_a_vocabulary_that_the_text_cannot_fill_gives_a_notice(tmp_path: Path, text: Path) -> None:
     pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
     for _ in range(2):
         found = pair(tmp_path, path=str(text), tokenizer="bpe", vocabulary=10_000)
@@ -102,11 +102,11 @@ def test_a_vocabulary_that_text_cannot_fill_is_said(tmp_path: Path, text: Path) 
         assert " of 10,000 ids" in found.description
 
 
-def test_a_folder_that_may_not_be_written_has_its_files_in_the_cache(tmp_path: Path, text: Path) -> None:
-    assert cache_beside(text, tmp_path / "cache") == text.parent / ".batchlab"
+def test_a_read_only_folder_has_its_files_in_the_cache(tmp_path: Path, text: Path) -> None:
+    assert text_cache_dir(text, tmp_path / "cache") == text.parent / ".batchlab"
     text.parent.chmod(0o555)
     try:
-        assert cache_beside(text, tmp_path / "cache") == tmp_path / "cache"
+        assert text_cache_dir(text, tmp_path / "cache") == tmp_path / "cache"
         bpe_pair(tmp_path, text)
     finally:
         text.parent.chmod(0o755)
@@ -131,7 +131,7 @@ def test_a_prepared_file_is_opened_by_its_description(tmp_path: Path, text: Path
     tokenizer = find_tokenizer("bpe", text, tmp_path, vocabulary=70_000, special_tokens=(END_OF_TEXT,))
     path = tmp_path / "c.bin"
     prepare(text, path, tokenizer, tmp_path)
-    found = pair(tmp_path, path=str(path), bin_dtype="uint8")  # the description knows better
+    found = pair(tmp_path, path=str(path), bin_dtype="uint8")  # the description takes precedence
     assert found.train.ids.dtype == np.uint32
     assert found.vocabulary == 70_000
     span = open_token_file(path)
@@ -143,10 +143,10 @@ def test_a_prepared_file_is_opened_by_its_description(tmp_path: Path, text: Path
 def test_a_vocabulary_that_does_not_match_is_refused(tmp_path: Path, text: Path) -> None:
     tokenizer = find_tokenizer("bytes", text, tmp_path, vocabulary=None, special_tokens=())
     prepare(text, tmp_path / "c.bin", tokenizer, tmp_path)
-    with pytest.raises(InputError, match=r"for a vocabulary of 256, and data\.vocabulary is 100"):
+    with pytest.raises(InputError, match=r"needs a vocabulary of 256, but data\.vocabulary is 100"):
         pair(tmp_path, path=str(tmp_path / "c.bin"), vocabulary=100)
     assert pair(tmp_path, path=str(tmp_path / "c.bin"), vocabulary=300).vocabulary == 300
-    with pytest.raises(InputError, match="tokenizer bytes has 256 ids, and the vocabulary is to be 100"):
+    with pytest.raises(InputError, match=r"tokenizer bytes has 256 ids, but data\.vocabulary is 100"):
         find_tokenizer("bytes", text, tmp_path, vocabulary=100, special_tokens=())
 
 
@@ -155,12 +155,12 @@ def test_two_files_of_two_tokenizers_are_refused(tmp_path: Path, text: Path) -> 
     for name, given in (("a.bin", "bytes"), ("b.bin", "bpe")):
         tokenizer = find_tokenizer(given, text, tmp_path, vocabulary=300, special_tokens=())
         prepare(text, tmp_path / name, tokenizer, tmp_path)
-    with pytest.raises(InputError, match=r"a\.bin was made with bytes and b\.bin with BPE 300"):
+    with pytest.raises(InputError, match=r"a\.bin was encoded with bytes and b\.bin with BPE 300"):
         pair(tmp_path, path=str(tmp_path / "a.bin"), valid_path=str(tmp_path / "b.bin"))
 
 
-def test_wrong_requests_are_said(tmp_path: Path, text: Path) -> None:
-    with pytest.raises(InputError, match="There is no tokenizer 'gtp2'; possible are bytes, bpe, a folder"):
+def test_invalid_arguments_are_rejected(tmp_path: Path, text: Path) -> None:
+    with pytest.raises(InputError, match="There is no tokenizer 'gtp2'; use bytes, bpe, a folder"):
         pair(tmp_path, path=str(text), tokenizer="gtp2")
     empty = tmp_path / "empty.txt"
     empty.touch()
@@ -183,7 +183,7 @@ def test_the_digest_of_a_text_is_read_again_only_when_it_changed(tmp_path: Path,
     assert text_digest(text, tmp_path / "c") != first
 
 
-def test_a_text_is_encoded_beforehand_where_a_worker_will_find_it(tmp_path: Path, text: Path) -> None:
+def test_a_text_is_encoded_in_advance_where_a_worker_finds_it(tmp_path: Path, text: Path) -> None:
     pytest.importorskip("tokenizers", reason="the tokenizers package is not installed")
     shown: list[str] = []
     for values in ({}, {"path": str(text)}, {"path": "hf:some/name", "tokenizer": "bpe"}, {"tokenizer": "bpe"}):

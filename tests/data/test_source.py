@@ -1,4 +1,4 @@
-"""What a person may give as data, and the sentence for what they may not."""
+"""Every accepted kind of data, and the errors for everything else."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def test_ready_windows_must_have_the_stated_length() -> None:
     [
         ("no/such/file.npy", 4, Unit.TOKENS, "no file or folder 'no/such/file.npy'"),
         (np.arange(4), 4, Unit.TOKENS, "too few for one window"),
-        (np.arange(90.0), 4, Unit.TOKENS, "whole numbers"),
+        (np.arange(90.0), 4, Unit.TOKENS, "must be integers"),
         (np.zeros((3, 4)), None, Unit.SAMPLES, r"single array of shape \(3, 4\)"),
-        ("ids.npy", None, Unit.SAMPLES, "is a path"),
-        ((np.zeros(3), np.zeros(3)), None, Unit.TOKENS, "give sequence_length="),
+        ("ids.npy", None, Unit.SAMPLES, "is a path to token ids"),
+        ((np.zeros(3), np.zeros(3)), None, Unit.TOKENS, "set sequence_length="),
         (None, 4, Unit.TOKENS, "NoneType"),
     ],
 )
-def test_wrong_sources_are_refused(source: Any, length: int | None, unit: Unit, says: str) -> None:
+def test_invalid_sources_are_rejected(source: Any, length: int | None, unit: Unit, says: str) -> None:
     with pytest.raises(InputError, match=says):
         opened(source, length, unit)
 
@@ -148,16 +148,16 @@ def test_failed_concatenation_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_unwritable_cache_is_said(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o500)
     with pytest.raises(StorageFailed, match="free space there"):
         pair(tmp_path)
 
 
-def test_cache_that_is_a_file_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(StorageFailed, match="takes no files"):
+    with pytest.raises(StorageFailed, match="Cannot write to"):
         pair(tmp_path)
 
 
@@ -180,7 +180,7 @@ def test_characters_across_chunks_and_a_cut_end(tmp_path: Path) -> None:
 
 
 def written(folder: Path, name: str) -> str:
-    """A file (or folder) that is wrong in the way of its name."""
+    """A file or folder with the defect that its name says."""
     path = folder / name
     match name:
         case "empty.txt" | "empty.npy" | "empty.bin":
@@ -216,17 +216,17 @@ def written(folder: Path, name: str) -> str:
         ("empty.npy", "is empty"),
         ("empty.bin", "is empty"),
         ("odd.bin", "3 bytes, which is not a multiple of the 2 bytes of uint16"),
-        ("floats.npy", "whole numbers"),
+        ("floats.npy", "must be integers"),
         ("negative.npy", "token id -1"),
-        ("square.npy", "one dimension"),
-        ("objects.npy", "not a whole .npy file of numbers"),
-        ("torn.npy", "not a whole .npy file of numbers"),
-        ("text.npy", "not a whole .npy file of numbers"),
+        ("square.npy", "must be 1-D"),
+        ("objects.npy", "not a valid .npy file of numbers"),
+        ("torn.npy", "not a valid .npy file of numbers"),
+        ("text.npy", "not a valid .npy file of numbers"),
         ("tiny.txt", "leaves none to hold out"),
-        ("folder", "holds no text"),
+        ("folder", "contains no text"),
     ],
 )
-def test_bad_files_are_refused_in_one_or_two_sentences(tmp_path: Path, name: str, says: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         pair(tmp_path, path=written(tmp_path, name))
     assert "data" in str(caught.value)
@@ -234,17 +234,17 @@ def test_bad_files_are_refused_in_one_or_two_sentences(tmp_path: Path, name: str
     assert not (tmp_path / "cache").exists()
 
 
-def test_mixed_forms_and_half_given_paths(tmp_path: Path, ids: np.ndarray) -> None:
-    with pytest.raises(InputError, match="in the same form"):
+def test_mixed_formats_and_a_missing_training_path(tmp_path: Path, ids: np.ndarray) -> None:
+    with pytest.raises(InputError, match="the same format for both"):
         pair(tmp_path, path=str(tmp_path / "text.txt"), valid_path=str(tmp_path / "ids.npy"))
     with pytest.raises(InputError, match=r"without data\.path"):
         pair(tmp_path, valid_path=str(tmp_path / "ids.npy"))
 
 
-def test_tinyshakespeare_where_it_is_at_hand(tmp_path: Path) -> None:
+def test_tinyshakespeare_if_available(tmp_path: Path) -> None:
     path = Path(__file__).parents[2] / ".." / "shared" / "data" / "tinyshakespeare" / "input.txt"
     if not path.is_file():
-        pytest.skip("shared/data/tinyshakespeare is not beside this checkout")
+        pytest.skip("shared/data/tinyshakespeare is not next to this checkout")
     text = pair(tmp_path, path=str(path))
     assert len(text.train) + len(text.valid) == path.stat().st_size
     assert bytes(text.train.ids[:13]) == b"First Citizen"

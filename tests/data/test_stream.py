@@ -1,4 +1,4 @@
-"""A dataset in its order: which samples a batch holds depends on positions alone."""
+"""Sample streams: which samples a batch contains depends on positions alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_epochs_counts_passes() -> None:
 
 
 def test_indices_are_computed_in_blocks() -> None:
-    """Steps of 4 samples ask the order once per 4096 samples, not once per step."""
+    """Steps of 4 samples query the order once per 4096 samples, not once per step."""
     stream = SampleStream(numbered(100_000), 0)
     asked = []
     original = stream.order.indices
@@ -60,6 +60,6 @@ def test_random_windows_come_from_positions_drawn_with_replacement() -> None:
     data = TokenDataset(np.arange(1001), 10, overlapping=True)
     stream = SampleStream(data, seed=5)
     drawn = stream.indices(0, 3000)
-    assert len(set(drawn.tolist())) < 991  # of 991 positions some came twice, some never
+    assert len(set(drawn.tolist())) < 991  # of 991 positions some are drawn twice and some never
     assert np.array_equal(SampleStream(data, seed=5).batch(2000, 2016)[0][:, 0], drawn[2000:2016])
-    assert stream.epochs(100) == 1.0  # as many tokens as there are
+    assert stream.epochs(100) == 1.0  # 100 windows of 10 tokens are one epoch

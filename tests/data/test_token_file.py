@@ -1,4 +1,4 @@
-"""Token files: whole or not there, continued after a kill, refused when damaged."""
+"""Token files: complete or absent, resumed after a kill, rejected when damaged."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ IDS = (np.arange(1000) * 7 % 300).astype(np.uint16)
 
 
 def encoded(offset: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """A byte of text for each id, in pieces of ten."""
+    """One byte of text per id, in chunks of ten."""
     for start in range(offset, 1000, 10):
         yield start + 10, IDS[start : start + 10]
 
 
-def test_ids_and_what_they_are(tmp_path: Path) -> None:
+def test_ids_and_their_description(tmp_path: Path) -> None:
     path = tmp_path / "c.bin"
-    described, begun = write_token_file(path, ORIGIN, encoded)
-    assert (described.tokens, described.vocabulary, begun) == (1000, 300, 0)
+    described, resumed = write_token_file(path, ORIGIN, encoded)
+    assert (described.tokens, described.vocabulary, resumed) == (1000, 300, 0)
     span = open_token_file(path)
     assert isinstance(span.ids, np.memmap)
     assert np.array_equal(span.ids, IDS)
-    assert np.array_equal(np.fromfile(path, "<u2"), IDS)  # any program reads it
-    assert span.digest == TokenDataset(IDS, 4).digest  # known without reading, and what reading would give
+    assert np.array_equal(np.fromfile(path, "<u2"), IDS)  # any program can read it
+    assert span.digest == TokenDataset(IDS, 4).digest  # equals the digest computed from the ids
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.bin", "c.bin.json"]
 
 
-def test_a_part_has_a_digest_of_its_own(tmp_path: Path) -> None:
+def test_a_part_has_its_own_digest(tmp_path: Path) -> None:
     write_token_file(tmp_path / "c.bin", ORIGIN, encoded)
     span = open_token_file(tmp_path / "c.bin")
     parts = [span.part(0, 900), span.part(900, 1000), span.part(0, 900)]
@@ -81,22 +81,22 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_file, "SAVE_BYTES", 100)
 
 
-def test_a_stopped_writer_is_continued(tmp_path: Path, often: None) -> None:
+def test_an_interrupted_write_is_resumed(tmp_path: Path, often: None) -> None:
     path = tmp_path / "c.bin"
     started: list[int] = []
     for stop in (330, 330, 770):
         with pytest.raises(KeyboardInterrupt):
             write_token_file(path, ORIGIN, stopped_at(stop, started))
         assert not path.exists()
-    described, begun = write_token_file(path, ORIGIN, encoded)
+    described, resumed = write_token_file(path, ORIGIN, encoded)
     assert started == [0, 300, 300]
-    assert begun == 700
+    assert resumed == 700
     assert np.array_equal(open_token_file(path).ids, IDS)
     assert described.digest == TokenDataset(IDS, 4).digest
 
 
 @pytest.mark.parametrize("harm", ["another origin", "changed", "shorter", "torn state"])
-def test_a_half_written_file_that_does_not_fit_is_begun_again(tmp_path: Path, often: None, harm: str) -> None:
+def test_a_partial_file_that_does_not_match_is_restarted(tmp_path: Path, often: None, harm: str) -> None:
     path = tmp_path / "c.bin"
     with pytest.raises(KeyboardInterrupt):
         write_token_file(path, ORIGIN, stopped_at(500, []))
@@ -113,30 +113,30 @@ def test_a_half_written_file_that_does_not_fit_is_begun_again(tmp_path: Path, of
             partial.write_bytes(partial.read_bytes()[:501])
         case "torn state":
             state.write_bytes(state.read_bytes()[:-9])
-    _, begun = write_token_file(path, origin, encoded)
-    assert begun == 0
+    _, resumed = write_token_file(path, origin, encoded)
+    assert resumed == 0
     assert np.array_equal(open_token_file(path).ids, IDS)
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damage_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "c.bin"
     write_token_file(path, ORIGIN, encoded)
     whole = path.read_bytes()
     path.write_bytes(whole[:-2])
-    with pytest.raises(DamagedTokenFile, match="has 1,998 bytes where 2,000 were written"):
+    with pytest.raises(DamagedTokenFile, match="has 1,998 bytes instead of 2,000"):
         open_token_file(path)
     path.write_bytes(whole[:-2] + b"\xff\xff")
     os.utime(path, ns=(1, 1))
-    with pytest.raises(DamagedTokenFile, match="holds other ids than were written"):
+    with pytest.raises(DamagedTokenFile, match="does not match its digest"):
         open_token_file(path)
-    path.write_bytes(whole)  # a copy has another time and the same ids
+    path.write_bytes(whole)  # a copy: another modification time, the same ids
     assert len(open_token_file(path)) == 1000
     description_path(path).write_text("{")
     with pytest.raises(DamagedTokenFile, match=r"describes the ids in c\.bin, is damaged"):
         describe_token_file(path)
 
 
-def test_an_older_file_never_stands_beside_a_newer_description(tmp_path: Path, often: None) -> None:
+def test_an_older_file_never_gets_a_newer_description(tmp_path: Path, often: None) -> None:
     path = tmp_path / "c.bin"
     write_token_file(path, ORIGIN, encoded)
     other = ORIGIN.model_copy(update={"text_digest": "f"})
@@ -171,8 +171,8 @@ def test_a_file_half_written_when_killed_is_never_used(tmp_path: Path, often: No
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not path.exists()
     assert not is_token_file(path)
-    described, begun = write_token_file(path, ORIGIN, encoded)
-    assert begun == 600
+    described, resumed = write_token_file(path, ORIGIN, encoded)
+    assert resumed == 600
     assert described.digest == TokenDataset(IDS, 4).digest
 
 
@@ -185,8 +185,8 @@ def encoded(offset):
     for end, ids in t.encoded(offset):
         time.sleep(0.003)
         yield end, ids
-described, begun = t.write_token_file(Path(sys.argv[1]), t.ORIGIN, encoded)
-print(begun, described.digest)
+described, resumed = t.write_token_file(Path(sys.argv[1]), t.ORIGIN, encoded)
+print(resumed, described.digest)
 """
 
 

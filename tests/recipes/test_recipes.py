@@ -1,24 +1,28 @@
-"""The shipped studies: valid questions, their smaller versions, models of the published size."""
+"""All recipes: valid experiments, their variants, and models of the published size."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import psutil
 import pytest
 
 from batchlab.cli.options import Options, parse_experiment
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, DataConfig, build_experiment
-from batchlab.core.spec import Workload
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.recipes import RECIPES, recipe
 from batchlab.runs.workload import load
 from batchlab.search.budget import steps_to_judge, token_budget_of
 from batchlab.study.task_source import resolve_task
+from batchlab.torch_.framework import TorchFramework
 
 SEEDS = ["tinystories", "wikitext2", "elman"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_a_valid_question(name):
+def test_every_recipe_is_a_valid_experiment(name):
     experiment = build_experiment(resolve_task(name))
     assert experiment.task.target == name
     assert recipe(name).summary
@@ -26,7 +30,7 @@ def test_every_recipe_is_a_valid_question(name):
 
 @pytest.mark.parametrize("name", SEEDS)
 @pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
-def test_a_smaller_version_is_uncompiled_float32_and_every_size_gets_enough_steps(name, variant):
+def test_a_variant_is_uncompiled_float32_and_every_size_gets_enough_steps(name, variant):
     experiment = build_experiment(resolve_task(name, variant))
     assert experiment.name == f"{name}-{variant.replace('_', '-')}"
     assert (experiment.device.precision, experiment.device.compile) == ("fp32", False)
@@ -61,7 +65,7 @@ def test_the_published_axes():
 
 
 @pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
-def test_only_recipes_have_smaller_versions(variant):
+def test_only_recipes_have_variants(variant):
     flag = "--" + variant.replace("_", "-")
     with pytest.raises(InputError, match=flag):
         parse_experiment("mine.py", Options(**{variant: True}))
@@ -69,12 +73,12 @@ def test_only_recipes_have_smaller_versions(variant):
         parse_experiment("quickstart", Options(**{variant: True}))
 
 
-def test_two_versions_at_once_are_refused():
+def test_two_variants_at_once_are_rejected():
     with pytest.raises(InputError, match="one of them"):
         parse_experiment("elman", Options(low_resource=True, quick_test=True))
 
 
-def test_flags_win_over_a_smaller_version():
+def test_flags_override_a_variant():
     asked = parse_experiment("elman", Options(quick_test=True, token_budget="65536", set_=("model.dim=32",)))
     assert asked.budget.token_budget == 65_536
     assert asked.model == {"dim": 32, "depth": 3}
@@ -95,7 +99,7 @@ def workload(name, variant=None, **data):
 
 @pytest.mark.parametrize("name", SEEDS)
 @pytest.mark.parametrize("variant", [None, "quick_test"])
-def test_without_a_path_bytes_of_the_embedded_text_stand_in_and_say_so(name, variant, tmp_path):
+def test_without_a_path_the_embedded_text_is_used_as_bytes(name, variant, tmp_path):
     loaded = load(workload(name, variant), tmp_path)
     assert loaded.source.startswith("source of Python")
     assert loaded.source.endswith(f"as bytes, instead of {PUBLISHED[name]}")
@@ -110,27 +114,27 @@ def text(tmp_path):
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_persons_text_is_trained_on(name, text, tmp_path):
+def test_the_users_text_is_used(name, text, tmp_path):
     loaded = load(workload(name, "quick_test", path=text), tmp_path)
     assert loaded.source.startswith("text.txt")
     assert set(loaded.train.gather(np.arange(2))[0].ravel()) == {ord("z")}
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_vocabulary_smaller_than_the_datas_is_refused(name, text, tmp_path):
-    with pytest.raises(InputError, match=r"vocabulary of 256, and data\.vocabulary is 100; set it to 256"):
+def test_a_vocabulary_smaller_than_that_of_the_data_is_rejected(name, text, tmp_path):
+    with pytest.raises(InputError, match=r"vocabulary of 256, but data\.vocabulary is 100; set it to 256"):
         load(workload(name, "quick_test", path=text, vocabulary=100), tmp_path)
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_text_shorter_than_one_window_is_refused(name, tmp_path):
+def test_text_shorter_than_one_window_is_rejected(name, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("a few words that make no window of sixty-four")
     with pytest.raises(InputError, match=r"(training|held-out) data"):
         load(workload(name, "quick_test", path=str(short)), tmp_path)
 
 
-def test_wikitext2_asks_for_gpt2s_files(text, tmp_path):
+def test_wikitext2_needs_the_files_of_gpt2(text, tmp_path):
     with pytest.raises(InputError, match=r"no tokenizer 'gpt2'.*vocab\.json and merges\.txt"):
         load(workload("wikitext2", path=text), tmp_path)
 
@@ -141,3 +145,33 @@ def test_an_unknown_model_setting_is_named(name, tmp_path):
     wrong = asked.model_copy(update={"model": {**asked.model, "depht": 3, "layres": 3}})
     with pytest.raises(InputError, match=r"There is no setting 'model\.depht'"):
         load(wrong, tmp_path)
+
+
+PARAMETERS = {"tinystories": 22_696_448, "wikitext2": 162_304_084, "elman": 386_340_864}
+FREE_BYTES = 6 * 2**30
+LENGTH = 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_step_at_full_width_and_short_sequence(name, tmp_path):
+    if psutil.virtual_memory().available < FREE_BYTES:
+        pytest.skip(f"less than {FREE_BYTES // 2**30} GiB of free memory")
+    experiment = build_experiment(resolve_task(name))
+    asked = Workload(task=experiment.task, sequence_length=LENGTH, model=experiment.model, data=experiment.data)
+    task = recipe(name).task(asked, tmp_path)
+    # Weights, gradients and both of Adam's moments in bfloat16, as in the published E1: 8 bytes per parameter.
+    narrow = dataclasses.replace(task, model=lambda: task.model().bfloat16())
+    framework, device = TorchFramework(), DeviceSettings()
+    framework.start(device, seed=0)
+    trainable = framework.trainable(narrow, device, OptimizerSettings(config=experiment.optimizer))
+    trainable.init(0)
+    assert trainable.parameter_count() == PARAMETERS[name]
+    tokens = np.frombuffer(b"def main():\n    pass\n", dtype=np.uint8)[: LENGTH + 1].astype(np.int64)
+    batch = tokens[None, :-1], tokens[None, 1:]
+    losses = []
+    for _ in range(2):
+        trainable.accumulate(batch, 1 / LENGTH)
+        losses.append(float(trainable.apply(1e-4).loss))
+    assert losses[0] == pytest.approx(np.log(experiment.data.vocabulary), rel=0.2)
+    assert losses[1] < losses[0]

@@ -1,1 +1,1 @@
-"""Samples by index, and the order in which they are served. The same tokens in the same order for every batch size."""
+"""Datasets with access by index, and the sample order: the same tokens in the same order for every batch size."""

@@ -1,4 +1,4 @@
-"""Files and folders as one-dimensional arrays of token ids, memory-mapped, and checked before anything is trained."""
+"""Files and folders as memory-mapped 1-D arrays of token ids, validated before training."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _Array = npt.NDArray[Any]
 
 
 def require_path(given: str | Path, what: str) -> Path:
-    """The path with ~ expanded; InputError when there is nothing, or nothing readable, at it."""
+    """The path with ~ expanded. Raises InputError if it does not exist or is not readable."""
     path = Path(given).expanduser()
     if not path.exists():
         raise InputError(f"There is no file or folder {str(given)!r} for the {what}; check the path.")
     if not os.access(path, os.R_OK):
-        raise InputError(f"The {what} {str(given)!r} may not be read; check its permissions.")
+        raise InputError(f"The {what} {str(given)!r} is not readable; check its permissions.")
     return path
 
 
@@ -40,15 +40,18 @@ def holds_ids(path: Path) -> bool:
 
 
 def read_ids(path: Path, what: str, bin_dtype: str = "uint16") -> _Array:
-    """The memory-mapped content of a .npy or .bin file of token ids, unchecked beyond its form."""
+    """Memory-map a .npy or .bin file of token ids. Only the file format is checked, not the ids.
+
+    Raises InputError if the file is empty, is not a valid .npy file, or its size does not match `bin_dtype`.
+    """
     if path.stat().st_size == 0:
-        raise InputError(f"The {what} {path.name} is empty; give a file with token ids.")
+        raise InputError(f"The {what} {path.name} is empty; use a file with token ids.")
     if path.suffix == ".npy":
         try:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except ValueError as error:
             raise InputError(
-                f"The {what} {path.name} is not a whole .npy file of numbers ({error}); write it with "
+                f"The {what} {path.name} is not a valid .npy file of numbers ({error}); write it with "
                 "numpy.save(file, array_of_token_ids)."
             ) from None
     dtype = np.dtype(bin_dtype).newbyteorder("<")
@@ -62,16 +65,16 @@ def read_ids(path: Path, what: str, bin_dtype: str = "uint16") -> _Array:
 
 
 def read_text_file(path: Path, what: str) -> _Array:
-    """The bytes of a UTF-8 file as token ids 0 … 255, memory-mapped. InputError naming the first byte that is not."""
+    """Memory-map the bytes of a UTF-8 file as token ids 0 … 255. Raises InputError naming the first invalid byte."""
     if path.stat().st_size == 0:
-        raise InputError(f"The {what} {path.name} is empty; give a text file with content.")
+        raise InputError(f"The {what} {path.name} is empty; use a text file with content.")
     content: _Array = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
     _require_utf8(content, path.name, what)
     return content
 
 
 def text_files(folder: Path, what: str) -> list[Path]:
-    """The text files below a folder, hidden ones left out, in the order of their relative names."""
+    """All non-empty, non-hidden text files below a folder, sorted by relative path. Raises InputError if none."""
     found = [
         path
         for path in folder.rglob("*")
@@ -82,14 +85,14 @@ def text_files(folder: Path, what: str) -> list[Path]:
     ]
     if not found:
         raise InputError(
-            f"The {what} folder {folder.name} holds no text; put non-empty files there that end in .txt, .md, .jsonl "
-            "or another text suffix, or name one file."
+            f"The {what} folder {folder.name} contains no text; add non-empty files that end in .txt, .md, .jsonl or "
+            "another text suffix, or name a single file."
         )
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def concatenate_folder(folder: Path, cache_dir: Path, what: str) -> Path:
-    """One file in `cache_dir` with all text of a folder; made again when a file's name, size or time changed."""
+    """All text of a folder in one file in `cache_dir`; rebuilt if a file's name, size or modification time changed."""
     files = text_files(folder, what)
     listing = hashlib.sha256(str(folder.resolve()).encode())
     for path in files:
@@ -106,9 +109,10 @@ def concatenate_folder(folder: Path, cache_dir: Path, what: str) -> Path:
 
 
 def concatenated(cache_dir: Path, name: str, readers: Iterable[Callable[[], bytes]]) -> Path:
-    """`cache_dir/name.txt` with all parts, each ended by a newline; written once, and whole or not at all.
+    """Write all parts to `cache_dir/name.txt`, each terminated by a newline. Written once and atomically.
 
-    Two processes may do this at once: each writes a file of its own, and the last rename wins with equal content.
+    Safe for concurrent processes: each writes its own temporary file, and the last rename wins with equal content.
+    Raises StorageFailed if `cache_dir` cannot be written.
     """
     target = cache_dir / f"{name}.txt"
     if target.is_file():
@@ -127,13 +131,13 @@ def concatenated(cache_dir: Path, name: str, readers: Iterable[Callable[[], byte
             raise
     except OSError as error:
         raise StorageFailed(
-            f"{cache_dir} takes no files ({error.strerror}); free space there or make it writable, then run again."
+            f"Cannot write to {cache_dir} ({error.strerror}); free space there or make it writable, then run again."
         ) from error
     return target
 
 
 def _require_utf8(content: _Array, name: str, what: str) -> None:
-    """A piece may end inside a character; the next begins with those bytes again."""
+    """Decode chunk by chunk; a character cut by the end of a chunk is decoded again with the next one."""
     start = 0
     while start < len(content):
         stop = min(start + _CHUNK, len(content))

@@ -1,6 +1,6 @@
-"""Datasets by name, through the `datasets` package: `hf:roneneldan/TinyStories`, or with a split, `hf:NAME:validation`.
+"""Named datasets from the `datasets` package: `hf:roneneldan/TinyStories`, or with a split, `hf:NAME:validation`.
 
-The package downloads once and keeps what it has in a cache of its own; here its text is written to one file.
+The package downloads a dataset once into its own cache. This module writes its text to one file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ HUB = "hf:"
 
 
 def hub_text(given: str, cache_dir: Path) -> Path:
-    """A file in `cache_dir` with the `text` column of a named dataset, its rows parted by <|endoftext|>; made once.
+    """Write the `text` column of a named dataset to a file in `cache_dir`, once; <|endoftext|> follows each row.
 
-    InputError where the datasets package is not installed, there is no such dataset or no network, or no text in it.
+    Raises InputError if the datasets package is not installed, the dataset cannot be loaded (no such name, no network),
+    or it has no text column.
     """
     name, _, split = given.removeprefix(HUB).partition(":")
     split = split or "train"
@@ -39,20 +40,20 @@ def _load(name: str, split: str) -> Any:
         import datasets
     except ModuleNotFoundError:
         raise InputError(
-            f"{HUB}{name} names a dataset, for which the datasets package is needed; run: pip install "
-            "'batchlab[datasets]', or give a text file."
+            f"The named dataset {HUB}{name} needs the datasets package; run: pip install 'batchlab[datasets]', or give "
+            "a text file."
         ) from None
     try:
         rows = datasets.load_dataset(name, split=split)
     except (OSError, ValueError) as error:
         raise InputError(
             f"The dataset {name} ({split}) cannot be loaded: {_first_line(error)}. Check the name and the network, or "
-            "download its text elsewhere and give the file."
+            "download its text on another machine and give the file."
         ) from None
     if "text" not in rows.column_names:
         raise InputError(
             f"The dataset {name} has no column named text, only {', '.join(rows.column_names)}; write its text to a "
-            "file and give that."
+            "file and use that."
         )
     return rows
 

@@ -1,8 +1,9 @@
-"""The largest samples of a dataset whose samples differ in size: what a micro-batch must fit by is the worst batch.
+"""Worst-case batches of datasets with variable-size samples, which decide whether a micro-batch size fits.
 
-A Dataset whose `gather` pads a batch to its longest sample, or joins samples of any size end to end (graphs: nodes and
-edges), has no fixed bytes per sample. The `count` samples with the most elements make the batch that needs most in both
-cases: padded, its longest sample is the dataset's; joined, no other `count` samples have more elements together.
+A Dataset whose `gather` pads a batch to its longest sample, or concatenates samples of any size (graphs: nodes and
+edges), has no fixed number of bytes per sample. In both cases the `count` samples with the most elements form the
+largest batch: with padding, it contains the longest sample of the dataset; with concatenation, no other `count` samples
+have more elements in total.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ import numpy.typing as npt
 from batchlab.core.protocols import Batch, Dataset
 from batchlab.data.stream import SampleStream
 
-LOOKED_AT_FIRST = 256
-"""Evenly spaced samples; where all of these are of one size, all samples are taken to be."""
+PROBED_SAMPLES = 256
+"""Evenly spaced samples examined first. If these all have the same size, every sample is assumed to have it."""
 
-LOOKED_AT = 65_536
-"""Of more samples than this, evenly spaced ones stand for all: the very largest may then be missed."""
+MAX_COUNTED_SAMPLES = 65_536
+"""Larger datasets are subsampled at evenly spaced indices, so the very largest sample may be missed."""
 
 
 def element_counts(dataset: Dataset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """(indices of the samples looked at, elements of each over all its arrays); None where sizes do not differ."""
-    first = _evenly_spaced(len(dataset), LOOKED_AT_FIRST)
+    """(indices of the examined samples, total elements of each over all its arrays); None if all sizes are equal."""
+    first = _evenly_spaced(len(dataset), PROBED_SAMPLES)
     counts = _counts(dataset, first)
     if (counts == counts[0]).all():
         return None
     if len(first) == len(dataset):
         return first, counts
-    indices = _evenly_spaced(len(dataset), LOOKED_AT)
+    indices = _evenly_spaced(len(dataset), MAX_COUNTED_SAMPLES)
     return indices, _counts(dataset, indices)
 
 
 def largest_samples(dataset: Dataset, count: int) -> npt.NDArray[np.int64] | None:
-    """Indices of the `count` samples with the most elements, largest first; None where sizes do not differ.
+    """Indices of the `count` samples with the most elements, largest first; None if all sizes are equal.
 
-    With fewer than `count` samples to choose from they are repeated.
+    With fewer than `count` samples, indices repeat.
     """
     found = element_counts(dataset)
     if found is None:
@@ -46,13 +47,13 @@ def largest_samples(dataset: Dataset, count: int) -> npt.NDArray[np.int64] | Non
 
 
 def worst_batch(dataset: Dataset, count: int) -> Batch:
-    """The `count` largest samples gathered; the first ones where sizes do not differ."""
+    """Gather the `count` largest samples, or the first `count` if all sizes are equal."""
     indices = largest_samples(dataset, count)
     return dataset.gather(np.arange(count) % len(dataset) if indices is None else indices)
 
 
 class WorstStream(SampleStream):
-    """A stream whose every batch is the worst of its size; an ordinary stream where sizes do not differ."""
+    """A stream whose every batch is the worst case for its size; an ordinary stream if all sizes are equal."""
 
     def __init__(self, dataset: Dataset, seed: int) -> None:
         super().__init__(dataset, seed)
@@ -60,10 +61,11 @@ class WorstStream(SampleStream):
 
     @property
     def sizes_differ(self) -> bool:
+        """Whether the samples vary in size."""
         return self._largest is not None
 
     def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The largest samples, whatever the position."""
+        """The largest samples, regardless of position."""
         if self._largest is None:
             return super().indices(start, stop)
         return self._largest[np.arange(stop - start) % len(self._largest)]

@@ -1,15 +1,15 @@
-"""The order of samples: counter-based, with random access and nothing to save.
+"""Sample order: counter-based, stateless, with random access.
 
-Position p of the stream is sample `permutation(seed, epoch = p // n)[p % n]`. Any position can be computed alone, so a
-resumed run, another micro-batch split or another number of devices sees exactly the same samples.
+Position p of the stream is sample `permutation(seed, epoch = p // n)[p % n]`. Each position is computed independently,
+so a resumed run, another micro-batch split or another number of devices sees exactly the same samples.
 
 The permutation is a Feistel network of 12 rounds over the digits (left, right) of the position in mixed radix a × b,
 with a·b the smallest such product ≥ n, and cycle walking for the few results ≥ n. Sources: Luby & Rackoff 1988 (Feistel
 networks are permutations, and pseudorandom for pseudorandom rounds); Black & Rogaway 2002, "Ciphers with arbitrary
 finite domains" (mixed radix and cycle walking); round function: the SplitMix64 finaliser of Steele, Lea & Flood 2014.
 
-Limits: good enough to shuffle with, not a cipher; of the n! orders only a part can occur, and for fewer than ten
-samples some orders are a few per cent likelier than others.
+Limits: good enough for shuffling, but not a cipher. Only some of the n! orders can occur, and for fewer than ten
+samples some orders are a few per cent more likely than others.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ _Words = npt.NDArray[np.uint64]
 
 
 class SampleOrder:
-    """Which of `samples` dataset indices stands at which position of an endless stream, given a seed.
+    """Maps positions of an infinite stream to dataset indices; each epoch is a seeded permutation.
 
-    ValueError where `samples` is not within 1 … 2⁶².
+    Raises ValueError if `samples` is not within 1 … 2⁶².
     """
 
     def __init__(self, samples: int, seed: int) -> None:
         if not 1 <= samples <= 2**62:
-            raise ValueError(f"an order of {samples} samples was asked; possible are 1 to 2^62")
+            raise ValueError(f"samples must be within 1 to 2^62, got {samples}")
         self.samples = samples
         self.seed = seed
         self._left_radix = math.isqrt(samples - 1) + 1
         self._right_radix = -(-samples // self._left_radix)
 
     def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Dataset indices at stream positions [start, stop); may straddle epochs. ValueError for a negative start."""
+        """Dataset indices at stream positions [start, stop), which may span several epochs.
+
+        Raises ValueError unless 0 ≤ start ≤ stop.
+        """
         if start < 0 or stop < start:
-            raise ValueError(f"stream positions [{start}, {stop}) were asked; give 0 ≤ start ≤ stop")
+            raise ValueError(f"stream positions must satisfy 0 ≤ start ≤ stop, got [{start}, {stop})")
         if start == stop:
             return np.empty(0, np.int64)
         first, last = start // self.samples, (stop - 1) // self.samples
@@ -54,9 +57,9 @@ class SampleOrder:
         return self._permute(positions, keys[:, epochs.astype(np.int64)])
 
     def _permute(self, positions: _Words, keys: _Words) -> npt.NDArray[np.int64]:
-        """Cycle walking: what lands outside 0 … n−1 is permuted again until it lands inside.
+        """Cycle walking: results outside 0 … n−1 are permuted again until they fall inside.
 
-        `keys` has a row for each round, and one column, or one for each position.
+        `keys` has one row per round, and either one column or one column per position.
         """
         walked = self._network(positions, keys)
         outside = np.flatnonzero(walked >= self.samples)
@@ -82,25 +85,25 @@ class SampleOrder:
 
 
 class RandomPositions:
-    """An independent, uniformly random dataset index at every position of an endless stream, given a seed.
+    """Maps positions of an infinite stream to independent, uniformly random dataset indices (with replacement).
 
     The index is a hash of (seed, position) alone: two rounds of the SplitMix64 finaliser over the position, keyed by
-    the seed, modulo `samples`. Indices recur as they do when drawn with replacement. The modulo makes small indices
-    likelier by at most samples / 2⁶⁴. ValueError where `samples` is not within 1 … 2⁶².
+    the seed, modulo `samples`. The modulo makes small indices more likely by at most samples / 2⁶⁴. Raises ValueError
+    if `samples` is not within 1 … 2⁶².
     """
 
     def __init__(self, samples: int, seed: int) -> None:
         if not 1 <= samples <= 2**62:
-            raise ValueError(f"random positions among {samples} samples were asked; possible are 1 to 2^62")
+            raise ValueError(f"samples must be within 1 to 2^62, got {samples}")
         self.samples = samples
         self.seed = seed
         name = f"batchlab positions 1/{seed}".encode()
         self._keys = np.frombuffer(hashlib.shake_128(name).digest(16), dtype="<u8").astype(np.uint64)
 
     def indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Dataset indices at stream positions [start, stop). ValueError for a negative start."""
+        """Dataset indices at stream positions [start, stop). Raises ValueError unless 0 ≤ start ≤ stop."""
         if start < 0 or stop < start:
-            raise ValueError(f"stream positions [{start}, {stop}) were asked; give 0 ≤ start ≤ stop")
+            raise ValueError(f"stream positions must satisfy 0 ≤ start ≤ stop, got [{start}, {stop})")
         words = np.arange(start, stop, dtype=np.uint64)
         for key in self._keys:
             words = _mix(words * _GOLDEN + key)
@@ -108,14 +111,14 @@ class RandomPositions:
 
 
 def _mix(words: _Words) -> _Words:
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit affects every output bit."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def _below(words: _Words, radix: np.uint64) -> _Words:
-    """Words spread over 0 … radix−1 by multiplication (radix < 2³²), without the cost of a division."""
+    """Map words to 0 … radix−1 by multiplication (radix < 2³²), which is cheaper than a division."""
     return ((words >> np.uint64(32)) * radix) >> np.uint64(32)
 
 

@@ -1,4 +1,4 @@
-"""Whether held-out data also stands in the training data, in which case its loss proves nothing."""
+"""Detects held-out data that also occurs in the training data, which invalidates its loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from batchlab.core.protocols import Dataset
 from batchlab.data.tokens import TokenDataset
 
-# Shorter passages recur in any text by themselves.
+# Shorter passages recur by chance in any text.
 _PASSAGE_TOKENS = 64
 _SEARCHED_BYTES = 128 * 2**20
 _SEARCHED_SAMPLES = 1 << 18
@@ -16,11 +16,11 @@ _BLOCK_BYTES = 16 * 2**20
 
 
 def contained_share(valid: Dataset, train: Dataset, limit: int = 64) -> float:
-    """Share of up to `limit` evenly spaced held-out samples whose content occurs verbatim in the training data.
+    """Fraction of up to `limit` evenly spaced held-out samples whose content occurs verbatim in the training data.
 
-    Token windows: a passage of at least 64 tokens from the window's start, at any position of the training tokens.
-    Samples: x, bit for bit. Of training data beyond 128 MiB (or 262,144 samples) evenly spaced parts are searched, so
-    there a small share means at least that much. Fully equal data gives 1.
+    For token windows, a passage of at least 64 tokens from the window's start is searched at every position of the
+    training tokens. Other samples are compared by x, bit for bit. Beyond 128 MiB (or 262,144 samples) of training data
+    only evenly spaced parts are searched, and the result is then a lower bound. Identical data gives 1.
     """
     chosen = np.unique(np.linspace(0, len(valid) - 1, min(limit, len(valid))).astype(np.int64))
     if isinstance(valid, TokenDataset) and isinstance(train, TokenDataset):
@@ -41,18 +41,18 @@ def _contained_passages(valid: TokenDataset, train: TokenDataset, chosen: npt.ND
             missing[start] = passage.astype(dtype).tobytes()
     searched = len(missing)
     total = len(train.tokens)
-    piece = max(_BLOCK_BYTES // dtype.itemsize, 2 * length)
-    pieces = -(-total // piece)
-    allowed = max(_SEARCHED_BYTES // (piece * dtype.itemsize), 1)
-    for number in np.unique(np.linspace(0, pieces - 1, min(pieces, allowed)).astype(np.int64)).tolist():
-        # Pieces overlap by a passage, so that none is missed where they meet.
-        text = train.tokens[number * piece : (number + 1) * piece + length - 1].tobytes()
+    block = max(_BLOCK_BYTES // dtype.itemsize, 2 * length)
+    blocks = -(-total // block)
+    allowed = max(_SEARCHED_BYTES // (block * dtype.itemsize), 1)
+    for number in np.unique(np.linspace(0, blocks - 1, min(blocks, allowed)).astype(np.int64)).tolist():
+        # Blocks overlap by one passage, so that no match across a boundary is missed.
+        text = train.tokens[number * block : (number + 1) * block + length - 1].tobytes()
         missing = {s: passage for s, passage in missing.items() if not _occurs(passage, text, dtype.itemsize)}
     return (searched - len(missing)) / len(starts)
 
 
 def _occurs(passage: bytes, text: bytes, itemsize: int) -> bool:
-    """Whether the passage stands in the text at a token's boundary."""
+    """Whether the passage occurs in the text at a token boundary."""
     at = text.find(passage)
     while at % itemsize and at >= 0:
         at = text.find(passage, at + 1)

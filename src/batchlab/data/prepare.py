@@ -1,7 +1,8 @@
-"""Text to token file, once: with which tokenizer, where it is kept, and when it can be used again.
+"""Encodes text to token files, and caches tokenizers, token files and digests.
 
-What is made from a text lies beside it, in `.batchlab/`, named by a hash of the text's content and of the tokenizer's;
-in `cache_dir` where the text's folder may not be written. Memory does not grow with the text.
+Everything derived from a text is stored next to it, in `.batchlab/`, or in `cache_dir` if the text's folder is
+read-only. A token file is named by a hash of the text's content and the tokenizer. Memory use does not depend on the
+size of the text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import ValidationError
 from batchlab.core.batch import Frozen
 from batchlab.core.errors import InputError
 from batchlab.data.bpe import BPE, BYTES, END_OF_TEXT, read_gpt2, read_tokenizer, train_bpe, version
-from batchlab.data.pieces import blocks, pieces
+from batchlab.data.chunks import raw_chunks, text_chunks
 from batchlab.data.token_file import (
     DamagedTokenFile,
     Origin,
@@ -36,20 +37,23 @@ from batchlab.data.tokens import TokenSpan
 from batchlab.storage.atomic import storage_errors, write_atomically
 
 DEFAULT_VOCABULARY = 10_000
-_AT_ONCE = 16  # pieces given to the encoder's threads together: a mebibyte of text, some 50 MB of its objects
+_CHUNKS_PER_CALL = 16  # encoded in parallel: 1 MiB of text, about 50 MB of the encoder's objects
 
 Progress = Callable[[str, int, int], None]
-"""(what is being done, bytes of text done, bytes in all)."""
+"""Called with (current activity, bytes of text done, total bytes)."""
 
 
 def no_progress(doing: str, done: int, total: int) -> None:
-    """Shows nothing."""
+    """A Progress callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to know about a file that was made. rebuilt: the kept one was damaged. unfilled: the text had too few
-    pairs to merge, `ids` of the `vocabulary` asked for."""
+    """A remark about a cached file.
+
+    `rebuilt`: the cached file was damaged. `unfilled`: the text had too few pairs to merge, so that the tokenizer has
+    `ids` instead of the requested `vocabulary`.
+    """
 
     kind: Literal["rebuilt", "unfilled"]
     file: str
@@ -64,7 +68,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """How text becomes ids; `bpe` None: its bytes are the ids."""
+    """How text is encoded. With `bpe` None, the ids are the bytes of the text."""
 
     name: str
     bpe: BPE | None = None
@@ -74,12 +78,13 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
+        """Digest of the BPE, or "bytes"."""
         return self.bpe.digest if self.bpe else "bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A token file, and what a person should know of how it came about."""
+    """A prepared token file. `continued_from` is the byte of the text at which an earlier attempt was resumed."""
 
     path: Path
     description: TokenFileDescription
@@ -88,7 +93,7 @@ class Prepared:
 
 
 class _TextDigest(Frozen):
-    """The digest of a text, good while its size and time are the same."""
+    """A cached digest of a text, valid while the file's size and modification time are unchanged."""
 
     size: int
     mtime_ns: int
@@ -96,11 +101,11 @@ class _TextDigest(Frozen):
 
 
 def text_digest(text: Path, cache: Path, progress: Progress = no_progress) -> str:
-    """sha256 of a text's content, kept in `cache` and taken from there while its size and time are the same."""
-    place = hashlib.sha256(str(text.resolve()).encode()).hexdigest()[:8]
-    kept, state = cache / f"{text.name}-{place}.sha256.json", text.stat()
+    """sha256 of a text's content, cached in `cache` while the file's size and modification time are unchanged."""
+    location = hashlib.sha256(str(text.resolve()).encode()).hexdigest()[:8]
+    cached, state = cache / f"{text.name}-{location}.sha256.json", text.stat()
     try:
-        known = _TextDigest.model_validate_json(kept.read_bytes())
+        known = _TextDigest.model_validate_json(cached.read_bytes())
         if (known.size, known.mtime_ns) == (state.st_size, state.st_mtime_ns):
             return known.sha256
     except (FileNotFoundError, ValidationError):
@@ -113,14 +118,14 @@ def text_digest(text: Path, cache: Path, progress: Progress = no_progress) -> st
     found = _TextDigest(size=state.st_size, mtime_ns=state.st_mtime_ns, sha256=digest.hexdigest())
     with storage_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, found.model_dump_json() + "\n")
+        write_atomically(cached, found.model_dump_json() + "\n")
     return found.sha256
 
 
-def cache_beside(text: Path, cache_dir: Path) -> Path:
-    """`.batchlab` beside the text, or `cache_dir` where that folder may not be written.
+def text_cache_dir(text: Path, cache_dir: Path) -> Path:
+    """`.batchlab` next to the text, or `cache_dir` if that folder is read-only.
 
-    A folder without any write permission counts as read-only for an administrator too, who could write it.
+    A folder without any write permission bit counts as read-only, even for root, who could write to it.
     """
     folder = text.resolve().parent
     writable = os.access(folder, os.W_OK | os.X_OK) and folder.stat().st_mode & (
@@ -138,27 +143,29 @@ def find_tokenizer(
     special_tokens: tuple[str, ...],
     progress: Progress = no_progress,
 ) -> Tokenizer:
-    """The tokenizer of `data.tokenizer`: bytes; bpe, trained on `text` or kept from before; or read from its files.
+    """The tokenizer that `data.tokenizer` names: `bytes`, `bpe` (trained on `text`, or cached), or a path to its files.
 
-    InputError where there is no such thing, the tokenizers package is missing, or the vocabulary is too small for it.
+    Raises InputError if it does not exist, if the tokenizers package is missing, or if `vocabulary` is too small.
     """
     if given == "bytes":
         made = Tokenizer("bytes")
     elif given == "bpe":
-        made = _trained(text, cache_beside(text, cache_dir), vocabulary or DEFAULT_VOCABULARY, special_tokens, progress)
+        made = _trained(
+            text, text_cache_dir(text, cache_dir), vocabulary or DEFAULT_VOCABULARY, special_tokens, progress
+        )
     else:
         path = Path(given).expanduser()
         if not path.exists():
             raise InputError(
-                f"There is no tokenizer {given!r}; possible are bytes, bpe, a folder with vocab.json and merges.txt, "
-                "and a tokenizer.json."
+                f"There is no tokenizer {given!r}; use bytes, bpe, a folder with vocab.json and merges.txt, or a "
+                "tokenizer.json."
             )
         bpe = read_gpt2(path) if path.is_dir() else read_tokenizer(path)
         made = Tokenizer(path.name, bpe, bpe.vocabulary, path)
     if vocabulary is not None and vocabulary < made.vocabulary:
         raise InputError(
-            f"The tokenizer {made.name} has {made.vocabulary:,} ids, and the vocabulary is to be {vocabulary:,} "
-            f"(data.vocabulary); give at least {made.vocabulary:,}, or a tokenizer with fewer."
+            f"The tokenizer {made.name} has {made.vocabulary:,} ids, but data.vocabulary is {vocabulary:,}; set it to "
+            f"at least {made.vocabulary:,}, or use a smaller tokenizer."
         )
     return made
 
@@ -166,11 +173,11 @@ def find_tokenizer(
 def cached_token_file(
     text: Path, tokenizer: Tokenizer, cache_dir: Path, what: str, progress: Progress = no_progress
 ) -> tuple[TokenSpan, tuple[Notice, ...]]:
-    """The ids of a text and what was noticed: made now, or as they were made before from the same content.
+    """(ids of a text, notices), encoded now or read from the cache if the content and the tokenizer are unchanged.
 
-    One that is damaged is made again, which is said.
+    A damaged token file is rebuilt, and a notice says so.
     """
-    cache = cache_beside(text, cache_dir)
+    cache = text_cache_dir(text, cache_dir)
     digest = text_digest(text, cache, progress)
     key = hashlib.sha256(f"{digest} {tokenizer.digest} {tokenizer.vocabulary}".encode()).hexdigest()[:16]
     path = cache / f"{text.stem}-{key}.bin"
@@ -193,9 +200,9 @@ def prepare(
     what: str = "text",
     progress: Progress = no_progress,
 ) -> Prepared:
-    """Write the token file of a text to `path`, going on where an earlier attempt was stopped.
+    """Write the token file of a text to `path`, resuming an interrupted attempt.
 
-    Raises InputError for text that is empty or not UTF-8, StorageFailed when the disk takes no more.
+    Raises InputError if the text is empty or not UTF-8, StorageFailed if it cannot be written.
     """
     _require_content(text, what)
     with storage_errors(path):
@@ -229,21 +236,21 @@ def prepare_to(
     special_tokens: tuple[str, ...] = (END_OF_TEXT,),
     progress: Progress = no_progress,
 ) -> Prepared:
-    """Write a token file where a person wants it, and its tokenizer beside it (`NAME.tokenizer.json`).
+    """Write a token file to a path of the user's choice, and its tokenizer next to it (`NAME.tokenizer.json`).
 
-    InputError where something else is there already, for a name that does not end in .bin, and as for `prepare`.
+    Raises InputError if the path exists with other content or does not end in .bin, and in the cases of `prepare`.
     """
     if path.suffix != ".bin":
-        raise InputError(f"A token file ends in .bin, and {path.name} does not; give --out {path.stem}.bin.")
+        raise InputError(f"The name of a token file must end in .bin, unlike {path.name}; use --out {path.stem}.bin.")
     _require_content(text, "text")
-    cache = cache_beside(text, path.absolute().parent / ".batchlab")
+    cache = text_cache_dir(text, path.absolute().parent / ".batchlab")
     found = find_tokenizer(
         tokenizer, text, cache, vocabulary=vocabulary, special_tokens=special_tokens, progress=progress
     )
     made = describe_token_file(path) if is_token_file(path) else None
     asked = (found.digest, text_digest(text, cache, progress))
     if path.exists() and (made is None or (made.tokenizer_digest, made.text_digest) != asked):
-        raise InputError(f"{path} exists and holds something else; give another name with --out, or delete it.")
+        raise InputError(f"{path} exists with other content; choose another name with --out, or delete it.")
     if found.bpe is not None:
         beside = path.with_name(f"{path.stem}.tokenizer.json")
         with storage_errors(beside):
@@ -255,40 +262,40 @@ def prepare_to(
 
 def _require_content(text: Path, what: str) -> None:
     if text.stat().st_size == 0:
-        raise InputError(f"The {what} {text.name} is empty; give a text file with content.")
+        raise InputError(f"The {what} {text.name} is empty; use a text file with content.")
 
 
 def _encoded(text: Path, offset: int, bpe: BPE | None, what: str) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     if bpe is None:
-        for end, content in blocks(text, offset, what):
+        for end, content in raw_chunks(text, offset, what):
             yield end, np.frombuffer(content, np.uint8)
         return
-    found = pieces(text, offset, what)
-    while several := list(islice(found, _AT_ONCE)):
-        yield several[-1][0], bpe.encode([piece for _, piece in several])
+    chunks = text_chunks(text, offset, what)
+    while several := list(islice(chunks, _CHUNKS_PER_CALL)):
+        yield several[-1][0], bpe.encode([chunk for _, chunk in several])
 
 
 def _trained(
     text: Path, cache: Path, vocabulary: int, special_tokens: tuple[str, ...], progress: Progress
 ) -> Tokenizer:
-    """A BPE of the text, kept beside it under a hash of all it depends on."""
+    """A BPE trained on the text, cached under a hash of everything it depends on."""
     digest = text_digest(text, cache, progress)
     asked = f"{digest} {vocabulary} {special_tokens} {version()}"
     file = cache / f"bpe-{vocabulary}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     notices: tuple[Notice, ...] = ()
     if file.is_file():
         try:
-            kept = read_tokenizer(file)
+            cached = read_tokenizer(file)
         except InputError:
             notices = (Notice("rebuilt", file.name),)
         else:
-            return Tokenizer(f"BPE {vocabulary:,}", kept, vocabulary, file, _unfilled(kept, vocabulary, text))
+            return Tokenizer(f"BPE {vocabulary:,}", cached, vocabulary, file, _unfilled(cached, vocabulary, text))
     size = text.stat().st_size
 
     def texts() -> Iterator[str]:
-        for end, piece in pieces(text):
+        for end, chunk in text_chunks(text):
             progress("training the BPE", end, size)
-            yield piece
+            yield chunk
 
     bpe = train_bpe(texts(), vocabulary, special_tokens)
     with storage_errors(cache):

@@ -1,4 +1,4 @@
-"""Independent samples: arrays (X, Y), lists of pairs, or anything with len() and indexing that gives (x, y)."""
+"""Datasets of independent samples: arrays (X, Y), lists of pairs, or any sequence of (x, y)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DIGEST_BLOCK = 256
 
 
 class SampleDataset:
-    """A pair of arrays, or an indexable of (x, y), as a Dataset. Values are taken with `np.asarray`, so tensors work.
+    """A Dataset over a pair of arrays or a sequence of (x, y). Values are converted with `np.asarray`, so tensors work.
 
-    Arrays, lists of equal pairs and objects with a `tensors` pair (a torch TensorDataset) are gathered in one
-    indexing; other indexables sample by sample. InputError for lengths or shapes that differ, Python objects, no
-    samples, or an indexable that gives another value when the same sample is read again.
+    Arrays, lists of equally shaped pairs and objects with a `tensors` pair (a torch TensorDataset) are gathered with
+    one indexing operation; other sequences sample by sample. Raises InputError if lengths or shapes differ, if values
+    are Python objects, if there are no samples, or if reading the same sample twice gives different values.
     """
 
     def __init__(self, source: Any, what: str = "data") -> None:
@@ -32,8 +32,8 @@ class SampleDataset:
         if self._arrays is None:
             if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
                 raise InputError(
-                    f"The {what} is of type {type(source).__name__}; give arrays (X, Y), or something with len() and "
-                    "indexing that gives (x, y)."
+                    f"The {what} is of type {type(source).__name__}; use arrays (X, Y), or an object with len() and "
+                    "indexing that returns (x, y)."
                 )
             self._length = len(source)
         else:
@@ -47,7 +47,7 @@ class SampleDataset:
         return self._length
 
     def gather(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """(x, y) stacked over the samples."""
+        """(x, y), stacked along the first axis."""
         if self._arrays is not None:
             x, y = self._arrays
             return x[indices], y[indices]
@@ -56,7 +56,7 @@ class SampleDataset:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over all content, or, beyond 256 MiB, over the length and 4096 evenly spaced samples."""
+        """sha256 of all content or, above 256 MiB, of the length and 4096 evenly spaced samples."""
         first = self.gather(np.zeros(1, np.int64))
         digest = hashlib.sha256(f"samples {len(self)}".encode())
         for part in first:
@@ -94,11 +94,11 @@ class SampleDataset:
         try:
             array = np.asarray(value)
         except ValueError:
-            array = np.empty(0, object)  # numpy's refusal of ragged lists
+            array = np.empty(0, object)  # numpy rejects ragged lists
         if array.dtype == object:
             raise InputError(
-                f"The {self._what} holds {type(value).__name__} values that make no array of numbers; give equal-sized "
-                "arrays (pad or crop them), not Python objects."
+                f"The {self._what} contains {type(value).__name__} values that cannot become an array of numbers; use "
+                "arrays of equal size (pad or crop them), not Python objects."
             )
         return array
 
@@ -110,10 +110,10 @@ class SampleDataset:
         return np.stack(parts)
 
     def _require_repeatable(self) -> None:
-        """Paired runs need the same sample every time; random augmentation belongs into the model or the loss."""
+        """Paired runs need the same sample every time; random augmentation belongs in the model or the loss."""
         for one, other in zip(self._pair(0), self._pair(0), strict=True):
             if not np.array_equal(one, other, equal_nan=np.issubdtype(one.dtype, np.inexact)):
                 raise InputError(
-                    f"The {self._what} gives different values when sample 0 is read twice, so runs could not be "
+                    f"The {self._what} returns different values when sample 0 is read twice, so runs could not be "
                     "compared; move random augmentation into the model or the loss."
                 )

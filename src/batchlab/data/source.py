@@ -1,4 +1,4 @@
-"""What a person may give as data, opened: paths, arrays of token ids, (X, Y) pairs, or anything indexable."""
+"""Opens every accepted kind of data: paths, arrays of token ids, (X, Y) pairs, sequences of samples, Datasets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from batchlab.data.files import (
     text_files,
 )
 from batchlab.data.hub import HUB, hub_text
-from batchlab.data.prepare import Notice, Progress, cache_beside, cached_token_file, find_tokenizer, no_progress
+from batchlab.data.prepare import Notice, Progress, cached_token_file, find_tokenizer, no_progress, text_cache_dir
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
@@ -39,7 +39,7 @@ class TextPair:
 
     train: TokenSpan
     valid: TokenSpan
-    vocabulary: int  # rows a model needs; 256 for text that is read as bytes
+    vocabulary: int  # size of the embedding table that a model needs; 256 for text read as bytes
     description: str
 
 
@@ -51,35 +51,35 @@ def open_dataset(
     what: str,
     windows: Literal["shuffled", "random"] = "shuffled",
 ) -> Dataset:
-    """The source as samples by index. `what` names it in messages, e.g. "training data".
+    """Open the source as a Dataset. `what` names it in messages, e.g. "training data".
 
-    Paths and one-dimensional whole-number arrays are token ids and need a `sequence_length`; a folder's text is read
-    into memory; .bin is uint16 unless `batchlab data prepare` described it. (X, Y), lists of pairs and indexables are
-    samples; a Dataset is passed through. `windows` "random": samples begin at any token. InputError in one or two
-    sentences for everything else.
+    Paths and 1-D integer arrays are token ids and need a `sequence_length`. The text of a folder is read into memory.
+    A .bin file is uint16 unless it has a description from `batchlab data prepare`. (X, Y), lists of pairs and other
+    sequences are samples; a Dataset is returned as it is. With `windows="random"`, samples start at any token. Raises
+    InputError for everything else.
     """
     if unit is Unit.TOKENS and sequence_length is None:
-        raise InputError("Counting in tokens needs the tokens per sample: give sequence_length=, or unit='samples'.")
+        raise InputError("Counting in tokens needs the tokens per sample: set sequence_length=, or unit='samples'.")
     overlapping = windows == "random"
     if isinstance(source, str | Path):
         if sequence_length is None:
             raise InputError(
-                f"The {what} {str(source)!r} is a path, which holds token ids; give sequence_length=, or load it and "
-                "give (X, Y)."
+                f"The {what} {str(source)!r} is a path to token ids; set sequence_length=, or load the file and pass "
+                "(X, Y)."
             )
         return TokenDataset(_read_path(source, what), sequence_length, what, overlapping=overlapping)
     if isinstance(source, TokenSpan) or _is_one_array(source):
         if sequence_length is None:
             raise InputError(
-                f"The {what} is a single array of shape {np.shape(source)}; give inputs and targets as a pair (X, Y), "
-                "or sequence_length= where it holds token ids."
+                f"The {what} is a single array of shape {np.shape(source)}; pass inputs and targets as a pair "
+                "(X, Y), or set sequence_length= if it contains token ids."
             )
         span = source if isinstance(source, TokenSpan) else np.asarray(source)
         return TokenDataset(span, sequence_length, what, overlapping=overlapping)
     if overlapping:
         raise InputError(
-            f"data.windows is random, but the {what} of type {type(source).__name__} brings samples of its own; random "
-            "positions are for token ids: leave data.windows at shuffled."
+            f"data.windows is random, but the {what} of type {type(source).__name__} already consists of samples; "
+            "random positions need token ids, so leave data.windows at shuffled."
         )
     if _is_dataset(source):
         given: Dataset = source
@@ -92,7 +92,7 @@ def open_dataset(
 
 
 def describe_source(source: Any) -> str:
-    """The source in a few words for a report: file name and size, shapes, or type and length."""
+    """A short description for a report: file name and size, shapes, or type and length."""
     if isinstance(source, TokenSpan):
         return f"{format_count(len(source))} token ids"
     if isinstance(source, str) and source.startswith(HUB):
@@ -116,14 +116,14 @@ def describe_source(source: Any) -> str:
 
 
 def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_progress) -> TextPair:
-    """Token ids to train on and to hold out, as the study's `data` settings say.
+    """Training and held-out token ids according to the study's `data` settings.
 
-    Without a path: the standard library's source text. Text is taken as bytes, or encoded by `data.tokenizer` into
-    token files that are kept. What is held out is `valid_path`, or the last `valid_fraction` of the data. InputError
-    for data that is missing, empty or not what its name says, and for a vocabulary smaller than the data's.
+    Without a path, the standard library's source text is used. Text is read as bytes, or encoded with `data.tokenizer`
+    into cached token files. The held-out data is `valid_path`, or the last `valid_fraction` of the data. Raises
+    InputError if data is missing, empty or in the wrong format, or if the vocabulary is smaller than that of the data.
     """
     if config.path is None and config.valid_path is not None:
-        raise InputError("data.valid_path is given without data.path; give both, or neither for the embedded text.")
+        raise InputError("data.valid_path is set without data.path; set both, or neither for the embedded text.")
     if config.path is None:
         file, description = standard_library_text(cache_dir)
     else:
@@ -134,8 +134,8 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
         held_out = int(len(train) * config.valid_fraction)
         if held_out == 0:
             raise InputError(
-                f"The training data has {len(train):,} tokens, of which data.valid_fraction={config.valid_fraction:g} "
-                "leaves none to hold out; give more data."
+                f"The training data has {len(train):,} tokens, and data.valid_fraction={config.valid_fraction:g} of "
+                "them leaves none to hold out; use more data."
             )
         description += f", last {config.valid_fraction:.0%} held out"
         end = len(train)
@@ -144,7 +144,7 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
         valid_file = locate(config.valid_path, cache_dir, "held-out data")
         if holds_ids(valid_file) != holds_ids(file):
             raise InputError(
-                "One of data.path and data.valid_path is text and the other token ids; give both in the same form."
+                "One of data.path and data.valid_path is text and the other is token ids; use the same format for both."
             )
         _require_one_tokenizer(file, valid_file)
         valid = reader.read(valid_file, "held-out data")
@@ -153,19 +153,19 @@ def open_text_pair(config: DataConfig, cache_dir: Path, progress: Progress = no_
 
 
 def encode_beside(config: DataConfig, cache_dir: Path, progress: Progress) -> None:
-    """Make the token files of the study's text where they are kept beside it, so that workers find them made.
+    """Encode the study's text in advance, so that workers find the token files in the cache next to it.
 
-    Nothing is made for bytes, ids and named datasets, nor where the text's folder may not be written.
+    Does nothing for bytes, token ids and named datasets, or if the text's folder is read-only.
     """
     if config.tokenizer == "bytes" or config.path is None or config.path.startswith(HUB):
         return
     path = require_path(config.path, "training data")
-    if path.is_file() and not holds_ids(path) and cache_beside(path, cache_dir) != cache_dir:
+    if path.is_file() and not holds_ids(path) and text_cache_dir(path, cache_dir) != cache_dir:
         open_text_pair(config, cache_dir, progress)
 
 
 class _Reader:
-    """Reads text and token ids for one study, all text by the tokenizer that its training text led to."""
+    """Reads text and token ids for one study; all text is encoded with the tokenizer of its training text."""
 
     def __init__(self, config: DataConfig, cache_dir: Path, training_file: Path, progress: Progress) -> None:
         self._config = config
@@ -188,7 +188,7 @@ class _Reader:
         if is_token_file(path):
             return open_token_file(path)
         if holds_ids(path):
-            # A window of one token is the least there is; this refuses floats and negative ids here already.
+            # A dataset of the smallest window rejects floats and negative ids early.
             return TokenSpan(TokenDataset(read_ids(path, what, self._config.bin_dtype), 1, what).tokens)
         if self._tokenizer is None:
             return TokenSpan(read_text_file(path, what), vocabulary=BYTE_VOCABULARY)
@@ -197,27 +197,27 @@ class _Reader:
         return span
 
     def vocabulary(self, *spans: TokenSpan) -> int:
-        """Rows a model needs for the ids of these; InputError where fewer were asked for."""
-        least = max(span.vocabulary or largest_id(span.ids) + 1 for span in spans)
+        """Vocabulary size that the spans need. Raises InputError if data.vocabulary is smaller."""
+        needed = max(span.vocabulary or largest_id(span.ids) + 1 for span in spans)
         asked = self._config.vocabulary
-        if asked is not None and asked < least:
+        if asked is not None and asked < needed:
             raise InputError(
-                f"The data has ids for a vocabulary of {least:,}, and data.vocabulary is {asked:,}; set it to "
-                f"{least:,} (or more), or make ids with a smaller tokenizer: batchlab data prepare."
+                f"The data needs a vocabulary of {needed:,}, but data.vocabulary is {asked:,}; set it to "
+                f"{needed:,} or more, or encode the text with a smaller tokenizer: batchlab data prepare."
             )
-        return asked or least
+        return asked or needed
 
 
 def locate_text(given: str, cache_dir: Path) -> Path:
-    """The file behind what is to be encoded; InputError where that holds ids already."""
+    """The file of a text to encode. Raises InputError if it already contains token ids."""
     path = locate(given, cache_dir, "text")
     if holds_ids(path):
-        raise InputError(f"{path.name} holds token ids already; give it as data.path, or give text to make them from.")
+        raise InputError(f"{path.name} already contains token ids; use it as data.path, or give a text to encode.")
     return path
 
 
 def locate(given: str, cache_dir: Path, what: str) -> Path:
-    """The file behind a `data` setting: a folder's text is concatenated, a named dataset's is fetched."""
+    """The file for a `data` setting: the text of a folder is concatenated, a named dataset is downloaded."""
     if given.startswith(HUB):
         return hub_text(given, cache_dir)
     path = require_path(given, what)
@@ -230,8 +230,8 @@ def _require_one_tokenizer(train: Path, valid: Path) -> None:
     one, other = describe_token_file(train), describe_token_file(valid)
     if one.tokenizer_digest != other.tokenizer_digest:
         raise InputError(
-            f"{train.name} was made with {one.tokenizer} and {valid.name} with {other.tokenizer}, so their ids mean "
-            "different things; prepare both with one: batchlab data prepare … --tokenizer FILE."
+            f"{train.name} was encoded with {one.tokenizer} and {valid.name} with {other.tokenizer}, so their ids are "
+            "not comparable; prepare both with one tokenizer: batchlab data prepare … --tokenizer FILE."
         )
 
 
@@ -245,7 +245,7 @@ def _read_path(given: str | Path, what: str) -> _Array | TokenSpan:
 
 
 def _require_length(dataset: SampleDataset, sequence_length: int | None, what: str) -> None:
-    """Samples that already are token windows must have the length that budgets are counted with."""
+    """Samples that are already token windows must have the length with which budgets are counted."""
     if sequence_length is None:
         return
     x = dataset.gather(np.zeros(1, np.int64))[0]

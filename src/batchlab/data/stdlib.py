@@ -1,7 +1,7 @@
-"""Real text that every machine has: the source of Python's own standard library, read where it is installed.
+"""The embedded text: the source of Python's standard library, read from the running installation.
 
-Nothing is shipped or downloaded. The text differs between Python versions, so the version is part of its description,
-and the digest of the data tells two of them apart.
+Real text that every machine has; nothing is shipped or downloaded. The text depends on the Python version, which is
+therefore part of its description, and two versions have different digests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from batchlab.core.errors import InputError
 from batchlab.data.files import concatenated
 
 LIMIT_BYTES = 10_000_000
-_LEAST_BYTES = 1_000_000
-# Tests, demonstrations, tables and other people's packages: not the prose of a library.
+_MIN_BYTES = 1_000_000
+# Tests, demos, data tables and third-party packages, which are not library source.
 _SKIPPED = {
     "__phello__",
     "__pycache__",
@@ -37,16 +37,17 @@ _SKIPPED = {
 }
 
 Readers = dict[str, tuple[int, Callable[[], bytes]]]
-"""Relative name → (bytes, how to read it)."""
+"""Relative name → (size in bytes, function that reads it)."""
 
 
 def standard_library_text(cache_dir: Path, library: Path | None = None) -> tuple[Path, str]:
-    """(file, description) of about 10 MB of source text, concatenated once into `cache_dir`.
+    """Concatenate about 10 MB of source text into `cache_dir`, once; returns (file, description).
 
-    `library` is the folder or zip to read; default: this interpreter's. InputError where it holds no source text.
+    `library` is the folder or zip file to read, by default the standard library of this interpreter. Raises InputError
+    if it contains too little source text.
     """
-    place = library or _library()
-    readers = _in_zip(place) if place.is_file() else _in_folder(place)
+    location = library or _library()
+    readers = _in_zip(location) if location.is_file() else _in_folder(location)
     chosen: Readers = {}
     total = 0
     for name in sorted(readers):
@@ -54,10 +55,10 @@ def standard_library_text(cache_dir: Path, library: Path | None = None) -> tuple
         if total + size <= LIMIT_BYTES:
             chosen[name] = readers[name]
             total += size
-    if total < _LEAST_BYTES:
+    if total < _MIN_BYTES:
         raise InputError(
             "The default text, the source of Python's standard library, is missing from this Python (stripped or "
-            "compiled); give a text of your own: --set data.path=FILE."
+            "compiled); use your own text: --set data.path=FILE."
         )
     listing = "\n".join(f"{name} {size}" for name, (size, _) in chosen.items())
     identity = hashlib.sha256(listing.encode()).hexdigest()[:16]
@@ -68,7 +69,7 @@ def standard_library_text(cache_dir: Path, library: Path | None = None) -> tuple
 
 
 def _library() -> Path:
-    """The folder of the standard library, or the zip that an embedded Python imports it from."""
+    """The folder of the standard library, or the zip file from which an embedded Python imports it."""
     folder = Path(sysconfig.get_path("stdlib"))
     zips = (Path(entry) for entry in sys.path if Path(entry).name.startswith("python") and entry.endswith(".zip"))
     return next((file for file in zips if file.is_file()), folder) if not (folder / "os.py").is_file() else folder

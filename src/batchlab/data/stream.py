@@ -1,4 +1,4 @@
-"""A dataset in its order: the endless stream of samples that a training run reads."""
+"""The infinite stream of samples that a training run reads: a dataset in its sample order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from batchlab.core.protocols import Batch, Dataset
 from batchlab.data.order import RandomPositions, SampleOrder
 from batchlab.data.tokens import TokenDataset
 
-# Indices are computed this many at a time: one block costs about as much as ten batches' overhead.
+# Number of indices computed at once; one block costs about as much as the overhead of ten batches.
 _BLOCK = 4096
 
 
 class SampleStream:
-    """Global batch B of step k is samples [k·B, (k+1)·B) of the stream, whatever micro-batches it is cut into.
+    """Step k at global batch size B takes samples [k·B, (k+1)·B) of the stream, however they are split.
 
-    `first` samples of the order are passed over: a run that goes on from another begins where that one ended.
+    The first `first` samples are skipped, so that a run that continues another starts where that one ended.
     """
 
     def __init__(self, dataset: Dataset, seed: int, first: int = 0) -> None:
@@ -44,16 +44,16 @@ class SampleStream:
         return self.dataset.gather(self.indices(start, stop))
 
     def going_on_at(self, first: int) -> SampleStream:
-        """The same order from its sample number `first` on."""
+        """The same order, starting at sample `first`."""
         return SampleStream(self.dataset, self.seed, first)
 
     def epochs(self, stop: int) -> float:
-        """Passes over the dataset after `stop` samples; above 1 samples are repeated (at random positions, earlier)."""
+        """Epochs after `stop` samples. Above 1, samples repeat (at random positions they may repeat earlier)."""
         return (self.first + stop) / self.epoch_samples
 
 
 def epoch_samples(dataset: Dataset) -> int:
-    """Samples whose targets are as many as the dataset has: all, or of overlapping windows those that would not."""
+    """Samples per epoch: all of them, or for overlapping windows the number of windows that would not overlap."""
     if isinstance(dataset, TokenDataset) and dataset.overlapping:
         return (len(dataset.tokens) - 1) // dataset.sequence_length
     return len(dataset)

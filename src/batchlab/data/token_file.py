@@ -1,11 +1,11 @@
-"""A token file: ids one after the other (`corpus.bin`), and beside it what they are (`corpus.bin.json`).
+"""Token files: raw ids (`corpus.bin`) with a description next to them (`corpus.bin.json`).
 
-Any program can map the ids. The description says what a reader would have to read all of them to know: number, largest
-id, digest; and which tokenizer made them from which text.
+Any program can memory-map the ids. The description holds what could otherwise be learned only by reading all ids (their
+number, vocabulary and digest), and which tokenizer made them from which text.
 
-A token file gets its name when it is whole. Until then it is `.corpus.bin.partial`, with how far it has come in
-`.corpus.bin.partial.json`; whoever was killed is continued from there, after its ids were read through and their digest
-is as noted. The description is there before the ids are, so ids are never without it.
+A token file gets its name when it is complete. Until then it is `.corpus.bin.partial`, with its progress in
+`.corpus.bin.partial.json`. An interrupted write is resumed from there after the digest of the partial ids has been
+verified. The description is written before the file gets its name, so that ids never exist without it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from batchlab.data.tokens import TokenDigest, TokenSpan
 from batchlab.storage.atomic import storage_errors, write_atomically
 
 SAVE_BYTES = 16 * 2**20
-"""Bytes of text between two memory_optimizations: what a kill can cost."""
+"""Bytes of text between two saves: the most work that a kill can lose."""
 
-_CHUNK = 1 << 22  # ids read at once
+_CHUNK = 1 << 22  # number of ids read at once
 
 
 class TokenFileDescription(Frozen):
-    """What stands beside the ids."""
+    """The description next to the ids: their format, number and digest, and their origin."""
 
     schema_version: Literal[1] = 1
     dtype: Literal["uint8", "uint16", "uint32"]
@@ -50,7 +50,7 @@ class TokenFileDescription(Frozen):
 
 
 class Origin(Frozen):
-    """What a token file is made from, which is also what a half-written one must agree in to be continued."""
+    """What a token file is made from. A partial file is resumed only if its origin is the same."""
 
     dtype: Literal["uint8", "uint16", "uint32"]
     vocabulary: int
@@ -62,8 +62,8 @@ class Origin(Frozen):
     text_digest: str
 
 
-class _Saved(Frozen):
-    """How far a half-written token file has come."""
+class _SavedProgress(Frozen):
+    """Progress of a partial token file."""
 
     origin: Origin
     offset: int
@@ -72,49 +72,50 @@ class _Saved(Frozen):
 
 
 class DamagedTokenFile(InputError):
-    """The ids are not what their description says, or the description cannot be read."""
+    """The ids do not match their description, or the description cannot be read."""
 
 
 def description_path(path: Path) -> Path:
+    """Path of the description that belongs to a token file."""
     return path.with_name(path.name + ".json")
 
 
 def is_token_file(path: Path) -> bool:
-    """Whether a description stands beside the ids."""
+    """Whether the file exists and has a description."""
     return path.is_file() and description_path(path).is_file()
 
 
 def describe_token_file(path: Path) -> TokenFileDescription:
-    """The description beside the ids. DamagedTokenFile where it cannot be read."""
-    beside = description_path(path)
+    """Read the description of a token file. Raises DamagedTokenFile if it is not valid."""
+    description = description_path(path)
     try:
-        return TokenFileDescription.model_validate_json(beside.read_bytes())
+        return TokenFileDescription.model_validate_json(description.read_bytes())
     except ValidationError:
         raise DamagedTokenFile(
-            f"{beside.name}, which describes the ids in {path.name}, is damaged; make both again with `batchlab data "
-            "prepare`, or delete it to have the ids read as they are."
+            f"{description.name}, which describes the ids in {path.name}, is damaged; rebuild both with `batchlab data "
+            "prepare`, or delete it to read the ids without a description."
         ) from None
 
 
 def open_token_file(path: Path) -> TokenSpan:
-    """The memory-mapped ids of a whole token file. DamagedTokenFile where they are not as described.
+    """Memory-map the ids of a complete token file. Raises DamagedTokenFile if they do not match their description.
 
-    The ids are read through only when the file was written to after its description.
+    The digest is verified only if the modification time differs from the described one.
     """
     described = describe_token_file(path)
     dtype = np.dtype(described.dtype)
     stat = path.stat()
     expected = described.tokens * dtype.itemsize
     if stat.st_size != expected:
-        raise _damaged(path, f"has {stat.st_size:,} bytes where {expected:,} were written")
+        raise _damaged(path, f"has {stat.st_size:,} bytes instead of {expected:,}")
     ids: npt.NDArray[Any] = np.memmap(path, dtype, mode="r") if expected else np.empty(0, dtype)
     if stat.st_mtime_ns != described.mtime_ns and digest_of_ids(ids) != described.digest:
-        raise _damaged(path, "holds other ids than were written")
+        raise _damaged(path, "does not match its digest")
     return TokenSpan(ids, described.digest, described.vocabulary)
 
 
 def made_from(path: Path, origin: Origin) -> bool:
-    """Whether a whole token file of this origin is at `path`."""
+    """Whether a complete, undamaged token file with this origin exists at `path`."""
     if not is_token_file(path):
         return False
     try:
@@ -126,7 +127,7 @@ def made_from(path: Path, origin: Origin) -> bool:
 
 
 def digest_of_ids(ids: npt.NDArray[Any]) -> str:
-    """The digest of ids, read in pieces."""
+    """The digest of ids, computed in chunks."""
     digest = TokenDigest(ids.dtype)
     for start in range(0, len(ids), _CHUNK):
         digest.add(ids[start : start + _CHUNK])
@@ -136,19 +137,19 @@ def digest_of_ids(ids: npt.NDArray[Any]) -> str:
 def write_token_file(
     path: Path, origin: Origin, encoded: Callable[[int], Iterator[tuple[int, npt.NDArray[Any]]]]
 ) -> tuple[TokenFileDescription, int]:
-    """Write, or finish writing, the token file at `path`; (its description, the byte of the text it continued from).
+    """Write the token file at `path`, resuming a partial one; returns (description, byte of the text it resumed from).
 
-    `encoded(offset)` gives (byte of the text at which they end, ids) from that byte on, the same ones each time. Of
-    several processes one writes and the others wait for it. Raises StorageFailed when the disk takes no more.
+    `encoded(offset)` yields (end offset in the text, ids) from that byte on and must be deterministic. If several
+    processes write the same file, one writes and the others wait. Raises StorageFailed if the file cannot be written.
     """
-    with storage_errors(path), _alone(path) as partial:
-        if made_from(path, origin):  # before, or by another process meanwhile
+    with storage_errors(path), _exclusive(path) as partial:
+        if made_from(path, origin):  # earlier, or meanwhile by another process
             _partial_path(path).unlink()
             _state_path(path).unlink(missing_ok=True)
             return describe_token_file(path), origin.text_bytes
         state = _state_path(path)
         offset, digest = _resume(partial, state, origin)
-        begun, unsaved, tokens = offset, offset, partial.tell() // np.dtype(origin.dtype).itemsize
+        resumed, unsaved, tokens = offset, offset, partial.tell() // np.dtype(origin.dtype).itemsize
         for end, ids in encoded(offset):
             stored = ids.astype(origin.dtype, copy=False)
             partial.write(stored.data)
@@ -156,7 +157,7 @@ def write_token_file(
             tokens += len(stored)
             if end - unsaved >= SAVE_BYTES:
                 _flush(partial)
-                saved = _Saved(origin=origin, offset=end, tokens=tokens, digest=digest.hexdigest())
+                saved = _SavedProgress(origin=origin, offset=end, tokens=tokens, digest=digest.hexdigest())
                 write_atomically(state, saved.model_dump_json())
                 unsaved = end
         _flush(partial)
@@ -166,20 +167,20 @@ def write_token_file(
             digest=digest.hexdigest(),
             mtime_ns=os.fstat(partial.fileno()).st_mtime_ns,
         )
-        path.unlink(missing_ok=True)  # an older one must not stand beside the new description
+        path.unlink(missing_ok=True)  # an older file must not get the new description
         write_atomically(description_path(path), described.model_dump_json(indent=1) + "\n")
         os.replace(_partial_path(path), path)
         state.unlink(missing_ok=True)
-    return described, begun
+    return described, resumed
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[BinaryIO]:
-    """The half-written file, opened at its end and locked: a second process waits here until it has got its name."""
+def _exclusive(path: Path) -> Iterator[BinaryIO]:
+    """The partial file, locked and opened for appending. A second process waits here until the file is complete."""
     partial = _partial_path(path)
     while True:
         with partial.open("ab+") as file:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # the file system has no locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 same = os.fstat(file.fileno()).st_ino == partial.stat().st_ino
@@ -191,11 +192,11 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
 
 
 def _resume(partial: BinaryIO, state: Path, origin: Origin) -> tuple[int, TokenDigest]:
-    """(byte of the text to go on from, digest of the ids before it); the file then ends with those ids."""
+    """(byte of the text to resume from, digest of the ids before it). Truncates the file to those ids."""
     dtype = np.dtype(origin.dtype)
     digest = TokenDigest(dtype)
     try:
-        saved = _Saved.model_validate_json(state.read_bytes())
+        saved = _SavedProgress.model_validate_json(state.read_bytes())
     except (FileNotFoundError, ValidationError):
         saved = None
     if saved is not None and saved.origin == origin:
@@ -230,5 +231,5 @@ def _state_path(path: Path) -> Path:
 
 def _damaged(path: Path, how: str) -> DamagedTokenFile:
     return DamagedTokenFile(
-        f"The token file {path.name} is damaged: it {how}. Make it again with `batchlab data prepare`."
+        f"The token file {path.name} is damaged: it {how}. Rebuild it with `batchlab data prepare`."
     )

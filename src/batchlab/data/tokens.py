@@ -1,4 +1,4 @@
-"""Windows over one long sequence of token ids, usually memory-mapped."""
+"""Datasets of windows over one long sequence of token ids, usually memory-mapped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from numpy.lib.stride_tricks import as_strided
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import Batch
 
-_CHUNK = 1 << 24  # elements read at once from a memory-mapped file
+_CHUNK = 1 << 24  # number of elements read at once from a memory-mapped file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSpan:
-    """Consecutive token ids, and what is known of them without reading them through."""
+    """Consecutive token ids, with the digest and vocabulary if these are known without reading all ids."""
 
     ids: npt.NDArray[Any]
     digest: str | None = None
@@ -30,7 +30,7 @@ class TokenSpan:
         return len(self.ids)
 
     def part(self, start: int, stop: int) -> TokenSpan:
-        """The ids at [start, stop); where the digest of the whole is known, so is the part's."""
+        """The ids at [start, stop). If the digest of the whole is known, the digest of the part is derived from it."""
         digest = None
         if self.digest is not None:
             digest = hashlib.sha256(f"{self.digest} [{start}, {stop})".encode()).hexdigest()
@@ -38,12 +38,12 @@ class TokenSpan:
 
 
 class TokenDataset:
-    """Windows of T + 1 tokens: x the first T of them, y the same shifted by one, both int64.
+    """Windows of T + 1 tokens: x is the first T tokens, y is x shifted by one, both int64.
 
-    Sample j begins at token j·T: windows do not overlap (each ends with the token the next begins with), so no token is
-    a target twice in an epoch. `overlapping`: sample j begins at token j, and `SampleStream` draws positions at random.
-    InputError, naming the data as `what`, for ids that are not non-negative whole numbers in one dimension, and for
-    fewer than sequence_length + 1 of them.
+    Sample j starts at token j·T. Windows share only their boundary token, so no token is a target twice in an epoch.
+    With `overlapping`, sample j starts at token j, and `SampleStream` draws random positions. Raises InputError, which
+    calls the data `what`, if the ids are not a 1-D array of non-negative integers, or if there are fewer than
+    sequence_length + 1 of them.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TokenDataset:
         overlapping: bool = False,
     ) -> None:
         self._span = tokens if isinstance(tokens, TokenSpan) else TokenSpan(tokens)
-        # A plain view of a memory map is still mapped, and indexes several times faster than the subclass.
+        # A plain array view of a memory map is indexed several times faster than np.memmap itself.
         self.tokens = np.asarray(self._span.ids)
         self.sequence_length = sequence_length
         self.overlapping = overlapping
@@ -63,14 +63,14 @@ class TokenDataset:
         if len(self.tokens) <= sequence_length:
             raise InputError(
                 f"The {what} has {len(self.tokens):,} tokens, too few for one window of {sequence_length} and its "
-                "targets; give more data or a shorter sequence length."
+                "targets; use more data or a shorter sequence length."
             )
         (stride,) = self.tokens.strides
-        apart = 1 if overlapping else sequence_length
+        step = 1 if overlapping else sequence_length
         self._windows = as_strided(
             self.tokens,
-            shape=((len(self.tokens) - 1 - sequence_length) // apart + 1, sequence_length + 1),
-            strides=(apart * stride, stride),
+            shape=((len(self.tokens) - 1 - sequence_length) // step + 1, sequence_length + 1),
+            strides=(step * stride, stride),
             writeable=False,
         )
 
@@ -84,7 +84,7 @@ class TokenDataset:
 
     @cached_property
     def digest(self) -> str:
-        """As the span knows it, else sha256 over type, content and length."""
+        """The digest of the span if known, else sha256 of type, content and length."""
         if self._span.digest is not None:
             return self._span.digest
         digest = TokenDigest(self.tokens.dtype)
@@ -94,12 +94,12 @@ class TokenDataset:
 
     @cached_property
     def vocabulary(self) -> int:
-        """Ids the data may hold: as the span knows it, else the largest + 1."""
+        """The vocabulary of the span if known, else the largest id + 1."""
         return self._span.vocabulary or largest_id(self.tokens) + 1
 
 
 class TokenDigest:
-    """sha256 over the type, the content and the length of token ids that come in parts."""
+    """Incremental sha256 over the type, content and length of token ids."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._sha256 = hashlib.sha256(f"tokens {dtype.str}\n".encode())
@@ -107,35 +107,39 @@ class TokenDigest:
         self._tokens = 0
 
     def add(self, ids: npt.NDArray[Any]) -> None:
-        """The next ids, of the digest's type."""
+        """Append ids, converted to the digest's type."""
         self._sha256.update(np.ascontiguousarray(ids, self._dtype).data)
         self._tokens += len(ids)
 
     def hexdigest(self) -> str:
-        """The digest of what has come so far; more may follow."""
+        """The digest of the ids added so far; more may follow."""
         ended = self._sha256.copy()
         ended.update(f"\n{self._tokens}".encode())
         return ended.hexdigest()
 
 
 def largest_id(tokens: npt.NDArray[Any]) -> int:
-    """The largest of a non-empty array of ids, read in chunks."""
+    """The largest id of a non-empty array, computed in chunks."""
     return max(int(chunk.max()) for chunk in _chunks(tokens))
 
 
 def _require_token_ids(tokens: npt.NDArray[Any], what: str) -> None:
     if tokens.dtype == object:
-        raise InputError(f"The {what} is an array of Python objects; give an array of whole numbers (token ids).")
+        raise InputError(f"The {what} is an array of Python objects; use an array of integers (token ids).")
     if tokens.ndim != 1:
         raise InputError(
-            f"The {what} is an array of shape {tokens.shape}; token ids come in one dimension (array.reshape(-1))."
+            f"The {what} is an array of shape {tokens.shape}; token ids must be 1-D (use array.reshape(-1))."
         )
     if not np.issubdtype(tokens.dtype, np.integer):
-        raise InputError(f"The {what} holds {tokens.dtype} values; token ids are whole numbers: array.astype('int32').")
+        raise InputError(
+            f"The {what} contains {tokens.dtype} values; token ids must be integers (use array.astype('int32'))."
+        )
     if np.issubdtype(tokens.dtype, np.signedinteger) and len(tokens):
         smallest = min(int(chunk.min()) for chunk in _chunks(tokens))
         if smallest < 0:
-            raise InputError(f"The {what} holds the token id {smallest}; ids start at 0 (remove padding marks first).")
+            raise InputError(
+                f"The {what} contains the token id {smallest}; ids must not be negative (remove padding first)."
+            )
 
 
 def _chunks(tokens: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:

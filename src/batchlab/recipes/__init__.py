@@ -1,4 +1,4 @@
-"""Studies that ship. A recipe is a module with settings and a function that builds the task from them."""
+"""The studies that ship with batchlab. A recipe is a module with settings and a function that builds the task."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Variant = Literal["low_resource", "quick_test"]
 
 
 def dashed(variant: Variant) -> str:
-    """The spelling on the command line and in a study's name: `quick-test`."""
+    """The name of a variant on the command line and in study names, e.g. `quick-test`."""
     return variant.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`experiment` holds the settings that differ from the defaults; `task` builds what is trained from a workload.
+    """A study that ships with batchlab.
 
-    `low_resource` and `quick_test` hold what changes for a CPU or MPS, and for minutes on two cores.
+    `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload.
+    `low_resource` and `quick_test` hold the changes for a CPU or MPS, and for a run of minutes on two cores.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Recipe:
     quick_test: Mapping[str, Any] | None = None
 
     def variant(self, variant: Variant) -> Mapping[str, Any]:
-        """What changes for this variant; InputError where the recipe has none."""
+        """The changes for this variant. Raises InputError if the recipe has no such variant."""
         changes = self.low_resource if variant == "low_resource" else self.quick_test
         if changes is None:
             raise InputError(
@@ -60,11 +61,11 @@ RECIPES = {
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name; InputError naming those that exist."""
+    """The recipe with this name. Raises InputError that lists the existing ones if there is none."""
     if name not in RECIPES:
         raise InputError(
-            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
-            "or give a study.toml, a Python file, or package.module:name."
+            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Recipes: {', '.join(RECIPES)}; "
+            "or use a study.toml, a Python file, or package.module:name."
         )
     found: Recipe = importlib.import_module(RECIPES[name]).RECIPE
     return found

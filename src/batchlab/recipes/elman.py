@@ -1,8 +1,8 @@
-"""386M-parameter gated Elman network (E1) on bytes: how large a batch fits, then batch 64 … 192 × three LRs.
+"""386M-parameter gated Elman network (E1) on bytes: the largest batch that fits, then batch 64 … 192 × three LRs.
 
-As published: bfloat16, batch sizes from 64 in steps of 16 on a card with 47.4 GiB, three steps each, without an
-optimizer. `batchlab capacity elman --device cuda` answers the same question with the optimizer, which is part of a
-step. The published test trained nothing; the learning rates, weight decay and budget here are ordinary AdamW choices.
+As published: bfloat16, batch sizes from 64 in steps of 16 on a GPU with 47.4 GiB, three steps each, without an
+optimizer. `batchlab capacity elman --device cuda` answers the same question including the optimizer. The published test
+did not train; the learning rates, weight decay and budget here are common choices for AdamW.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EXPERIMENT = {
     "sequence_length": 512,
     "model": MODEL,
     "data": {"tokenizer": "bytes", "vocabulary": 256, "windows": "random"},
-    "batch": {"global_batch_sizes": (64, 96, 128, 192)},  # of the published sizes those that share a small multiple
+    "batch": {"global_batch_sizes": (64, 96, 128, 192)},  # the published sizes with a small common multiple
     "optimizer": {"name": "adamw", "beta1": 0.9, "beta2": 0.999, "across_batch": "fixed"},
     "sweep": {"search": "grid", "learning_rates": (1e-4, 3e-4, 1e-3), "max_extensions": 0, "confirm": 0},
     "budget": {"token_budget": 196_608_000},  # 2,000 steps of batch 192

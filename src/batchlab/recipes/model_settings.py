@@ -1,4 +1,4 @@
-"""A recipe's model settings: its defaults, overridden by what was given, checked before anything is built."""
+"""Model settings of a recipe: the defaults, overridden by validated user settings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Settings = dict[str, Any]
 
 
 def model_settings(given: Mapping[str, Any], defaults: Mapping[str, int | float]) -> Settings:
-    """`defaults` with `given` over them; InputError for a name or value that makes no model.
+    """`defaults` updated with `given`. Raises InputError for an unknown name or an invalid value.
 
-    A default that is a whole number asks for one of at least 1; `dropout` lies in [0, 1); other numbers are positive.
+    If the default is an integer, the value must be an integer of at least 1. `dropout` must be in [0, 1). Other values
+    must be positive.
     """
     for name, value in given.items():
         if name not in defaults:
@@ -31,17 +32,17 @@ def _require_in_range(name: str, value: object, default: int | float) -> None:
             raise InputError(f"model.{name} is {value!r}: give a whole number of at least 1.")
     elif name == "dropout":
         if not 0 <= number < 1:
-            raise InputError(f"model.{name} is {value!r}: give a number from 0 up to, but not including, 1.")
+            raise InputError(f"model.{name} is {value!r}: give a number in [0, 1).")
     elif not number > 0:
         raise InputError(f"model.{name} is {value!r}: give a number above 0.")
 
 
 def require_heads(settings: Settings, *, even: bool) -> None:
-    """InputError where the width does not divide into the heads; `even`: rotation needs heads of an even width."""
+    """Raises InputError if d_model is not divisible by the heads; with `even`, the width of a head must be even."""
     width, heads = settings["d_model"], settings["heads"]
     step = 2 * heads if even else heads
     if width % step:
         raise InputError(
-            f"model.d_model {width} does not divide into model.heads {heads}{' of an even width' if even else ''}; "
-            f"make it a multiple of {step}."
+            f"model.d_model {width} is not divisible into {heads} heads (model.heads)"
+            f"{' of even width' if even else ''}; make it a multiple of {step}."
         )

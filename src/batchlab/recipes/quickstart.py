@@ -1,6 +1,6 @@
 """0.14M-parameter byte-level decoder on the Python standard library's source text; 6 batch sizes × 4 LRs.
 
-The first study to run on a new machine; it takes minutes. The text is read from the installed Python, or from
+The first study to run on a new machine; it takes minutes. The text comes from the installed Python, or from
 `data.path`.
 """
 
@@ -15,16 +15,16 @@ from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
 
 MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192, "dropout": 0.0}
-"""139,584 parameters at 256 byte values: one run of 262,144 tokens takes about five seconds on one core."""
+"""139,584 parameters at 256 byte values. A run of 262,144 tokens takes about five seconds on one core."""
 
 LEARNING_RATES = (3e-3, 7.5e-3, 1.9e-2, 4.8e-2)
-"""Each size's best lies inside. Measured on the embedded text, 262,144 tokens a run, one seed, on a finer grid: best at
-4e-3 for batch 2, 5e-3 for 4, 8e-3 for 8, 1.1e-2 for 16, between 1.2e-2 and 2.4e-2 for 32, flat from 1.2e-2 to 3.2e-2
-for 64."""
+"""The best learning rate of each batch size lies inside this range. Measured on the embedded text with 262,144 tokens
+per run, one seed and a finer grid: the best is 4e-3 for batch 2, 5e-3 for 4, 8e-3 for 8, 1.1e-2 for 16, between 1.2e-2
+and 2.4e-2 for 32, and flat from 1.2e-2 to 3.2e-2 for 64."""
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
-    """The decoder of `workload.model` on the text of `workload.data`, cross-entropy per byte in nats."""
+    """The decoder of `workload.model` on the text of `workload.data`; cross-entropy in nats per byte."""
     from batchlab.torch_.models import Decoder, next_token_loss
 
     settings = model_settings(workload.model, MODEL)

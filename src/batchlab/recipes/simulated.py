@@ -1,6 +1,7 @@
-"""Noisy quadratic on a simulated device: every true answer is known; plain SGD, best batch 16.
+"""Noisy quadratic problem on a simulated device with known answers; plain SGD, best batch 16.
 
-A demonstration that takes seconds and needs no framework. batchlab's own tests compare their answers with its truth.
+A demonstration that takes seconds and needs no framework. The tests of batchlab compare their answers with the formulas
+of the problem.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_d
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
-    """The simulation whose truths are the workload's model settings."""
+    """The simulation with the parameters in `workload.model`."""
     if workload.data.path or workload.data.valid_path:
         raise InputError("The simulated recipe makes its own data; leave data.path and data.valid_path unset.")
     if workload.sequence_length != 1:
-        raise InputError("The simulated recipe counts in samples: leave sequence_length at 1.")
-    world = simulation(workload.model)
+        raise InputError("The simulated recipe counts in samples; leave sequence_length at 1.")
+    simulated = simulation(workload.model)
     return Task(
-        model=lambda: world,
+        model=lambda: simulated,
         loss=NoisyQuadratic.losses,
-        train=training_data(world.problem),
-        valid=held_out_data(world.problem),
+        train=training_data(simulated.problem),
+        valid=held_out_data(simulated.problem),
         unit=Unit.SAMPLES,
         framework="simulated",
-        source=f"simulated noise ({world.problem.samples:,} × {world.problem.dimensions})",
+        source=f"simulated noise ({simulated.problem.samples:,} × {simulated.problem.dimensions})",
     )
 
 

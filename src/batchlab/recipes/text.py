@@ -1,4 +1,4 @@
-"""The text a recipe trains on: the user's, through the recipe's tokenizer, or the embedded text instead."""
+"""The text a recipe trains on: the user's text with the recipe's tokenizer, or the embedded text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from batchlab.data.source import TextPair, open_text_pair
 
 
 def open_text(config: DataConfig, cache_dir: Path, published: str) -> TextPair:
-    """Token ids as `config` says. Without a path: the embedded text as bytes, with `published` named as what it replaces.
+    """Token ids according to `config`. Without a path, the embedded text as bytes, described as replacing `published`.
 
-    Bytes need neither a package nor a file, so every recipe runs everywhere. The model keeps its vocabulary size.
+    Bytes need neither a package nor a file, so every recipe runs on every machine. The model keeps its vocabulary size.
     """
     if config.path is not None:
         return open_text_pair(config, cache_dir)

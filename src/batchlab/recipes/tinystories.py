@@ -1,8 +1,8 @@
 """22.7M-parameter decoder (RoPE, SwiGLU, RMSNorm), batch 1 … 512 at 327.68M tokens and one LR of 3e-4.
 
-As published: one learning rate for every batch size, AdamW with beta2 0.999 and weight decay 0.1, cosine decay to a
-tenth after a warm-up of 1 %, TF32 and compilation. That learning rate was tuned for none of the batch sizes:
-`--learning-rates 1e-4:3e-3` tunes it for each, and the report compares the two.
+As published: one learning rate for all batch sizes, AdamW with beta2 0.999 and weight decay 0.1, cosine decay to one
+tenth after a warm-up of 1 %, TF32 and torch.compile. That learning rate was not tuned for any of the batch sizes.
+`--learning-rates 1e-4:3e-3` tunes it for each of them, and the report compares the two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """162M-parameter post-norm decoder, batch 12 and 20 × five LRs from 1e-5 to 1e-3, five epochs, constant LR.
 
 As published, on WikiText-2: AdamW without weight decay at a constant learning rate, bfloat16 autocast, dropout 0.1,
-seed 42. Its open question, whether Adam's moments cause the sudden drop in the loss, is the same study with another
-optimizer: `--set optimizer.name=sgd --learning-rates 0.01:1 --out studies/wikitext2-sgd`.
+seed 42. An open question of the original is whether Adam's moments cause the sudden drop in the loss. To test it, run
+the same study with another optimizer: `--set optimizer.name=sgd --learning-rates 0.01:1 --out studies/wikitext2-sgd`.
 """
 
 from __future__ import annotations

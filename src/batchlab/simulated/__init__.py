@@ -1,4 +1,4 @@
-"""A device and a training problem whose truth is known exactly, behind the same seams as a real one. numpy only.
+"""A simulated device and training problem with exact known answers, behind the same interfaces as a real framework.
 
-For tests of everything above the seams: their answers are compared with formulas instead of other measurements.
+Needs numpy only. Tests of everything above these interfaces compare answers with formulas instead of measurements.
 """

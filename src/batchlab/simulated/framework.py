@@ -1,4 +1,4 @@
-"""The simulated framework as workers see it."""
+"""The Framework implementation of the simulated device."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from batchlab.simulated.trainable import SimulatedTrainable
 
 
 class SimulatedFramework:
-    """Makes SimulatedTrainables; its one device is named "simulated"."""
+    """Creates SimulatedTrainables. Its only device is named "simulated"."""
 
     def resolve_device(self, name: str) -> str:
+        """Return "simulated" for "auto" or "simulated"; raises InputError for any other name."""
         if name not in ("auto", "simulated"):
             raise InputError(f"This task runs on the simulated device, not on {name!r}; set device.name=simulated.")
         return "simulated"
 
     def start(self, device: DeviceSettings, seed: int) -> None:
-        """Global random state, for a person's own code; the simulation itself draws from its seed alone."""
+        """Seed the global random state for the user's code. The simulation itself uses only its own seed."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
-        """InputError for a model that is no Simulation, and for what the device does not simulate."""
+        """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""
         _require_simulated(device)
         return SimulatedTrainable(self._simulation(task), device, optimizer)
 
     def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
-        """The machine's own formulas: its fixed bytes are parameters, the rest of a training pass activations."""
+        """Peaks from the machine's formulas: fixed bytes count as parameters, other training bytes as activations."""
         _require_simulated(spec.device)
         machine = self._simulation(task).machine
         return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
-        """What the task's machine has."""
+        """Total memory of the task's machine."""
         return self._simulation(task).machine.memory_bytes
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
-        """The process holds nothing of the simulated device's memory; each trainable applies the limit itself."""
+        """The baseline is 0 bytes; each Trainable applies the memory limit itself."""
         return MemoryBound(0, None)
 
     def _simulation(self, task: Task) -> Simulation:
@@ -60,6 +61,7 @@ class SimulatedFramework:
         return simulation
 
     def environment(self, device: DeviceSettings) -> Environment:
+        """Versions, device and threads for the record."""
         return Environment(
             batchlab=batchlab.__version__,
             python=platform.python_version(),
@@ -77,8 +79,8 @@ class SimulatedFramework:
 def _require_simulated(device: DeviceSettings) -> None:
     if device.precision != "fp32" or device.compile or device.memory_optimizations:
         raise InputError(
-            "The simulated device always computes in float64, without compilation and without memory_optimizations of memory; leave "
-            "device.precision at fp32, device.compile off and device.memory_optimizations empty."
+            "The simulated device always computes in float64, without compilation and without memory optimizations; "
+            "leave device.precision at fp32, device.compile off and device.memory_optimizations empty."
         )
 
 

@@ -1,4 +1,4 @@
-"""The simulated device: memory and time as straight lines with known coefficients; a problem on it makes a task."""
+"""The simulated device: memory and time are linear functions with known coefficients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from batchlab.simulated.problem import NoisyQuadratic
 
 @dataclass(frozen=True)
 class Machine:
-    """The truths of the device. A pass over n samples takes fixed_bytes + n·bytes_per_sample bytes, and
-    pass_overhead_seconds + seconds_per_sample·max(n, knee_samples) seconds: below the knee the device is not filled.
+    """Coefficients of the device.
+
+    A pass over n samples takes fixed_bytes + n·bytes_per_sample bytes and pass_overhead_seconds +
+    seconds_per_sample·max(n, knee_samples) seconds; below the knee the device is not fully used.
     """
 
     memory_bytes: int = 2**30
@@ -26,44 +28,46 @@ class Machine:
     knee_samples: int = 8
 
     def peak_bytes(self, samples: int) -> int:
-        """Bytes while `samples` are in one pass, in training and evaluation alike."""
+        """Bytes in use during a pass over `samples`, in training and in evaluation."""
         return self.fixed_bytes + self.bytes_per_sample * samples
 
     def max_micro_batch_size(self, memory_limit: int | None = None) -> int:
-        """The largest pass that fits, 0 for none."""
+        """The largest number of samples per pass that fits, or 0."""
         limit = self.limit(memory_limit)
         return max((limit - self.fixed_bytes) // self.bytes_per_sample, 0)
 
     def limit(self, memory_limit: int | None) -> int:
+        """Usable bytes: the memory of the device, or `memory_limit` if that is less."""
         return self.memory_bytes if memory_limit is None else min(self.memory_bytes, memory_limit)
 
     def pass_seconds(self, samples: int) -> float:
-        """Forward and backward of one micro-batch."""
+        """Seconds for the forward and backward pass of one micro-batch."""
         return self.pass_overhead_seconds + self.seconds_per_sample * max(samples, self.knee_samples)
 
     def step_seconds(self, layout: BatchLayout) -> float:
-        """One whole optimizer step."""
+        """Seconds for one optimizer step."""
         return self.step_overhead_seconds + sum(map(self.pass_seconds, layout.micro_batch_sizes()))
 
     def samples_per_second(self, layout: BatchLayout) -> float:
+        """Training throughput."""
         return layout.global_batch_size / self.step_seconds(layout)
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A problem on a machine: what a simulated task's `model` returns."""
+    """A problem on a machine. The `model` of a simulated task returns one."""
 
     problem: NoisyQuadratic = field(default_factory=NoisyQuadratic)
     machine: Machine = field(default_factory=Machine)
 
     @property
     def settings(self) -> dict[str, int | float]:
-        """Every truth by name, as `model.NAME` settings of an experiment."""
+        """All parameters by name, as `model.NAME` settings of an experiment."""
         return {**asdict(self.problem), **asdict(self.machine)}
 
 
 def simulation(settings: Mapping[str, Any]) -> Simulation:
-    """A Simulation with the given truths, the others at their defaults; InputError for a wrong name or value."""
+    """A Simulation with the given parameters and defaults for the rest. Raises InputError for a bad name or value."""
     defaults = Simulation().settings
     values: dict[str, int | float] = {}
     for name, value in settings.items():
@@ -73,23 +77,22 @@ def simulation(settings: Mapping[str, Any]) -> Simulation:
             )
         values[name] = _checked(name, value, whole=isinstance(defaults[name], int))
     problem_names = {known.name for known in fields(NoisyQuadratic)}
-    return Simulation(
-        NoisyQuadratic(**{name: value for name, value in values.items() if name in problem_names}),  # type: ignore[arg-type]
-        Machine(**{name: value for name, value in values.items() if name not in problem_names}),  # type: ignore[arg-type]
-    )
+    problem = {name: value for name, value in values.items() if name in problem_names}
+    machine = {name: value for name, value in values.items() if name not in problem_names}
+    return Simulation(NoisyQuadratic(**problem), Machine(**machine))  # type: ignore[arg-type]
 
 
-_LEAST: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
+_MINIMUM: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
 
 
 def _checked(name: str, value: object, *, whole: bool) -> int | float:
-    least = _LEAST.get(name, 0.0)
+    minimum = _MINIMUM.get(name, 0.0)
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not least <= value < float("inf")
+        or not minimum <= value < float("inf")
         or (whole and value != int(value))
     ):
         kind = "a whole number" if whole else "a number"
-        raise InputError(f"model.{name} is {value!r}; give {kind} of at least {least:g}.")
+        raise InputError(f"model.{name} is {value!r}; give {kind} of at least {minimum:g}.")
     return int(value) if whole else float(value)

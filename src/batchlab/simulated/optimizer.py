@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW on one vector, with the arithmetic of torch's, so that no setting is silently ignored."""
+"""SGD, Adam and AdamW for one parameter vector, with the same arithmetic as torch.optim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchlab.simulated.problem import Vector
 
 
 class Optimizer:
-    """Updates parameters in place. Named "task" it is plain SGD: the only kind with a known expected loss."""
+    """Updates parameters in place. The name "task" means plain SGD, the only kind with a known expected loss."""
 
     def __init__(self, settings: OptimizerSettings, size: int) -> None:
         config, ratio = settings.config, settings.batch_ratio
@@ -32,7 +32,7 @@ class Optimizer:
         self.second = np.zeros(size)
 
     def step(self, theta: Vector, gradient: Vector, learning_rate: float) -> None:
-        """One update at this learning rate."""
+        """Update `theta` in place at this learning rate."""
         self.steps += 1
         if self.decoupled:
             theta *= 1 - learning_rate * self.weight_decay
@@ -52,8 +52,10 @@ class Optimizer:
         theta -= learning_rate * direction
 
     def state(self) -> dict[str, Any]:
+        """Step count and moments, JSON-serialisable."""
         return {"steps": self.steps, "first": self.first.tolist(), "second": self.second.tolist()}
 
     def load(self, state: dict[str, Any]) -> None:
+        """Restore what `state` returned."""
         self.steps = state["steps"]
         self.first, self.second = np.array(state["first"]), np.array(state["second"])

@@ -1,11 +1,11 @@
-"""The noisy quadratic model: a training problem whose expected loss after any run of plain SGD is a formula.
+"""The noisy quadratic model: a training problem with a closed-form expected loss after any run of plain SGD.
 
     loss(θ) = L∞ + ½ Σ hᵢ θᵢ²          gradient of sample j = hᵢ θᵢ + εⱼᵢ,  Var εᵢ = c hᵢ
 
-Source: Zhang et al. 2019 (arXiv:1907.04164), where curvature and noise share their eigenvectors. Two additions. The
-noise is a finite table served as data, so that order, pairing and splitting are real. And each update adds a rounding
-error that no batch averages out, as low-precision weights do: without it the smallest batch is always best at equal
-samples, which hides errors in code that looks for an optimum.
+Source: Zhang et al. 2019 (arXiv:1907.04164), where curvature and noise share their eigenvectors. There are two
+additions. The noise is a finite table served as data, so that order, pairing and splitting matter. Each update also
+adds a rounding error that is independent of the batch size, like that of low-precision weights. Without it the smallest
+batch size is always best for a given number of samples, which would hide errors in code that searches for an optimum.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoisyQuadratic:
-    """The truths. Curvatures are spaced evenly in their logarithm from 1 down to 1/condition.
+    """Parameters of the problem. Curvatures are log-spaced from 1 down to 1/condition.
 
-    SGD diverges where the learning rate stays above 2 (= 2 / the largest curvature).
+    SGD diverges at a constant learning rate above 2 (= 2 / the largest curvature).
     """
 
     dimensions: int = 64
     condition: float = 120.0
     gradient_noise: float = 1.0  # c: variance of one sample's gradient, relative to the curvature
-    rounding: float = 0.01  # standard deviation of the error that every update adds to each parameter
-    start_loss: float = 4.0  # loss at the start above `irreducible_loss`, shared equally by all directions
+    rounding: float = 0.01  # standard deviation of the error that each update adds to each parameter
+    start_loss: float = 4.0  # initial loss above `irreducible_loss`, equal in all directions
     irreducible_loss: float = 1.0
     samples: int = 16_384
     table_seed: int = 0
 
     @cached_property
     def curvature(self) -> Vector:
-        """hᵢ."""
+        """The curvatures hᵢ."""
         exponents = np.linspace(0.0, 1.0, self.dimensions) if self.dimensions > 1 else np.zeros(1)
         return np.asarray(self.condition**-exponents, dtype=np.float64)
 
     @cached_property
     def start(self) -> Vector:
-        """|θᵢ| at the start; the signs are drawn by the run's seed."""
+        """Initial |θᵢ|; the signs depend on the seed of the run."""
         return np.sqrt(2 * self.start_loss / (self.dimensions * self.curvature))
 
     @property
     def stable_below(self) -> float:
-        """Constant learning rates from here on diverge."""
+        """Smallest constant learning rate that diverges."""
         return float(2.0 / self.curvature.max())
 
     def table(self) -> Vector:
-        """ε, samples × dimensions: columns of mean exactly 0 and variance exactly c·h, so that the truth is exact."""
+        """ε, of shape (samples, dimensions). Each column has mean exactly 0 and variance exactly c·h."""
         return _table(self)
 
     def losses(self, theta: Vector, noise: Vector) -> Vector:
@@ -71,17 +71,17 @@ class NoisyQuadratic:
     def expected_loss(self, learning_rates: Sequence[float], batch: int) -> float:
         """E[loss] after plain SGD (no momentum, decay or clipping) at one learning rate per step; exact.
 
-        The expectation is over seeds: start signs, sample order, rounding. θ is linear in all three, so per direction
-        E θ² = (start and rounding through the recursion (1−aₜh)²) + the variance of Σⱼ vⱼ εⱼ, where vⱼ is the weight
-        with which sample j entered. Within an epoch samples are drawn without replacement, hence
-        Var = σ² N/(N−1) (Σ vⱼ² − (Σ vⱼ)²/N); epochs are independent. Infinite where it overflows.
+        The expectation is over seeds: initial signs, sample order and rounding. θ is linear in all three, so in each
+        direction E θ² = (start and rounding, propagated by the recursion (1−aₜh)²) + the variance of Σⱼ vⱼ εⱼ, where vⱼ
+        is the weight of sample j. Within an epoch samples are drawn without replacement, hence
+        Var = σ² N/(N−1) (Σ vⱼ² − (Σ vⱼ)²/N); epochs are independent. Returns infinity on overflow.
         """
         h, total = self.curvature, self.samples
         variance = self.gradient_noise * h * (total / max(total - 1, 1))
         mean_square = self.start**2
         squares = np.zeros_like(h)  # Σ vⱼ² of this epoch
         weights = np.zeros_like(h)  # Σ vⱼ of this epoch
-        finished = np.zeros_like(h)  # noise of the epochs before
+        finished = np.zeros_like(h)  # noise of earlier epochs
         position = 0
         with np.errstate(over="ignore", invalid="ignore"):
             for rate in learning_rates:
@@ -104,7 +104,7 @@ class NoisyQuadratic:
 
 
 class NoiseDataset:
-    """Sample j is (row j of a noise table, j)."""
+    """A Dataset whose sample j is (row j of a noise table, j)."""
 
     def __init__(self, table: Vector) -> None:
         self.table = table
@@ -129,7 +129,7 @@ def training_data(problem: NoisyQuadratic) -> NoiseDataset:
 
 
 def held_out_data(problem: NoisyQuadratic, samples: int = 1024) -> NoiseDataset:
-    """Samples without noise: the loss of any of them is exactly that of the parameters."""
+    """Samples without noise, so that the loss of each sample is exactly that of the parameters."""
     return NoiseDataset(np.zeros((samples, problem.dimensions)))
 
 

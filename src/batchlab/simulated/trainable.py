@@ -1,4 +1,4 @@
-"""Training on the simulated device: the noisy quadratic, a virtual clock, and memory that ends where it says."""
+"""Training on the simulated device: the noisy quadratic problem, a virtual clock and an exact memory limit."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FORMAT = "batchlab simulated 1"
 
 
 class SimulatedTrainable:
-    """A Trainable whose every number is known beforehand. Batches are (ε, index), as `problem.training_data` has them.
+    """A Trainable with known results. Batches are (ε, indices), as in `problem.training_data`.
 
-    The memory limit of the device settings applies at once, above a baseline of zero bytes.
+    The memory limit of the device settings applies immediately, above a baseline of zero bytes.
     """
 
     sample_independent = True
@@ -39,9 +39,9 @@ class SimulatedTrainable:
         self._clock = 0.0
 
     def init(self, seed: int) -> None:
-        """Start signs, rounding errors: all from the seed. OutOfMemory where not even the fixed part fits."""
+        """Draw initial signs and rounding errors from the seed. Raises OutOfMemory if the fixed bytes do not fit."""
         self._peak = 0
-        self._hold(0)
+        self._reserve(0)
         self._random = np.random.Generator(np.random.PCG64(seed))
         signs = self._random.integers(0, 2, self.problem.dimensions) * 2.0 - 1.0
         self.theta: Vector = self.problem.start * signs
@@ -50,11 +50,13 @@ class SimulatedTrainable:
         self._clear()
 
     def count(self, batch: Batch) -> float:
+        """Number of samples."""
         return float(len(batch[0]))
 
     def accumulate(self, batch: Batch, weight: float) -> None:
+        """Add the gradient of weight · Σ losses. Raises OutOfMemory if the batch does not fit."""
         noise, n = batch[0], len(batch[0])
-        self._hold(n)
+        self._reserve(n)
         self._clock += self.machine.pass_seconds(n)
         with np.errstate(over="ignore", invalid="ignore"):
             pull = self.problem.curvature * self.theta
@@ -68,7 +70,7 @@ class SimulatedTrainable:
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
     ) -> AddedNorms | NoGradientSamples:
-        """`accumulate` each batch in turn; the norms of what each added to the gradient."""
+        """`accumulate` each batch in turn; returns the norms of their contributions to the gradient."""
         if parameters == "norm_layers":
             return NoGradientSamples.NO_NORM_LAYERS
         sums = [self._gradient.copy()]
@@ -88,6 +90,7 @@ class SimulatedTrainable:
             return AddedNorms(squared, float(whole @ whole), None, signs)
 
     def apply(self, learning_rate: float) -> StepStats:
+        """Clip, update the parameters and add the rounding error, clear the gradient."""
         with np.errstate(over="ignore", invalid="ignore"):
             norm = math.sqrt(float(self._gradient @ self._gradient))
             clipped = self._clip is not None and norm > self._clip
@@ -101,13 +104,14 @@ class SimulatedTrainable:
         return stats
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
+        """(Σ losses, number of samples). Takes a third of the time of a training pass."""
         n = len(batch[0])
-        self._hold(n)
+        self._reserve(n)
         self._clock += self.machine.pass_seconds(n) / 3  # forward only
         return self._sum_of_losses(batch), float(n)
 
     def state(self) -> bytes:
-        """JSON: Python writes and reads floats without losing a bit."""
+        """The state as JSON, in which Python floats round-trip exactly."""
         state = {
             "format": _FORMAT,
             "theta": self.theta.tolist(),
@@ -117,7 +121,7 @@ class SimulatedTrainable:
         return json.dumps(state).encode()
 
     def load(self, state: bytes) -> None:
-        """ValueError for bytes that `state` did not write."""
+        """Restore what `state` returned. Raises ValueError for other bytes."""
         content = json.loads(state)
         if content.get("format") != _FORMAT or len(content["theta"]) != self.problem.dimensions:
             raise ValueError("these bytes are not the state of this simulated task")
@@ -127,46 +131,55 @@ class SimulatedTrainable:
         self._clear()
 
     def memory(self) -> MemoryReading:
+        """Bytes now and at the peak since `init`."""
         held = self.machine.peak_bytes(0)
         return MemoryReading(held, None, self._peak, self._peak, "allocated")
 
     def synchronize(self) -> float:
-        """The virtual clock; it starts at zero and no `init` turns it back."""
+        """The virtual clock in seconds. It starts at zero and is not reset by `init`."""
         return self._clock
 
     def parameter_count(self) -> int:
+        """Number of dimensions."""
         return self.problem.dimensions
 
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
+        """'adam' or 'sgd'."""
         return "adam" if self._optimizer_settings.config.is_adam else "sgd"
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
+        """A copy of θ, named `theta`."""
         return {"theta": self.theta.copy()}
 
     def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
+        """A copy of the accumulated gradient, named `theta`; empty after `apply`."""
         return {"theta": self._gradient.copy()} if self._accumulated else {}
 
     def raw_loss(self, batch: Batch) -> float:
+        """Mean loss of the batch."""
         return self._sum_of_losses(batch) / len(batch[0])
 
     def loss_count(self, batch: Batch) -> float | None:
+        """None: the loss is a mean."""
         return None
 
     def without_randomness(self) -> None:
+        """Switch the rounding error off until the next `init`."""
         self._rounding = 0.0
 
     def mixing_layer(self, batch: Batch, half: int) -> str | None:
+        """None: samples never influence each other."""
         return None
 
     def _sum_of_losses(self, batch: Batch) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             return float(self.problem.losses(self.theta, batch[0]).sum())
 
-    def _hold(self, samples: int) -> None:
+    def _reserve(self, samples: int) -> None:
         needed = self.machine.peak_bytes(samples)
         if needed > self._limit:
             raise OutOfMemory(
-                f"The simulated device has {format_bytes(self._limit)}; a pass over {samples} samples takes "
+                f"The simulated device has {format_bytes(self._limit)}; a pass over {samples} samples needs "
                 f"{format_bytes(needed)}."
             )
         self._peak = max(self._peak, needed)

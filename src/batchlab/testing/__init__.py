@@ -1,12 +1,11 @@
-"""Contract tests for the seams: run them on an implementation of your own, as batchlab's tests do on each of its own.
+"""Contract tests for the interfaces in `batchlab.core.protocols`; run them on your own implementations.
 
     from batchlab.testing import check_trainable
 
     def test_mine() -> None:
         check_trainable(MyTrainable, batch)
 
-Each raises AssertionError with a sentence that says which promise of `batchlab.protocols` is broken, and with which
-numbers.
+Each raises AssertionError with a message that says which requirement is violated, and with which numbers.
 """
 
 from batchlab.testing.dataset import check_dataset

@@ -1,4 +1,4 @@
-"""What every Dataset promises."""
+"""Contract test for Dataset."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from batchlab.testing.requirement import require, require_raises
 
 
 def check_dataset(dataset: Dataset) -> None:
-    """Samples by index: stacked, repeatable, in the order asked, with a digest that stays."""
+    """Check that samples are stacked in the requested order and repeatable, and that the digest is stable.
+
+    Raises AssertionError for the first violated requirement.
+    """
     n = len(dataset)
-    require(n >= 1, "a dataset has at least one sample")
+    require(n >= 1, "a dataset must have at least one sample")
     chosen = np.unique(np.linspace(0, n - 1, min(n, 7)).astype(np.int64))
     batch = dataset.gather(chosen)
-    require(isinstance(batch, tuple) and len(batch) >= 1, "gather returns a tuple of arrays")
+    require(isinstance(batch, tuple) and len(batch) >= 1, "gather must return a tuple of arrays")
     for part in batch:
-        require(isinstance(part, np.ndarray), f"gather returns numpy arrays, not {type(part).__name__}")
+        require(isinstance(part, np.ndarray), f"gather must return numpy arrays, not {type(part).__name__}")
         require(len(part) == len(chosen), f"gather of {len(chosen)} samples returned {len(part)} of them")
     original = tuple(part.copy() for part in batch)
-    require(_same_batch(batch, dataset.gather(chosen)), "the same indices give the same samples again")
+    require(_same_batch(batch, dataset.gather(chosen)), "the same indices must give the same samples again")
     backwards = dataset.gather(chosen[::-1].copy())
-    require(_same_batch(tuple(part[::-1] for part in batch), backwards), "samples come in the order of the indices")
+    require(_same_batch(tuple(part[::-1] for part in batch), backwards), "samples must be in the order of the indices")
     twice = dataset.gather(np.repeat(chosen[-1:], 2))
-    require(all(np.array_equal(part[0], part[1], equal_nan=_inexact(part)) for part in twice), "an index may repeat")
+    require(
+        all(np.array_equal(part[0], part[1], equal_nan=_inexact(part)) for part in twice),
+        "a repeated index must repeat the sample",
+    )
     for part in dataset.gather(chosen):
         if part.flags.writeable:
             part[...] = np.zeros((), part.dtype)
@@ -34,8 +40,8 @@ def check_dataset(dataset: Dataset) -> None:
     outside = np.array([n], dtype=np.int64)
     require_raises(lambda: dataset.gather(outside), f"index {n} of {n} samples must raise IndexError", IndexError)
     digest = dataset.digest
-    require(isinstance(digest, str) and bool(digest), "digest is a non-empty string")
-    require(dataset.digest == digest, "digest stays the same")
+    require(isinstance(digest, str) and bool(digest), "digest must be a non-empty string")
+    require(dataset.digest == digest, "digest must not change")
 
 
 def _same_batch(one: Batch, other: Batch) -> bool:

@@ -1,4 +1,4 @@
-"""What every Engine promises."""
+"""Contract test for Engine."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from batchlab.testing.requirement import require
 
 
 def check_engine(make_engine: Callable[[], Engine], specs: Sequence[Spec], *, seconds: float = 60.0) -> list[Record]:
-    """Every spec submitted ends in exactly one record of its own, submitted again it is answered from what is on disk,
-    and closing twice is allowed. Returns the records in the order of the specs."""
+    """Check that each submitted spec yields exactly one record of its own and, submitted again, the same record.
+
+    Also checks that an engine can be closed twice. `seconds` is the time limit for executing all specs. Returns the
+    records in the order of the specs. Raises AssertionError for the first violated requirement.
+    """
     wanted = [run_id(spec) for spec in specs]
-    require(len(set(wanted)) == len(wanted) > 0, "the contract needs different specs, at least one")
+    require(len(set(wanted)) == len(wanted) > 0, "the contract test needs at least one spec, and no duplicates")
     engine = make_engine()
     try:
-        require(engine.wait(0.0) == [], "an engine without work has nothing to report")
+        require(engine.wait(0.0) == [], "an engine without work must report nothing")
         first = _execute(engine, specs, seconds)
         again = _execute(engine, specs, seconds)
     finally:
         engine.close()
         engine.close()
     for name in wanted:
-        require(first[name] == again[name], f"{name} submitted again gave another record than the one on disk")
+        require(first[name] == again[name], f"{name} gave another record when it was submitted again")
     return [first[name] for name in wanted]
 
 
@@ -38,7 +41,7 @@ def _execute(engine: Engine, specs: Sequence[Spec], seconds: float) -> dict[str,
     expected = {run_id(spec) for spec in specs}
     deadline = time.monotonic() + seconds
     while expected - records.keys():
-        require(time.monotonic() < deadline, f"after {seconds:g} s no record of {sorted(expected - records.keys())}")
+        require(time.monotonic() < deadline, f"no record after {seconds:g} s for {sorted(expected - records.keys())}")
         for event in engine.wait(1.0):
             if isinstance(event, Finished):
                 name = run_id(event.spec)
@@ -48,6 +51,6 @@ def _execute(engine: Engine, specs: Sequence[Spec], seconds: float) -> dict[str,
     for event in engine.wait(0.0):
         if isinstance(event, Finished):
             ended[run_id(event.spec)] += 1
-    require(set(ended) == expected, f"records of specs that nobody submitted: {sorted(set(ended) - expected)}")
+    require(set(ended) == expected, f"records of specs that were not submitted: {sorted(set(ended) - expected)}")
     require(max(ended.values()) == 1, f"specs that ended more than once: {[n for n in ended if ended[n] > 1]}")
     return records

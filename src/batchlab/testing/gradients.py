@@ -1,4 +1,4 @@
-"""What a Trainable that measures its micro-batches' gradients promises."""
+"""Contract test for Trainables that measure the gradient norms of their micro-batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from batchlab.testing.requirement import require
 
 
 def check_measured_gradients(make: Callable[[], MeasuresGradients], batch: Batch, *, tolerance: float = 1e-5) -> None:
-    """Measuring changes no bit of a step, and the norms are those of the gradients. `batch`: at least 4 samples.
+    """Check that measuring does not change a step, and that the norms are correct. `batch` needs at least 4 samples.
 
-    The gradients themselves are compared where the Trainable is Inspectable, with dropout switched off.
+    If the Trainable is Inspectable, the norms are also compared with those of the gradients, without dropout. Raises
+    AssertionError for the first violated requirement.
     """
     half = len(batch[0]) // 2 + 1  # unequal on purpose
     parts = [tuple(array[:half] for array in batch), tuple(array[half:] for array in batch)]
@@ -33,10 +34,10 @@ def check_measured_gradients(make: Callable[[], MeasuresGradients], batch: Batch
     one, other = plain.apply(1e-2), measured.apply(1e-2)
     require(float(one.loss) == float(other.loss), "measuring changed the loss of a step")
     require(float(one.grad_norm) == float(other.grad_norm), "measuring changed the gradient of a step")
-    require(len(norms.squared) == len(parts), "there is one squared norm for each micro-batch")
+    require(len(norms.squared) == len(parts), "there must be one squared norm per micro-batch")
     require(
         math.isclose(float(norms.squared_sum), float(one.grad_norm) ** 2, rel_tol=100 * tolerance),
-        f"squared_sum is {float(norms.squared_sum)!r}, the gradient's squared norm {float(one.grad_norm) ** 2!r}",
+        f"squared_sum is {float(norms.squared_sum)!r}, but the gradient's squared norm {float(one.grad_norm) ** 2!r}",
     )
     if isinstance(measured, Inspectable):
         _check_against_gradients(measured, parts, weight, tolerance)
@@ -57,7 +58,7 @@ def _check_against_gradients(trainable: Any, parts: list[Batch], weight: float, 
     for value, vector in zip(norms.squared, added, strict=True):
         require(
             math.isclose(float(value), float(vector @ vector), rel_tol=100 * tolerance),
-            f"a micro-batch's squared norm is {float(value)!r}; its gradient's is {float(vector @ vector)!r}",
+            f"a micro-batch has squared norm {float(value)!r}, but its gradient {float(vector @ vector)!r}",
         )
     if norms.signs is None:
         return
@@ -67,7 +68,7 @@ def _check_against_gradients(trainable: Any, parts: list[Batch], weight: float, 
     for name, value, truth in zip(("difference", "agreement", "absolute"), norms.signs, expected, strict=True):
         require(
             math.isclose(float(value), float(truth), rel_tol=1000 * tolerance, abs_tol=1000 * tolerance),
-            f"{name} is {float(value)!r}, from the gradients it is {float(truth)!r}",
+            f"{name} is {float(value)!r}, but {float(truth)!r} when computed from the gradients",
         )
 
 

@@ -1,22 +1,22 @@
-"""How a contract test says which promise is broken."""
+"""Assertions of the contract tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-def require(holds: bool, sentence: str) -> None:
-    """AssertionError with the sentence unless it holds; unlike `assert`, also under python -O."""
-    if not holds:
-        raise AssertionError(sentence)
+def require(condition: bool, message: str) -> None:
+    """Raise AssertionError with the message unless the condition holds; unlike `assert`, also under python -O."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def require_raises(
-    action: Callable[[], object], sentence: str, expected: type[Exception] | tuple[type[Exception], ...] = Exception
+    action: Callable[[], object], message: str, expected: type[Exception] | tuple[type[Exception], ...] = Exception
 ) -> None:
-    """AssertionError with the sentence unless the action raises an expected error."""
+    """Raise AssertionError with the message unless the action raises an expected error."""
     try:
         action()
     except expected:
         return
-    raise AssertionError(sentence)
+    raise AssertionError(message)

@@ -1,4 +1,4 @@
-"""What every Search promises."""
+"""Contract test for Search."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ def check_search(
     *,
     max_rounds: int = 1000,
 ) -> list[Question]:
-    """Rounds end, repeat, and depend on outcomes alone; returns the proposals. `outcome` answers one proposal."""
+    """Check that the search terminates, and that its rounds are repeatable and depend on outcomes alone.
+
+    `outcome` returns the outcome of one proposal. Returns all proposals. Raises AssertionError for the first violated
+    requirement.
+    """
     search, twin = make_search(), make_search()
     proposals: list[Question] = []
     for _ in range(max_rounds):
         asked = list(search.ask())
-        require(list(search.ask()) == asked, "asking again before telling gives the same round")
-        require(list(twin.ask()) == asked, "a second search that was told the same asks the same")
+        require(list(search.ask()) == asked, "ask() must return the same round until tell() is called")
+        require(list(twin.ask()) == asked, "two searches with the same outcomes must propose the same")
         if not asked:
             break
         answers = [outcome(proposal) for proposal in asked]
@@ -32,6 +36,6 @@ def check_search(
         twin.tell(asked, answers)
         proposals += asked
     else:
-        raise AssertionError(f"the search still asks after {max_rounds} rounds")
-    require(not list(search.ask()), "a search that is done stays done")
+        raise AssertionError(f"the search has not finished after {max_rounds} rounds")
+    require(not list(search.ask()), "a finished search must stay finished")
     return proposals

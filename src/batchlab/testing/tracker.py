@@ -1,4 +1,4 @@
-"""What every Tracker promises."""
+"""Contract test for Tracker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from batchlab.core.record import MetricRow, Outcome, Record, TrainResult
 from batchlab.testing.requirement import require
 
 ReadBack = Callable[[str], Sequence[tuple[int, float]]]
-"""run → (step, val_loss) as the tracker's own reader gives them."""
+"""Maps a run to its (step, val_loss) pairs, read with the tracker's own reader."""
 
 
 def check_tracker(make_tracker: Callable[[], Tracker], read_back: ReadBack) -> None:
-    """Runs that are under way at once are told apart, a run begun again is replaced, an unended one is there too.
+    """Check that concurrent runs stay separate, that a restarted run is replaced and that an unfinished one is kept.
 
-    Each call of `make_tracker` opens the same place, as the sessions of one study do.
+    Each call of `make_tracker` must open the same location, as the sessions of one study do. Raises AssertionError for
+    the first violated requirement.
     """
     first, second = _rows("a", 3), _rows("b", 4)
     tracker = make_tracker()
@@ -28,16 +29,16 @@ def check_tracker(make_tracker: Callable[[], Tracker], read_back: ReadBack) -> N
     tracker.row("run-b", second[-1])
     tracker.close()
     tracker.close()
-    require(_points(read_back("run-a")) == _expected(first), "rows of an ended run are read back in order")
-    require(_points(read_back("run-b")) == _expected(second), "rows of a run without an end are read back in order")
+    require(_points(read_back("run-a")) == _expected(first), "rows of a finished run must be read back in order")
+    require(_points(read_back("run-b")) == _expected(second), "rows of an unfinished run must be read back in order")
 
     tracker = make_tracker()
     tracker.begin("run-a", _settings(8))
     tracker.row("run-a", second[0])
     tracker.end("run-a", _record("run-a", Outcome.DIVERGED, float("nan")))
     tracker.close()
-    require(_points(read_back("run-a")) == _expected(second[:1]), "a run that is begun again is replaced")
-    require(_points(read_back("run-b")) == _expected(second), "other runs stay")
+    require(_points(read_back("run-a")) == _expected(second[:1]), "a restarted run must be replaced")
+    require(_points(read_back("run-b")) == _expected(second), "other runs must not change")
 
 
 def _settings(size: int) -> dict[str, str | int | float | bool]:

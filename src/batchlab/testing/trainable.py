@@ -1,4 +1,4 @@
-"""What every Trainable promises."""
+"""Contract test for Trainable, Inspectable and Diagnosable."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def check_trainable(
     learning_rate: float = 1e-2,
     tolerance: float = 1e-5,
 ) -> None:
-    """Every promise of `Trainable`, and of `Inspectable` and `Diagnosable` where it is one, on at least 4 samples.
+    """Check every requirement of `Trainable`, and those of `Inspectable` and `Diagnosable` if they are implemented.
 
-    make: gives a new Trainable with the same settings each time. tolerance: relative rounding allowed between one
-    batch and the same batch in two parts; 1e-5 suits float32 and float64.
+    `make` returns a new Trainable with the same settings each time. `batch` needs at least 4 samples. `tolerance` is
+    the relative rounding error allowed between a batch and the same batch in two parts; 1e-5 suits float32 and float64.
+    Raises AssertionError for the first violated requirement.
     """
-    require(len(batch[0]) >= 4, "the contract needs a batch of at least 4 samples")
-    _check_starts(make, batch, learning_rate)
+    require(len(batch[0]) >= 4, "the contract test needs a batch of at least 4 samples")
+    _check_initialisation(make, batch, learning_rate)
     _check_step(make, batch, learning_rate)
     _check_evaluation(make, batch, learning_rate)
     _check_state(make, batch, learning_rate)
@@ -39,29 +40,29 @@ def check_trainable(
     if trainable.sample_independent:
         _check_parts(make, batch, learning_rate, tolerance)
     if isinstance(trainable, Diagnosable):
-        _check_looking(make, batch, learning_rate)
+        _check_diagnostics(make, batch, learning_rate)
     if isinstance(trainable, Inspectable):
         _check_inspection(trainable, batch, learning_rate, tolerance)
 
 
-def _check_starts(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+def _check_initialisation(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
     trainable, other = make(), make()
     trainable.init(3)
     first = trainable.state()
     start_loss = _loss(trainable, batch)
-    require(math.isfinite(start_loss), f"the loss of the fresh model is {start_loss}; give a batch it can handle")
+    require(math.isfinite(start_loss), f"the initial loss is {start_loss}; use a batch with a finite loss")
     _train(trainable, batch, learning_rate)
     trainable.init(3)
-    require(_loss(trainable, batch) == start_loss, "init with the same seed must give the same parameters to the bit")
+    require(_loss(trainable, batch) == start_loss, "init with the same seed must give bit-identical parameters")
     _train(trainable, batch, learning_rate)
     other.init(3)
-    require(_loss(other, batch) == start_loss, "two objects initialised with the same seed must agree to the bit")
+    require(_loss(other, batch) == start_loss, "two objects initialised with the same seed must be bit-identical")
     _train(other, batch, learning_rate)
     require(
         _loss(trainable, batch) == _loss(other, batch),
         "init must also reset optimizer and random state: a step after a second init differs from one after the first",
     )
-    require(isinstance(first, bytes), f"state() returns bytes, not {type(first).__name__}")
+    require(isinstance(first, bytes), f"state() must return bytes, not {type(first).__name__}")
 
 
 def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
@@ -71,7 +72,7 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
     require(count > 0, f"count(batch) is {count}; it must be positive")
     start_loss = _loss(trainable, batch)
     trainable.accumulate(batch, 1.0 / count)
-    # Where samples mix, a training pass may change statistics (BatchNorm) that the evaluation uses.
+    # If samples are not independent, a training pass may change statistics (BatchNorm) that the evaluation uses.
     require(
         not trainable.sample_independent or _loss(trainable, batch) == start_loss,
         "accumulate must not change the parameters",
@@ -81,7 +82,7 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
     require(math.isfinite(loss), f"StepStats.loss is {loss}")
     require(norm > 0 and math.isfinite(norm), f"StepStats.grad_norm is {norm}; it must be positive and finite")
     require(clipped in (0.0, 1.0), f"StepStats.clipped is {clipped}; it must be 0.0 or 1.0")
-    require(_loss(trainable, batch) != start_loss, f"apply({learning_rate:g}) left the loss exactly where it was")
+    require(_loss(trainable, batch) != start_loss, f"apply({learning_rate:g}) did not change the loss")
 
     trainable.init(0)
     trainable.accumulate(batch, 1.0 / count)
@@ -98,7 +99,7 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
         losses.append(_loss(trainable, batch))
     require(losses[0] != losses[1], f"learning rates {learning_rate:g} and twice that gave the same step")
 
-    # The gradient of one step must not leak into the next; a loaded state certainly carries none.
+    # The gradient of one step must not leak into the next. A loaded state contains no gradient, so it is the reference.
     saved = trainable.state()
     norms: list[float] = []
     for target in (trainable, make()):
@@ -107,10 +108,10 @@ def _check_step(make: Callable[[], Trainable], batch: Batch, learning_rate: floa
             target.load(saved)
         target.accumulate(batch, 1.0 / count)
         norms.append(float(target.apply(learning_rate).grad_norm))
-    require(norms[0] == norms[1], f"apply must clear the gradient: the next one's norm is {norms[0]}, not {norms[1]}")
+    require(norms[0] == norms[1], f"apply must clear the gradient: the next norm is {norms[0]}, not {norms[1]}")
 
 
-def _check_looking(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
+def _check_diagnostics(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
     plain, watched = make(), make()
     for one in (plain, watched):
         one.init(0)
@@ -121,26 +122,28 @@ def _check_looking(make: Callable[[], Trainable], batch: Batch, learning_rate: f
         _train(plain, batch, learning_rate)
         _train(watched, batch, learning_rate)
         readings = watched.readings(batch)
-        require(bool(readings), f"readings() after watch({detail!r}) and a step are empty")
-        require(all("/" in name for name in readings), f"readings are named quantity/part, not {sorted(readings)}")
-    require(_loss(watched, batch) == _loss(plain, batch), "looking at a step must not change the training by a bit")
+        require(bool(readings), f"readings() is empty after watch({detail!r}) and a step")
+        require(all("/" in name for name in readings), f"readings must be named quantity/part, not {sorted(readings)}")
+    require(_loss(watched, batch) == _loss(plain, batch), "watching a step must leave training bit-identical")
 
 
 def _check_evaluation(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
     trainable = make()
     trainable.init(1)
     total, count = trainable.evaluate(batch)
-    require(count == trainable.count(batch), f"evaluate counted {count}, count(batch) {trainable.count(batch)}")
-    require(float(trainable.evaluate(batch)[0]) == float(total), "evaluating twice must give the same bits")
+    require(count == trainable.count(batch), f"evaluate counted {count}, but count(batch) is {trainable.count(batch)}")
+    require(float(trainable.evaluate(batch)[0]) == float(total), "evaluating twice must give bit-identical losses")
     ends = []
-    for evaluations in (2, 0):  # one after the other: random state may be the whole process's
+    for evaluations in (2, 0):  # one after the other, because random state may be global to the process
         trainable.init(1)
         for _ in range(2):
             _train(trainable, batch, learning_rate)
             for _ in range(evaluations):
                 trainable.evaluate(batch)
         ends.append(_loss(trainable, batch))
-    require(ends[0] == ends[1], "evaluate must change nothing: training with evaluations in between came out otherwise")
+    require(
+        ends[0] == ends[1], "evaluate must change nothing, but training with evaluations in between gave another result"
+    )
 
 
 def _check_state(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
@@ -158,18 +161,18 @@ def _check_state(make: Callable[[], Trainable], batch: Batch, learning_rate: flo
     fresh.init(9)
     for target, name in ((fresh, "another object"), (trainable, "the same object")):
         target.load(saved)
-        require(_loss(target, batch) == loss, f"load into {name} must restore the parameters to the bit")
+        require(_loss(target, batch) == loss, f"load into {name} must restore bit-identical parameters")
         for _ in range(2):
             _train(target, batch, learning_rate)
         require(
             _loss(target, batch) == expected,
-            f"load into {name} must continue to the bit: optimizer and random state belong to the state too",
+            f"load into {name} must continue bit-identically: the state includes optimizer and random state",
         )
     for bad, what in ((b"", "no bytes"), (b"not a state", "other bytes"), (saved[: len(saved) // 2], "half a state")):
         require_raises(lambda bad=bad: fresh.load(bad), f"load must raise for {what}")  # type: ignore[misc]
     _Bomb.exploded = False
     require_raises(lambda: fresh.load(pickle.dumps(_Bomb(), protocol=2)), "load must raise for a pickle")
-    require(not _Bomb.exploded, "load executed what the bytes say; read states without pickle")
+    require(not _Bomb.exploded, "load executed code from the bytes; read states without pickle")
 
 
 def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
@@ -188,11 +191,11 @@ def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_ra
         (reading.reserved_bytes, reading.peak_bytes),
         (reading.in_use_bytes, reading.peak_in_use_bytes),
     ):
-        require(now is None or peak is None or now <= peak, f"memory() says {now} bytes now and {peak} at the peak")
+        require(now is None or peak is None or now <= peak, f"memory() reports {now} bytes now and {peak} at the peak")
 
 
 def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: float, tolerance: float) -> None:
-    """One batch and the same batch in unequal parts, over 5 steps. Only without dropout can they agree."""
+    """Compare one batch with the same batch in unequal parts over 5 steps, without dropout."""
     losses = []
     half = len(batch[0]) // 2 - 1
     for parts in ([batch], [tuple(a[:half] for a in batch), tuple(a[half:] for a in batch)]):
@@ -203,7 +206,7 @@ def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: flo
         count = sum(trainable.count(part) for part in parts)
         require(
             math.isclose(count, trainable.count(batch)),
-            f"the counts of the parts sum to {count}, that of the whole batch is {trainable.count(batch)}",
+            f"the counts of the parts sum to {count}, but the count of the batch is {trainable.count(batch)}",
         )
         seen = []
         for _ in range(5):
@@ -214,8 +217,8 @@ def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: flo
     for step, (whole, split) in enumerate(zip(*losses, strict=True)):
         require(
             math.isclose(whole, split, rel_tol=100 * tolerance, abs_tol=100 * tolerance),
-            f"sample_independent is True, but a batch in two parts leaves the path of the whole batch at step {step + 1}: "
-            f"loss {split!r} against {whole!r}",
+            f"sample_independent is True, but splitting the batch in two changes the result from step {step + 1} on: "
+            f"loss {split!r} instead of {whole!r}",
         )
 
 
@@ -225,13 +228,13 @@ def _check_inspection(trainable: Inspectable, batch: Batch, learning_rate: float
     start = _copy(trainable.parameters())
     number = sum(value.size for value in start.values())
     require(trainable.parameter_count() == number, f"parameter_count() is {trainable.parameter_count()}, not {number}")
-    require(trainable.optimizer_family() in ("adam", "sgd", "other"), "optimizer_family() is adam, sgd or other")
-    require(not any(np.any(g) for g in trainable.gradients().values()), "a fresh model has no gradients")
+    require(trainable.optimizer_family() in ("adam", "sgd", "other"), "optimizer_family() must be adam, sgd or other")
+    require(not any(np.any(g) for g in trainable.gradients().values()), "a new model must have no gradients")
     weight = 1.0 / trainable.count(batch)
     trainable.accumulate(batch, weight)
     once = _copy(trainable.gradients())
     require(set(once) <= set(start), f"gradients of unknown parameters: {sorted(set(once) - set(start))}")
-    require(any(np.any(g) for g in once.values()), "after accumulate there is a gradient")
+    require(any(np.any(g) for g in once.values()), "accumulate must produce a gradient")
     trainable.accumulate(batch, weight)
     for name, gradient in trainable.gradients().items():
         require(
@@ -246,11 +249,11 @@ def _check_inspection(trainable: Inspectable, batch: Batch, learning_rate: float
     require(any(not np.array_equal(moved[name], start[name]) for name in start), "apply must move the parameters")
     require(math.isfinite(trainable.raw_loss(batch)), f"raw_loss(batch) is {trainable.raw_loss(batch)}")
     counted = trainable.loss_count(batch)
-    require(counted is None or counted > 0, f"loss_count(batch) is {counted}; it is positive, or None for a mean")
+    require(counted is None or counted > 0, f"loss_count(batch) is {counted}; it must be positive, or None for a mean")
 
 
 class _Bomb:
-    """What a pickled state could contain: unpickling it runs code, here harmless."""
+    """A harmless example of an object that runs code when it is unpickled."""
 
     exploded = False
 

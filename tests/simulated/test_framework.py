@@ -1,4 +1,4 @@
-"""The simulated framework and recipe as a worker meets them."""
+"""The simulated framework and recipe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_recipe_loads_and_trains(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_recipe_is_a_valid_experiment_that_states_every_truth() -> None:
+def test_the_recipe_is_a_valid_experiment_with_every_parameter() -> None:
     settings = recipe("simulated").experiment
     experiment = build_experiment({"name": "s", "task": RECIPE, **settings})
     assert simulation(experiment.model) == Simulation()
@@ -47,12 +47,12 @@ def test_the_recipe_is_a_valid_experiment_that_states_every_truth() -> None:
     assert simulation(again.model) == Simulation()
 
 
-def test_truths_change_the_data_s_identity(tmp_path: Path) -> None:
+def test_parameters_change_the_digest(tmp_path: Path) -> None:
     digests = {
         load(workload(model={"samples": 64, **more}), tmp_path).data_digest
         for more in ({}, {"table_seed": 1}, {"gradient_noise": 2.0}, {"fixed_bytes": 1})
     }
-    assert len(digests) == 3  # memory is not data
+    assert len(digests) == 3  # memory settings do not change the data
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_truths_change_the_data_s_identity(tmp_path: Path) -> None:
         ({"sequence_length": 8}, "counts in samples"),
     ],
 )
-def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+def test_invalid_settings_are_rejected(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as caught:
         load(workload(**settings), tmp_path)
     assert says in str(caught.value)
@@ -85,7 +85,7 @@ def test_devices() -> None:
     assert environment.framework == environment.device == "simulated"
 
 
-def test_start_seeds_what_a_person_may_draw_from() -> None:
+def test_start_seeds_the_global_generators() -> None:
     framework = SimulatedFramework()
     drawn = []
     for seed in (5, 5, 6):
@@ -99,17 +99,17 @@ def given_task(model: Any) -> Task:
 
 
 @pytest.mark.parametrize("change", [{"precision": "bf16"}, {"compile": True}])
-def test_what_is_not_simulated_is_refused(change: dict[str, Any]) -> None:
+def test_settings_that_are_not_simulated_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="always computes in float64"):
         SimulatedFramework().trainable(given_task(Simulation), DEVICE.model_copy(update=change), OptimizerSettings())
 
 
-def test_other_models_are_refused() -> None:
+def test_other_models_are_rejected() -> None:
     with pytest.raises(InputError, match="not dict"):
         SimulatedFramework().trainable(given_task(dict), DEVICE, OptimizerSettings())
 
 
-def test_a_trace_is_the_machine_s_own_formula(tmp_path: Path) -> None:
+def test_a_trace_equals_the_formula_of_the_machine(tmp_path: Path) -> None:
     loaded = load(workload(), tmp_path)
     sample = loaded.train.gather(np.zeros(1, np.int64))
     spec = TraceSpec(workload=workload(), micro_batch_sizes=(24, 3), evaluation_batch_size=5, device=DEVICE)

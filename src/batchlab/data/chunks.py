@@ -1,8 +1,8 @@
-"""A text file in pieces that can be encoded one by one, in any number of threads, to the same ids as the whole.
+"""Splits a text file into chunks that can be encoded independently, giving the same ids as the whole file.
 
-A piece ends where white space follows something else. GPT-2's pattern, which cuts text into words before any merge,
-ends a word at every such place whatever comes next: no alternative of it goes from anything else into white space, and
-its one look-ahead is inside runs of white space, which are never cut.
+A chunk ends where whitespace follows a non-whitespace character. GPT-2's pattern, which splits text into words before
+any merge, always ends a word there: none of its alternatives continues from another character into whitespace, and its
+only look-ahead is inside runs of whitespace, which are never split.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from pathlib import Path
 
 from batchlab.core.errors import InputError
 
-PIECE_BYTES = 64 * 2**10
-BLOCK_BYTES = 2**20
-LIMIT_BYTES = 16 * 2**20
+TEXT_CHUNK_BYTES = 64 * 2**10
+RAW_CHUNK_BYTES = 2**20
+MAX_CHUNK_BYTES = 16 * 2**20
 _CUT = re.compile(r"(?<=\S)[ \n]")
 
 
-def pieces(file: Path, start: int = 0, what: str = "text", piece_bytes: int = PIECE_BYTES) -> Iterator[tuple[int, str]]:
-    """(byte at which it ends, text) of the pieces from byte `start`, itself the end of one.
+def text_chunks(
+    file: Path, start: int = 0, what: str = "text", chunk_bytes: int = TEXT_CHUNK_BYTES
+) -> Iterator[tuple[int, str]]:
+    """Yield (end offset in bytes, text) for each chunk, from byte `start`, which must be the end of a chunk.
 
-    InputError for bytes that are not UTF-8, naming the first, and for 16 MiB without a place to cut.
+    Raises InputError naming the first byte that is not UTF-8, or if 16 MiB of text cannot be split.
     """
     with file.open("rb") as source:
         source.seek(start)
-        content, end, wanted = b"", start, piece_bytes
+        content, end, wanted = b"", start, chunk_bytes
         while True:
             content += source.read(wanted - len(content))
             last = len(content) < wanted
@@ -34,27 +36,27 @@ def pieces(file: Path, start: int = 0, what: str = "text", piece_bytes: int = PI
             text = content[:whole].decode()
             cut = len(text) if last else _last_cut(text)
             if cut is None:
-                if wanted >= LIMIT_BYTES:
+                if wanted >= MAX_CHUNK_BYTES:
                     raise InputError(
-                        f"The {what} {file.name} has {wanted // 2**20} MiB without a space or a new line from byte "
+                        f"The {what} {file.name} has {wanted // 2**20} MiB without a space or newline from byte "
                         f"{end:,} on; BPE is for text, so break its lines or use data.tokenizer=bytes."
                     )
                 wanted *= 2
                 continue
             if text:
                 used = len(text[:cut].encode())
-                content, end, wanted = content[used:], end + used, piece_bytes
+                content, end, wanted = content[used:], end + used, chunk_bytes
                 yield end, text[:cut]
             if last:
                 return
 
 
-def blocks(file: Path, start: int = 0, what: str = "text") -> Iterator[tuple[int, bytes]]:
-    """(byte at which it ends, bytes) of whole characters, about a mebibyte each; InputError as for pieces."""
+def raw_chunks(file: Path, start: int = 0, what: str = "text") -> Iterator[tuple[int, bytes]]:
+    """Yield (end offset, bytes) for chunks of whole characters, about 1 MiB each. Raises InputError if not UTF-8."""
     with file.open("rb") as source:
         source.seek(start)
         content, end = b"", start
-        while read := source.read(BLOCK_BYTES):
+        while read := source.read(RAW_CHUNK_BYTES):
             content += read
             whole = _whole_characters(content, end, file.name, what, last=False)
             end += whole
@@ -64,7 +66,7 @@ def blocks(file: Path, start: int = 0, what: str = "text") -> Iterator[tuple[int
 
 
 def _whole_characters(content: bytes, offset: int, name: str, what: str, *, last: bool) -> int:
-    """How many of the bytes are whole characters: all, but for the beginning of one whose end was not read yet."""
+    """Number of leading bytes that are whole characters: all but the start of a character not yet fully read."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
@@ -78,7 +80,7 @@ def _whole_characters(content: bytes, offset: int, name: str, what: str, *, last
 
 
 def _last_cut(text: str) -> int | None:
-    """Where the last white space begins that follows something else; looked for near the end first."""
+    """Start of the last whitespace that follows another character; searches near the end first."""
     for width in (256, len(text)):
         found = [match.start() for match in _CUT.finditer(text, max(len(text) - width, 0))]
         if found:

@@ -1,4 +1,4 @@
-"""Windows over token ids."""
+"""Datasets of windows over token ids."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_strided_arrays_work() -> None:
     assert TokenDataset(tokens, 5).gather(np.array([1]))[0].tolist() == [[10, 12, 14, 16, 18]]
 
 
-def test_digest_tells_content_type_and_length_apart() -> None:
+def test_digest_depends_on_content_type_and_length() -> None:
     tokens = np.arange(100, dtype=np.uint8)
     changed = tokens.copy()
     changed[57] = 0
@@ -62,20 +62,20 @@ def test_vocabulary_is_the_largest_id_plus_one() -> None:
     [
         (np.arange(8), "has 8 tokens, too few for one window of 8"),
         (np.array([], dtype=np.int64), "has 0 tokens"),
-        (np.linspace(0, 1, 50), "float64 values; token ids are whole numbers"),
+        (np.linspace(0, 1, 50), "float64 values; token ids must be integers"),
         (np.arange(50).reshape(5, 10), r"shape \(5, 10\)"),
         (np.array([3, -100] * 20), "token id -100"),
         (np.array([1, None] * 20), "Python objects"),
         (np.array([True] * 20), "bool values"),
     ],
 )
-def test_wrong_arrays_are_refused_in_a_sentence(tokens: np.ndarray, says: str) -> None:
+def test_invalid_arrays_are_rejected(tokens: np.ndarray, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         TokenDataset(tokens, 8, "training data")
     assert str(caught.value).startswith("The training data ")
 
 
-def test_overlapping_windows_begin_at_any_token() -> None:
+def test_overlapping_windows_start_at_any_token() -> None:
     tokens = np.arange(20)
     data = TokenDataset(tokens, 4, overlapping=True)
     check_dataset(data)

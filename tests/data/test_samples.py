@@ -1,4 +1,4 @@
-"""Independent samples from whatever a person has."""
+"""Datasets of independent samples from arrays, lists and other sequences."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_digest_of_large_data_reads_a_sample(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(samples, "FULL_DIGEST_BYTES", 100)
     monkeypatch.setattr(samples, "_DIGEST_SAMPLES", 3)
     changed = X.copy()
-    changed[5] += 1  # between the samples 0, 9 and 19 that are read
+    changed[5] += 1  # not among the samples 0, 9 and 19 that are hashed
     assert SampleDataset((X, Y)).digest == SampleDataset((changed, Y)).digest
     changed[19] += 1
     assert SampleDataset((X, Y)).digest != SampleDataset((changed, Y)).digest
@@ -95,14 +95,14 @@ class OnlyInputs(Indexable):
         ((X, Y[:-2]), "has 20 inputs and 18 targets"),
         ((X[:0], Y[:0]), "has no samples"),
         ((np.array([None] * 20), Y), "not Python objects"),
-        (([[1, 2], [3]], [0, 1]), "make no array"),
+        (([[1, 2], [3]], [0, 1]), "cannot become an array"),
         ([(X[0], 1), (X[1, :2], 0)], r"inputs of different shapes, \(2,\) and \(3,\)"),
         (Augmented(), "different values when sample 0 is read twice"),
         (OnlyInputs(), "each sample must be"),
-        (iter([1]), "something with len"),
+        (iter([1]), "an object with len"),
         (Indexable(0), "has no samples"),
     ],
 )
-def test_wrong_samples_are_refused_in_a_sentence(source: Any, says: str) -> None:
+def test_invalid_samples_are_rejected(source: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         SampleDataset(source, "held-out data")

@@ -15,7 +15,7 @@ from batchlab.data.source import open_text_pair
 from batchlab.data.stdlib import LIMIT_BYTES, standard_library_text
 
 
-def test_this_machine_has_it_and_it_is_made_once(tmp_path: Path) -> None:
+def test_the_text_exists_here_and_is_made_once(tmp_path: Path) -> None:
     text = open_text_pair(DataConfig(), tmp_path)
     assert 2_000_000 < len(text.train) + len(text.valid) <= LIMIT_BYTES + 10_000  # a newline may be added to each file
     assert text.vocabulary == 256
@@ -44,7 +44,7 @@ def library(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_files_are_chosen_and_ordered_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool) -> None:
-    monkeypatch.setattr(stdlib, "_LEAST_BYTES", 100)
+    monkeypatch.setattr(stdlib, "_MIN_BYTES", 100)
     place = tmp_path / "python311.zip" if zipped else tmp_path / "lib"
     if zipped:
         with zipfile.ZipFile(place, "w") as archive:
@@ -66,7 +66,7 @@ def test_stripped_python_gets_a_remedy(tmp_path: Path) -> None:
 
 
 def test_the_amount_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdlib, "_LEAST_BYTES", 10)
+    monkeypatch.setattr(stdlib, "_MIN_BYTES", 10)
     monkeypatch.setattr(stdlib, "LIMIT_BYTES", 60)
     for name in "abcdef":
         (tmp_path / f"{name}.py").write_text(name * 20)

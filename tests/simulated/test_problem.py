@@ -1,4 +1,4 @@
-"""The simulated truth is true: formulas against each other, and against simulated training."""
+"""The noisy quadratic: formulas compared with each other and with simulated training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def final_loss(problem: NoisyQuadratic, learning_rates: list[float], batch: int,
 @settings(max_examples=30, deadline=None)
 @given(rate=st.floats(0.01, 1.9), batch=st.integers(1, 64), steps=st.integers(0, 60))
 def test_equals_the_published_closed_form(rate: float, batch: int, steps: int) -> None:
-    """Zhang et al. 2019, eq. 2–3, at a constant learning rate and a data set so large that order does not matter."""
+    """Zhang et al. 2019, eq. 2–3, at a constant learning rate and a dataset so large that the order does not matter."""
     problem = NoisyQuadratic(rounding=0.0, samples=2**50, irreducible_loss=0.0)
     h, noise = problem.curvature, problem.gradient_noise * problem.curvature
     kept = (1 - rate * h) ** (2 * steps)
@@ -67,8 +67,8 @@ def test_simulated_training_agrees_with_the_formula(
     assert standard_error < 0.1 * (exact - problem.irreducible_loss)
 
 
-def test_drawing_without_replacement_matters_and_is_counted() -> None:
-    """After one whole epoch in tiny steps the noise cancels almost wholly; a large data set's does not."""
+def test_drawing_without_replacement_is_accounted_for() -> None:
+    """After one full epoch of tiny steps the noise cancels almost completely; with a large dataset it does not."""
     small, large = (NoisyQuadratic(samples=n, rounding=0.0, gradient_noise=50.0) for n in (400, 2**40))
     learning_rates = [1e-3] * 100
     start = small.irreducible_loss
@@ -88,8 +88,8 @@ def test_training_diverges_beyond_the_stable_learning_rate() -> None:
     assert problem.expected_loss([2.2] * 100_000, 16) == float("inf")
 
 
-def test_the_recipe_has_its_best_inside_the_grid() -> None:
-    """Batch and learning rate of the best cell both have neighbours on each side that are clearly worse."""
+def test_the_best_cell_of_the_recipe_is_inside_the_grid() -> None:
+    """The best cell has clearly worse neighbours on each side, in batch size and in learning rate."""
     experiment = recipe("simulated").experiment
     sizes = experiment["batch"]["global_batch_sizes"]
     grid = experiment["sweep"]["learning_rates"]
@@ -110,14 +110,14 @@ def test_the_recipe_has_its_best_inside_the_grid() -> None:
 
 
 def test_without_rounding_small_batches_are_never_worse() -> None:
-    """The trap: at equal samples plain SGD prefers the smallest batch, so an interior best there is a mistake."""
+    """Without rounding, plain SGD at equal samples is best at the smallest batch size."""
     problem = NoisyQuadratic(rounding=0.0)
     grid = [2.0 ** (power / 2) for power in range(-10, 2)]
     best = [min(problem.expected_loss(rates(size, rate, 4096), size) for rate in grid) for size in (1, 4, 16, 64)]
     assert best == sorted(best)
 
 
-def test_noise_scale_is_the_table_s_own() -> None:
+def test_noise_scale_equals_that_of_the_table() -> None:
     problem = NoisyQuadratic(samples=500, dimensions=6)
     theta = problem.start
     table = problem.table()
@@ -127,7 +127,7 @@ def test_noise_scale_is_the_table_s_own() -> None:
     assert problem.noise_scale(theta) == pytest.approx(float(measured), rel=1e-9)
 
 
-def test_losses_have_the_gradients_they_should() -> None:
+def test_losses_match_their_gradients() -> None:
     problem = NoisyQuadratic(samples=10, dimensions=5)
     theta, noise = problem.start.copy(), problem.table()[:3]
     for i in range(5):
@@ -137,7 +137,7 @@ def test_losses_have_the_gradients_they_should() -> None:
         assert np.allclose(slope, problem.curvature[i] * theta[i] + noise[:, i], atol=1e-6)
 
 
-def test_data_keep_the_contract_and_their_identity() -> None:
+def test_datasets_satisfy_the_contract_and_keep_their_digest() -> None:
     problem = NoisyQuadratic(samples=50, dimensions=4)
     data = training_data(problem)
     check_dataset(data)

@@ -1,4 +1,4 @@
-"""Training on the simulated device: the contract, memory, clock, layouts."""
+"""Training on the simulated device: contract, memory, clock and layouts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_layouts_agree_to_rounding_over_50_steps(sizes: list[int]) -> None:
     assert np.allclose(whole.theta, split.theta, rtol=1e-9)
 
 
-def test_memory_is_the_line_it_says_and_ends_there() -> None:
+def test_memory_is_linear_and_limited() -> None:
     machine = Machine(memory_bytes=1000, fixed_bytes=100, bytes_per_sample=50)
     trainable = make(machine)
     trainable.init(0)
@@ -81,7 +81,7 @@ def test_memory_is_the_line_it_says_and_ends_there() -> None:
     assert trainable.memory().peak_bytes == 100
 
 
-def test_evaluation_needs_memory_too() -> None:
+def test_evaluation_also_needs_memory() -> None:
     trainable = make(Machine(memory_bytes=1000, fixed_bytes=100, bytes_per_sample=50))
     trainable.init(0)
     trainable.evaluate(batch(0, 10))
@@ -90,7 +90,7 @@ def test_evaluation_needs_memory_too() -> None:
         trainable.evaluate(batch(0, 19))
 
 
-def test_the_lower_limit_counts() -> None:
+def test_the_lower_limit_applies() -> None:
     machine = Machine(memory_bytes=1000, fixed_bytes=100, bytes_per_sample=50)
     assert machine.max_micro_batch_size(400) == 6
     assert machine.max_micro_batch_size(5000) == 18
@@ -105,7 +105,7 @@ def test_the_lower_limit_counts() -> None:
 
 
 @pytest.mark.parametrize("layout", [(4, 4), (16, 16), (40, 16), (64, 5)])
-def test_the_clock_runs_as_the_machine_says(layout: tuple[int, int]) -> None:
+def test_the_clock_follows_the_machine(layout: tuple[int, int]) -> None:
     machine = Machine(pass_overhead_seconds=0.5, seconds_per_sample=0.25, step_overhead_seconds=2.0, knee_samples=8)
     shape = BatchLayout(global_batch_size=layout[0], micro_batch_size=layout[1])
     trainable = make(machine)
@@ -120,7 +120,7 @@ def test_the_clock_runs_as_the_machine_says(layout: tuple[int, int]) -> None:
     assert machine.samples_per_second(shape) == pytest.approx(layout[0] / machine.step_seconds(shape))
 
 
-def test_the_knee_is_where_it_says() -> None:
+def test_the_knee_is_at_its_setting() -> None:
     machine = Machine(pass_overhead_seconds=0.0, step_overhead_seconds=0.0, knee_samples=8)
     speed = [machine.samples_per_second(BatchLayout(global_batch_size=n, micro_batch_size=n)) for n in (4, 8, 16)]
     assert speed[1] == pytest.approx(2 * speed[0])
@@ -149,7 +149,7 @@ def test_clipping_scales_the_gradient_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"name": "adamw"}, {"name": "sgd", "momentum": 0.8}])
-def test_optimizers_step_as_torch_s_do(settings: dict[str, object]) -> None:
+def test_optimizers_match_torch(settings: dict[str, object]) -> None:
     torch = pytest.importorskip("torch")
     config = OptimizerConfig.model_validate({"beta2": 0.97, "weight_decay": 0.3, **settings})
     mine, theta = Optimizer(OptimizerSettings(config=config), 5), np.linspace(-1, 1, 5)
