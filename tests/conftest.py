@@ -33,6 +33,7 @@ from batchlab.core.spec import (
     Workload,
     run_id,
 )
+from batchlab.engines.inline import InlineEngine
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
@@ -46,6 +47,14 @@ BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies of real models run in this process, which imports torch once. Each worker takes five seconds for that."""
+    monkeypatch.setattr(
+        "batchlab.study.open_study.engine_factory", lambda asked: lambda folder, workers: InlineEngine(folder)
+    )
 
 
 @pytest.fixture(scope="session")
