@@ -71,4 +71,6 @@ def with_proof(findings: Findings, layout: BatchLayout, entry: Provenance) -> Pr
     if proof is None:
         return entry.model_copy(update={"source": describe_untested(entry.source)})
     status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
-    return entry.model_copy(update={"source": f"{entry.source}; {describe_proof(proof)}", "status": status, "n": proof.runs})
+    return entry.model_copy(
+        update={"source": f"{entry.source}; {describe_proof(proof)}", "status": status, "n": proof.runs}
+    )

@@ -1,4 +1,4 @@
-"""Needing less memory for the same numbers: what `DeviceSettings.memory_optimizations` asks for, done to a fresh model."""
+"""Memory optimizations: what `DeviceSettings.memory_optimizations` does to a new model, with the same numbers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def remark(row: BatchRow) -> str:
     """What the numbers of the row do not show: an edge, too few steps, runs that did not finish."""
     if limits := describe_row(row):
         return limits
-    ended = Counter(run.outcome.label for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
+    ended = Counter(
+        run.outcome.label for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED
+    )
     return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 

@@ -155,7 +155,7 @@ class Capacity:
 
     @property
     def unseen_bytes(self) -> int | None:
-        """Measured minus traced bytes at the largest measured size: buffers inside kernels, the allocator's overhead."""
+        """Measured minus traced bytes at the largest measured size: kernels' buffers and the allocator's overhead."""
         curve, measured = self.curve, self._measured
         return None if curve is None or not measured else round(measured[max(measured)] - curve.at(max(measured)))
 

@@ -236,4 +236,3 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
         raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
     headroom = asked.headroom or HEADROOM
     return _Frame(total, LimitKind.DEVICE_MEMORY, headroom, device, enforced=True, reserved=reserved)
-
