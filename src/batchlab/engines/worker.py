@@ -132,7 +132,7 @@ class Worker:
         self._commands.put(None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks the run to save and stop. A second one ends it, as the first does if it saves nothing."""
+        """The first signal asks the run to save and stop. A second one ends it, as does one where nothing is saved."""
         if self._stop:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
