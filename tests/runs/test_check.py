@@ -12,15 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import batchlab
-from batchlab.core.batch import Unit
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import OptimizerConfig
-from batchlab.core.protocols import OutOfMemory
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.task import Task
 from batchlab.data.source import open_dataset
 from batchlab.data.stream import SampleStream
-from batchlab.runs.bench import set_up
 from batchlab.runs.check import check
 from batchlab.torch_.framework import TorchFramework
 
@@ -548,35 +545,3 @@ def test_single_training_sample_is_refused_without_running_anything() -> None:
 
     result = run_check(make_task(model=model, train=vectors(0, 1)))
     assert not_ok(result) == {"data size": "fail"}
-
-
-# ---- bench
-
-
-class Scarce:
-    """A Trainable with room for `room` samples only."""
-
-    sample_independent = True
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        answers = {"state": b"", "parameters": {}, "count": 1.0, "synchronize": 0.0}
-        return lambda *args: answers.get(name)
-
-    def accumulate(self, batch: tuple[np.ndarray, ...], weight: float) -> None:
-        if len(batch[0]) > self.room:
-            raise OutOfMemory
-
-
-@pytest.mark.parametrize(("room", "size"), [(100, 8), (8, 8), (7, 4), (4, 4), (3, 2), (2, 2)])
-def test_bench_shrinks_until_it_fits(room: int, size: int) -> None:
-    stream = SampleStream(open_dataset(vectors(0), unit=Unit.SAMPLES, sequence_length=None, what="data"), seed=0)
-    assert set_up(lambda: Scarce(room), stream, 8, "fp32").size == size  # type: ignore[arg-type, return-value]
-
-
-def test_not_even_two_samples_is_out_of_memory() -> None:
-    stream = SampleStream(open_dataset(vectors(0), unit=Unit.SAMPLES, sequence_length=None, what="data"), seed=0)
-    with pytest.raises(OutOfMemory):
-        set_up(lambda: Scarce(1), stream, 8, "fp32")  # type: ignore[arg-type, return-value]
