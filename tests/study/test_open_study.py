@@ -58,10 +58,15 @@ def test_a_study_is_created_once_and_reopened(tmp_path: Path) -> None:
         open_study(asked(sweep={"seeds": 9}), tmp_path / "s", make_engine, accept_edits=False)
 
 
-def test_a_study_killed_before_its_task_was_known_says_so(tmp_path: Path) -> None:
-    Store.create(tmp_path / "s", asked())
+def test_a_study_killed_while_it_was_created_is_continued(tmp_path: Path) -> None:
+    experiment, task_info = prepare(asked(), make_engine)
+    Store.create(tmp_path / "s", experiment)
     with pytest.raises(InputError, match="measured nothing yet"):
         reopen_study(tmp_path / "s")
+    with pytest.raises(StudyChanged, match=r"sweep\.seeds"):
+        open_study(asked(sweep={"seeds": 9}), tmp_path / "s", make_engine, accept_edits=False)
+    assert open_study(asked(), tmp_path / "s", make_engine, accept_edits=False).task_info == task_info
+    assert reopen_study(tmp_path / "s").task_info == task_info
 
 
 def edited(folder: Path, code: Path) -> Store:

@@ -81,7 +81,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage_error(error: CycloptsError, arguments: list[str]) -> InputError:
-    commands = [name for name in app if not name.startswith("-")]
+    commands = [name for name in app if not name.startswith("-") and app[name].show]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         close = did_you_mean(arguments[0], commands)
         return InputError(f"There is no command {arguments[0]!r}.{close} Possible: {', '.join(sorted(commands))}.")

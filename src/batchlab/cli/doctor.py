@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look for; `run` raises nothing."""
+    """One thing to check; `run` raises nothing."""
 
     name: str
     run: Callable[[], Finding]

@@ -1,6 +1,6 @@
 """The measured choices of a study that change its numbers: decisions.json.
 
-Each is made once, by whichever process comes first, and read by every later session, so that a resumed study goes on
+Each is made once, by whichever process comes first, and read by every later session, so that a resumed study continues
 exactly as it began.
 """
 

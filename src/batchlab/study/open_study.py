@@ -45,6 +45,7 @@ class OpenStudy:
 
     @property
     def workload(self) -> Workload:
+        """What the study's specs train."""
         return workload_of(self.experiment, self.task_info)
 
 
@@ -70,18 +71,17 @@ def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, a
     """
     if Store.exists(folder):
         store = Store.open(folder)
-        task_info = _task_info(store)
-        store.require_same(complete(asked, task_info))
-        _require_same_data(task_info)
-        _require_same_code(store, task_info, accept_edits)
-        return OpenStudy(store, store.experiment, task_info)
+        begun = store.decisions().task_info  # None where a process was killed while it created the study
+        if begun is not None:
+            store.require_same(complete(asked, begun))
+            _require_same_data(begun)
+            _require_same_code(store, begun, accept_edits)
+            return OpenStudy(store, store.experiment, begun)
     Store.require_usable(folder)
     experiment, task_info = prepare(asked, make_engine)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment)
-    if prior is not None:
-        store.decide(Decisions(prior=prior))
-    store.decide(Decisions(task_info=task_info))
+    store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
 
@@ -91,17 +91,12 @@ def reopen_study(folder: Path) -> OpenStudy:
     Raises InputError where there is none, StudyChanged where the person's code or data has changed since it began.
     """
     store = Store.open(folder)
-    study = OpenStudy(store, store.experiment, _task_info(store))
-    _require_same_data(study.task_info)
-    _require_same_code(store, study.task_info, accept_edits=False)
-    return study
-
-
-def _task_info(store: Store) -> TaskInfo:
     task_info = store.decisions().task_info
     if task_info is None:
-        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
-    return task_info
+        raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
+    _require_same_data(task_info)
+    _require_same_code(store, task_info, accept_edits=False)
+    return OpenStudy(store, store.experiment, task_info)
 
 
 def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True) -> tuple[Experiment, TaskInfo]:

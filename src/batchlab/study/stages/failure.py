@@ -1,4 +1,4 @@
-"""Why a study cannot go on to its next stage."""
+"""Why a study cannot continue with its next stage."""
 
 from __future__ import annotations
 

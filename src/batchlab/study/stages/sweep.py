@@ -20,7 +20,7 @@ SNAPSHOTS = {"light": 16, "full": 64}
 
 
 def sweep_stage(session: Session, context: SweepContext) -> None:
-    """Train what the search asks for, until it stops: cells first, then seeds where the best lies."""
+    """Train what the search asks for, until it stops: cells first, then more seeds at the best ones."""
     experiment, budget = context.experiment, context.budget
     search = _search(session, context)
     tried_oom: set[int] = set()
