@@ -22,8 +22,8 @@ _FAILED = (
 
 
 def surface(findings: Findings) -> Figure:
-    """Every cell's mean loss, failures, each size's best, the cells tied with the best, and paler the losses inferred
-    of cells that were not run."""
+    """Every cell's mean loss, failures, each size's best cell, the cells tied with the best, and, paler, the losses
+    inferred for cells that were not run."""
     key, title = "surface", words.TITLE
     rows = sorted(findings.surface.rows, key=lambda r: r.global_batch_size) if findings.surface else []
     cells = [cell for row in rows for cell in row.cells]
