@@ -1,4 +1,4 @@
-"""report.html: self-contained, small enough, and deaf to what people typed."""
+"""report.html: self-contained, small, and safe against what people typed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BESIDE = {"report.md", "results.csv", "notes.md"}  # files of the study
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page: elements with attributes, visible text, contents of scripts."""
+    """The page as a browser parses it: elements with attributes, visible text, contents of scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: 
     assert "/home/secret" not in text
 
 
-def test_partial_studies_wear_a_banner(study: Study, plan: Any) -> None:
+def test_partial_studies_have_a_banner(study: Study, plan: Any) -> None:
     found = study("partial")
     assert banner(found) in Page(render_html(found, tell(found), plan(), None)).visible
     assert 'class="partial" role="status"' not in render_html(study("whole"), tell(study("whole")), plan(), None)

@@ -1,4 +1,4 @@
-"""report.md: the same content as text, which nobody's words can break."""
+"""report.md: the same content as text, which no typed text can break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, in reading order and without a format: report.html and report.md are two spellings of it."""
+"""The content of a report, in reading order and without a format; report.html and report.md are rendered from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from batchlab.words.units import Units
 
 
 class PasteReady(Protocol):
-    """What the report needs of a training plan."""
+    """What the report needs from a training plan."""
 
     @property
     def paste_block(self) -> str:
@@ -41,7 +41,7 @@ class PasteReady(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All of a report's content as text; every field is plain text, escaped by whoever writes it out."""
+    """All of a report's content. Every text in it is plain text, which the renderers escape."""
 
     title: str
     facts: tuple[str, ...]

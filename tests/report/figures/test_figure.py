@@ -58,3 +58,17 @@ def test_log_ticks_are_round_numbers() -> None:
 
 def test_lines_escape_each_text() -> None:
     assert lines(("a <b>", "c")) == "a &lt;b&gt;<br>c"
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([1.1, 1.45], ["1.1", "1.2", "1.3", "1.4"]),
+        ([5.1, 7.4], ["6", "7"]),
+        ([0.9, 3000.0], ["1", "10", "100", "1000"]),
+        ([0.3, 0.3], []),
+    ],
+)
+def test_narrow_log_axes_have_finer_ticks(values: list[float], ticks: list[str]) -> None:
+    made = log_axis("", values)
+    assert [t for t in made["ticktext"] if min(values) <= float(t) <= max(values)] == ticks

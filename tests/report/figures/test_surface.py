@@ -49,7 +49,7 @@ def test_surface_outlines_the_tied_cells_and_shows_what_is_inferred_apart(study:
     sizes = [row.global_batch_size for row in found.surface.rows]
     rates = sorted({cell.learning_rate for row in found.surface.rows for cell in row.cells})
     assert figure.layout
-    boxes = [box for box in figure.layout["shapes"] if box["line"]["color"] == "@good"]
+    boxes = [box for box in figure.layout["shapes"] if box["line"]["color"] == "@tied"]
     assert [(sizes[round((b["x0"] + b["x1"]) / 2)], rates[round((b["y0"] + b["y1"]) / 2)]) for b in boxes] == [
         (cell.global_batch_size, cell.learning_rate) for cell in found.surface.tied_cells
     ]

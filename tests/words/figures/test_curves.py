@@ -60,4 +60,4 @@ def test_clipped_shares_are_a_range_over_sizes(found: Findings) -> None:
 
 
 def test_curves_are_named_by_size_and_rate() -> None:
-    assert size_and_rate(1024, 3e-4) == "1,024 (LR 3.0e-4)"
+    assert size_and_rate(1024, 3e-4) == "1,024 (3.0e-4)"

@@ -96,13 +96,24 @@ def size_axis(
     )
 
 
+_STEPS = (
+    (1,),
+    (1, 2, 5),
+    tuple(range(1, 10)),
+    tuple(n / 2 for n in range(2, 20)),
+    tuple(n / 10 for n in range(10, 100)),
+)
+"""Ticks within a decade, from coarse to fine."""
+
+
 def log_axis(title: str, values: Iterable[float], **settings: Any) -> dict[str, Any]:
-    """A log axis with ticks at 1, 2 and 5 of each decade that the positive `values` touch, fewer over many decades."""
+    """A log axis with round ticks around the positive `values`: the coarsest that have two between them."""
     positive = [v for v in values if v > 0]
     low, high = min(positive), max(positive)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < 200 else (1,)
-    ticks = [step * 10.0**exponent for exponent in decades for step in steps]
+    choices = [[step * 10.0**exponent for exponent in decades for step in steps] for steps in _STEPS]
+    fine = [ticks for ticks in choices[1:] if sum(low <= tick <= high for tick in ticks) >= 2] or choices[1:]
+    ticks = choices[0] if high / low >= 200 else fine[0]
     texts = [f"{tick:g}" for tick in ticks]
     return axis(title, **{"type": "log", "tickvals": ticks, "ticktext": texts, **settings})
 
@@ -139,7 +150,8 @@ def layout(**settings: Any) -> dict[str, Any]:
 def legend_title(text: str) -> dict[str, Any]:
     """The common legend with a title before its first entry."""
     legend: dict[str, Any] = layout()["legend"]
-    return {**legend, "title": {"text": f"{text}  ", "side": "left", "font": {"size": 11.5, "color": "@soft"}}}
+    # above the entries: a title beside them is left out when Plotly wraps them into rows, and the last one is cut off
+    return {**legend, "title": {"text": text, "side": "top", "font": {"size": 11.5, "color": "@soft"}}}
 
 
 def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequence[float | None]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ _FAILED = (
 
 
 def surface(findings: Findings) -> Figure:
-    """Every cell's mean loss, failures, each size's best, the cells tied with the best, and paler the losses inferred
-    of cells that were not run."""
+    """Every cell's mean loss, failures, each size's best cell, the cells tied with the best, and, paler, the losses
+    inferred for cells that were not run."""
     key, title = "surface", words.TITLE
     rows = sorted(findings.surface.rows, key=lambda r: r.global_batch_size) if findings.surface else []
     cells = [cell for row in rows for cell in row.cells]
@@ -68,7 +68,7 @@ def surface(findings: Findings) -> Figure:
     if best:
         marks.append(_legend_only(words.BEST_OF_SIZE, "square-open", "@ink"))
     if tied:
-        marks.append(_legend_only(words.TIED, "square", "@good"))
+        marks.append(_legend_only(words.TIED, "square", "@tied"))
     if inferred:
         marks.append(_legend_only(words.INFERRED, "square-dot", "@tint"))
     if fitted:
@@ -222,7 +222,7 @@ def _box(x: int, y: int) -> Trace:
 def _tied_box(x: int, y: int) -> Trace:
     """Inside the outline of a size's best, so that a cell can have both."""
     corner = {"type": "rect", "x0": x - 0.42, "x1": x + 0.42, "y0": y - 0.38, "y1": y + 0.38}
-    return {**corner, "line": {"color": "@good", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
+    return {**corner, "line": {"color": "@tied", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
 
 
 def _position(rate: float, rates: Sequence[float]) -> float:

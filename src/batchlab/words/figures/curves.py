@@ -32,8 +32,8 @@ def tokens_seen(units: Units) -> str:
 
 
 def size_and_rate(global_batch_size: int, learning_rate: float | None) -> str:
-    """`32 (LR 1.0e-3)`: the name of a size's curve."""
-    return f"{global_batch_size:,} (LR {format_learning_rate(learning_rate)})"
+    """`32 (1.0e-3)`: the name of a size's curve, under the legend title "batch (best LR)"."""
+    return f"{global_batch_size:,} ({format_learning_rate(learning_rate)})"
 
 
 def _one_line_per_size(sizes: int) -> str:

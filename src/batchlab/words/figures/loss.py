@@ -27,19 +27,19 @@ class Names(NamedTuple):
     undertrained: str
 
 
-_UNDERTRAINED = "undertrained (too few steps)"
+_UNDERTRAINED = "undertrained"
 WITH_NOISE = Names(
     tied="best or statistically tied",
     worse="worse than the best",
-    tied_at_edge="tied, best LR at the edge of the grid",
-    worse_at_edge="worse, best LR at the edge of the grid",
+    tied_at_edge="tied, LR at the grid's edge",
+    worse_at_edge="worse, LR at the grid's edge",
     undertrained=_UNDERTRAINED,
 )
 WITHOUT_NOISE = Names(
     tied="lowest loss",
     worse="higher loss",
-    tied_at_edge="lowest, best LR at the edge of the grid",
-    worse_at_edge="higher, best LR at the edge of the grid",
+    tied_at_edge="lowest, LR at the grid's edge",
+    worse_at_edge="higher, LR at the grid's edge",
     undertrained=_UNDERTRAINED,
 )
 """Where noise was not measured, nothing is called worse."""
