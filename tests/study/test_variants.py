@@ -1,4 +1,4 @@
-"""What each memory variant buys: on the simulated device, which has none of them but accumulation, and on a real model."""
+"""What each memory variant buys: on the simulated device, which has none but accumulation, and on a real model."""
 
 from __future__ import annotations
 
