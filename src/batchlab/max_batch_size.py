@@ -55,19 +55,19 @@ def find_max_batch_size(
     time_limit: float = 600.0,
     settings: dict[str, Any] | None = None,
 ) -> MaxBatchSize:
-    """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
+    """The largest micro-batch that fits. Each probe runs in a fresh process; your model and optimizer are not touched.
 
-    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. Processes of
-        their own import it from there, so call this under `if __name__ == "__main__":`.
+    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. The probing
+        processes import it from there, so call this under `if __name__ == "__main__":`.
     memory_limit: bytes, or text like "16GiB", above a warmed-up process; default: the device's memory.
     headroom: share ("5%") or amount ("512MiB") of the limit left free; "0" for the exact largest size.
-    prove: run one more sample too, which must fail.
+    prove: also run one more sample, which must fail.
     accumulate: leave room for gradients that stay alive between the micro-batches of one step.
-    most: no larger size is of interest; default: all of the training data.
-    time_limit: seconds without a sign of life after which a trial is ended.
-    settings: any others of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
+    most: the largest size of interest; default: all of the training data.
+    time_limit: seconds without a sign of life after which a probe is stopped.
+    settings: any other of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
 
-    Raises InputError for a task that cannot be found or imported, BatchlabError for one that fails by itself.
+    Raises InputError for a task that cannot be found or imported, BatchlabError for one whose own code fails.
     """
     values = _values(task) if isinstance(task, Task) else resolve_task(str(task))
     chosen: dict[str, dict[str, Any]] = {
@@ -87,9 +87,9 @@ def find_max_batch_size(
 
 
 def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
-    """The capacity of an experiment's task, measured in a folder that is gone afterwards.
+    """The capacity of an experiment's task, measured in a temporary folder.
 
-    Raises InputError for a task that cannot be loaded, BatchlabError for one that fails by itself.
+    Raises InputError for a task that cannot be loaded, BatchlabError for one whose own code fails.
     """
     with scratch_session(asked, quiet=quiet) as session:
         try:
@@ -103,7 +103,7 @@ def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool
 
 @contextmanager
 def scratch_session(asked: Experiment, *, quiet: bool = True) -> Iterator[Session]:
-    """A session on a study in a folder that is gone afterwards. Raises InputError as `prepare` does."""
+    """A session on a study in a temporary folder. Raises InputError as `prepare` does."""
     make_engine = engine_factory(asked)
     experiment, task_info = prepare(asked, make_engine, sweep=False)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:

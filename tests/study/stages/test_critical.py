@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batchlab.analysis.critical.steps_finding import StepsReason
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import build_experiment
@@ -199,6 +200,7 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
     found = read_findings(Store.open(folder), partial=False).critical
     assert found is not None
     assert found.steps.status == "cannot_tell"
+    assert found.steps.reason is StepsReason.NONE_REACHED
 
 
 def test_a_study_without_an_answer_is_refused(tmp_path: Path) -> None:

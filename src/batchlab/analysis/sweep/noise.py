@@ -8,9 +8,9 @@ somewhat generous: with correlation ρ between two cells of n seeds they carry 2
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import correlation
 
 from batchlab.analysis.values import Cell, Interval, Run
 from batchlab.core.record import Outcome
@@ -81,9 +81,7 @@ def paired_correlation(one: Cell, other: Cell) -> float | None:
     if len(seeds) < CORRELATION_SEEDS:
         return None
     xs, ys = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
-    if min(len(set(xs)), len(set(ys))) == 1:
-        return None
-    return statistics.correlation(xs, ys)
+    return correlation(xs, ys) if len(set(xs)) > 1 and len(set(ys)) > 1 else None
 
 
 def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:
