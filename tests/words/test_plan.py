@@ -14,6 +14,7 @@ from batchlab.words.plan import (
     describe_beta2,
     describe_layout,
     describe_loss,
+    describe_nearest_layout,
     describe_rate,
     describe_speed,
     describe_untested,
@@ -48,6 +49,11 @@ def test_a_layout_on_more_devices_names_its_assumption(synthetic_study: Callable
         "global batch ÷ 2 devices, in the fewest micro-batches that fit; the largest that fits is 48"
     )
     assert describe_untested(text) == f"{text}; not yet run for 50 steps, which --recheck does"
+
+
+def test_the_nearest_layout_is_named() -> None:
+    assert describe_nearest_layout(32, 32) == "the layout of batch 32 in the study"
+    assert describe_nearest_layout(32, 24) == "based on the layout of batch 32, the nearest one measured, for batch 24"
 
 
 def test_speed_and_beta2() -> None:

@@ -107,7 +107,7 @@ def _made(goal: Goal, row: BatchRow, warmup_tokens: float, reason: Reason) -> Re
 
 def _lowest_loss(surface: SurfaceFinding, best: BatchRow) -> LowestLoss:
     loss = best.val_loss
-    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.fresh))
+    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.confirmation_seeds))
 
 
 def _fastest_reason(fastest: BatchRow, best: BatchRow, tied: int) -> Fastest:

@@ -191,7 +191,7 @@ class SurfaceFinding:
     no_best: NoBest | None = None  # None: there is a best
     tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) within noise of the best
     paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
-    fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
+    confirmation_seeds: int = 0  # of the best cell, from which its loss is quoted; they had no part in the choice
     inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
 

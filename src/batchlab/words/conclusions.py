@@ -60,7 +60,9 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
             f"{budget}, {where} had the lowest validation loss, {format_loss(best.val_loss.value)} (n = 1: this may be "
             "noise)."
         )
-    chosen = "these seeds had no part in the choice" if surface.fresh else "one of these seeds made the choice"
+    chosen = (
+        "these seeds had no part in the choice" if surface.confirmation_seeds else "one of these seeds made the choice"
+    )
     return (
         f"{budget}, {where} had the lowest mean validation loss, {format_interval(best.val_loss)} "
         f"(n = {format_seeds(surface, best)}; {chosen}; 95 % interval from a pooled standard deviation with "

@@ -25,7 +25,9 @@ def format_tied(surface: SurfaceFinding) -> str:
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
     """The seeds behind a row's quoted loss."""
-    return format_seed_count(row.val_loss.n if row.val_loss else 0, bool(surface.fresh) and row is surface.best)
+    return format_seed_count(
+        row.val_loss.n if row.val_loss else 0, bool(surface.confirmation_seeds) and row is surface.best
+    )
 
 
 def format_seed_count(n: int, confirmed: bool) -> str:

@@ -75,6 +75,8 @@ def describe_layout(memory: Capacity | None, layout: BatchLayout) -> str:
 
 def describe_nearest_layout(measured: int, size: int) -> str:
     """Why these micro-batches, where the batch size was not measured."""
+    if measured == size:
+        return f"the layout of batch {size:,} in the study"
     return f"based on the layout of batch {measured:,}, the nearest one measured, for batch {size:,}"
 
 

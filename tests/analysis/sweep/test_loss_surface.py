@@ -236,12 +236,12 @@ def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
     assert surface.best is not None
     assert surface.best.val_loss is not None
     assert surface.best.val_loss.value == pytest.approx(2.03)
-    assert surface.best.val_loss.n == surface.fresh == 2
+    assert surface.best.val_loss.n == surface.confirmation_seeds == 2
     without = surface_finding(runs, (8, 16))
     assert without is not None
     assert without.best is not None
     assert without.best.val_loss is not None
-    assert without.fresh == 0
+    assert without.confirmation_seeds == 0
     assert without.best.val_loss.value == pytest.approx(1.99)
 
 

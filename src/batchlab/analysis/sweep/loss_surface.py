@@ -105,7 +105,7 @@ def surface_finding(
         no_best=None if winner is not None else _no_best(rows),
         tied_cells=tied_cells,
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
-        fresh=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
+        confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         inferred=inferred_cells(rows),
         evaluation_sd=_evaluation_sd(best),
     )
@@ -177,8 +177,8 @@ def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
 
 
 def _quoted(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
-    fresh = _only(cell, confirmation_seeds)
-    return fresh if fresh.losses else cell
+    confirmed = _only(cell, confirmation_seeds)
+    return confirmed if confirmed.losses else cell
 
 
 def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds: Collection[int]) -> int:
