@@ -25,7 +25,16 @@ from batchlab.core.format import (
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1e-3, "1.0e-3"), (7.0711e-4, "7.07e-4"), (0.5, "5.0e-1"), (3.0, "3.0e0"), (1.25e-5, "1.25e-5"), (None, "–")],
+    [
+        (1e-3, "1.0e-3"),
+        (7.0711e-4, "7.07e-4"),
+        (0.4, "0.4"),
+        (1.414, "1.41"),
+        (3.0, "3"),
+        (0.05, "5.0e-2"),
+        (1.25e-5, "1.25e-5"),
+        (None, "–"),
+    ],
 )
 def test_learning_rate(value: float | None, text: str) -> None:
     assert format_learning_rate(value) == text

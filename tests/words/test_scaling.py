@@ -145,7 +145,7 @@ def test_what_would_confirm() -> None:
         "1.6B: confirmed if the first is better"
     )
     assert describe_confirmation(SmallStudy(1024, 8, 1.2), Unit.SAMPLES) == (
-        "a study of 8 runs at 1,024 samples around batch 8 and learning rate 1.2e0, 8,192 samples in all: it measures "
+        "a study of 8 runs at 1,024 samples around batch 8 and learning rate 1.2, 8,192 samples in all: it measures "
         "how the optimum moves with the budget"
     )
     assert "with the model of 40M parameters" in describe_confirmation(SmallStudy(1024, 8, 1.2, 4e7), Unit.SAMPLES)

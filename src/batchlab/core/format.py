@@ -53,9 +53,11 @@ def format_size(size: float) -> str:
 
 
 def format_learning_rate(learning_rate: float | None) -> str:
-    """`1.0e-3`, `7.07e-4`: always scientific, at most three digits."""
+    """`1.0e-3`, `7.07e-4`, and plainly `0.4` or `1.3` from 0.1 up: at most three digits."""
     if learning_rate is None or not math.isfinite(learning_rate):
         return NONE
+    if 0.1 <= learning_rate < 1000:
+        return f"{learning_rate:.3g}"
     mantissa, _, exponent = f"{learning_rate:.2e}".partition("e")
     return f"{mantissa.removesuffix('0')}e{int(exponent)}"
 

@@ -16,6 +16,7 @@ from batchlab.core.format import (
     format_plural,
     format_throughput,
 )
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
 from batchlab.words.reasons import describe_reason
@@ -78,7 +79,7 @@ def _capacity_caveat(memory: Capacity) -> str:
     elif memory.smallest_failed > largest + 1:
         parts.append(f"sizes from {largest + 1:,} to {memory.smallest_failed - 1:,} were not tried")
     if memory.left_bytes is not None and memory.limit_bytes is not None:
-        bound = f" ({memory.limit_is})" if memory.limit_is else ""
+        bound = describe_limit(memory.limit_is)
         parts.append(f"{format_bytes(memory.left_bytes)} of {format_bytes(memory.limit_bytes)}{bound} left free")
     return "; ".join(parts)
 

@@ -9,6 +9,7 @@ from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import format_bytes, format_interval, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.setup import Term
 from batchlab.words.sweep import describe_no_fit
 from batchlab.words.units import Units
@@ -137,8 +138,8 @@ def _memory(findings: Findings) -> str:
         )
     else:
         text = "Peaks are predicted from traces of single steps"
-    if found.limit_bytes and found.limit_is:
-        text += f"; the limit is {format_bytes(found.limit_bytes)} ({found.limit_is})"
+    if found.limit_bytes:
+        text += f"; the limit is {format_bytes(found.limit_bytes)}{describe_limit(found.limit_is)}"
     text += f"; no size above {found.searched_up_to:,} was considered"
     match found.status:
         case "predicted":
