@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batchlab.analysis.critical.steps_finding import StepsReason
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import build_experiment
@@ -31,7 +32,6 @@ from batchlab.storage.store import Store
 from batchlab.study.progress import SilentView
 from batchlab.study.study import read_findings, run_critical, run_study
 from batchlab.study.task_source import resolve_task
-from batchlab.words.figures.critical import TWICE
 
 SMALL = {
     "model": {"samples": 4096, "dimensions": 16},
@@ -134,8 +134,9 @@ def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled
     figures = build_figures(found)
     drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
     assert bool(drawn & {"accepted", "rejected"}) == any(b.at_least or b.below for b in found.critical.branches)
-    twice = found.critical.steps.twice
-    assert (TWICE in drawn) == (twice is not None and twice.value is not None)
+    assert ("B_crit (2× samples)" in drawn) == (
+        found.critical.steps.twice is not None and found.critical.steps.twice.value is not None
+    )
     assert {"1 device", "4 devices"} <= {str(trace.get("name")) for trace in figures["cost-to-target"].data}
     asked = {str(trace.get("name")) for trace in build_figures(replace(found, devices=6))["cost-to-target"].data}
     assert {name for name in asked if "device" in name} == {"1 device", "6 devices"}
@@ -199,6 +200,7 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
     found = read_findings(Store.open(folder), partial=False).critical
     assert found is not None
     assert found.steps.status == "cannot_tell"
+    assert found.steps.reason is StepsReason.NONE_REACHED
 
 
 def test_a_study_without_an_answer_is_refused(tmp_path: Path) -> None:
