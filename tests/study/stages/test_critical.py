@@ -133,7 +133,7 @@ def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled
     assert found.critical is not None
     figures = build_figures(found)
     drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
-    assert bool(drawn & {"accepted", "refused"}) == any(b.at_least or b.below for b in found.critical.branches)
+    assert bool(drawn & {"accepted", "rejected"}) == any(b.at_least or b.below for b in found.critical.branches)
     assert ("B_crit (2× samples)" in drawn) == (
         found.critical.steps.twice is not None and found.critical.steps.twice.value is not None
     )

@@ -8,8 +8,6 @@ from batchlab.words.critical import format_source
 from batchlab.words.units import Units
 
 ALONG_TRAINING = "Critical batch size along training"
-TWICE = "B_crit (2× samples)"
-OVERHEAD = "B_crit (20 % overhead)"
 
 NO_NOISE_SCALE = "No run has a window of sampled steps in which the noise scale is determined."
 NO_TARGET = "Steps to a loss need runs at three budgets; batchlab critical STUDY --run trains them."
