@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.cli.app import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_workers")]
 
 SMALLER = {
     "tinystories": ["--batch-sizes", "4,8", "--set", "model.layers=2"],
@@ -20,9 +20,15 @@ SMALLER = {
 
 
 def smaller(name: str) -> list[str]:
-    """Flags for a study of half a minute."""
+    """Flags for a study of some seconds."""
     axes = [*SMALLER[name], "--learning-rates", "0.002,0.008", "--seeds", "1", "--token-budget", "38400"]
-    settings = ["sequence_length=32", "evaluation.samples=32", "sweep.max_extensions=0", "sweep.confirm=0"]
+    settings = [
+        "sequence_length=32",
+        "evaluation.samples=32",
+        "sweep.max_extensions=0",
+        "sweep.confirm=0",
+        "device.threads=1",
+    ]
     return [*axes, *(word for setting in settings for word in ("--set", setting))]
 
 
@@ -33,8 +39,8 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     folder = tmp_path / "s"
     assert run(["study", name, "--quick-test", "--out", str(folder), *smaller(name)]) == 0
     said = capsys.readouterr().out
-    assert "in place of" in said
-    assert "4 runs × 38,400 tokens" in said
+    assert "instead of" in said
+    assert "cost: 4 runs × 38,400 tokens" in said
 
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
