@@ -61,9 +61,7 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = False
-    if (
-        "torch._dynamo" in sys.modules
-    ):  # importing it takes a second; if it was never imported, there is nothing to reset
+    if "torch._dynamo" in sys.modules:  # if it was never imported, which takes a second, there is nothing to reset
         sys.modules["torch._dynamo"].reset()
     if device.type == "cuda":
         torch.cuda.set_device(device)
