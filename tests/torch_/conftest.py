@@ -1,4 +1,4 @@
-"""A small task and a maker of Trainables, shared by the tests of the torch room."""
+"""A small task and a factory of Trainables for the tests of batchlab.torch_."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEATURES = 6
 
 
 class Net(nn.Module):
-    """Two layers with dropout between; a tanh keeps gradients smooth."""
+    """Two layers with dropout in between; a tanh keeps gradients smooth."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()

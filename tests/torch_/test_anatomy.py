@@ -1,4 +1,4 @@
-"""Blocks, norm layers and groups are found in models that nobody prepared."""
+"""Blocks, norm layers and groups are found in arbitrary models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batchlab.torch_.models import Decoder
 
 
 class Alone(nn.Module):
-    """No module inside, only parameters."""
+    """Has parameters but no submodules."""
 
     def __init__(self) -> None:
         super().__init__()

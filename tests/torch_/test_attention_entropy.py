@@ -1,4 +1,4 @@
-"""Attention entropy against what is known of it, through every way of calling attention that is seen."""
+"""Attention entropy compared with known values, for every supported way of calling attention."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_key_alone_has_none_and_masked_rows_count_not():
 
 
 def test_equal_keys_under_a_causal_mask():
-    """Query i may look at i + 1 equal keys: with 4 positions the mean of ln 1 … ln 4."""
+    """Query i attends to i + 1 equal keys; for 4 positions, the mean of ln 1 … ln 4."""
     key = torch.zeros(1, 2, 4, 8)
     watch = seen(lambda: F.scaled_dot_product_attention(torch.randn(1, 2, 4, 8), key, key, is_causal=True))
     expected = sum(math.log(n) for n in (1, 2, 3, 4)) / 4
@@ -43,7 +43,7 @@ def test_equal_keys_under_a_causal_mask():
 
 
 def by_hand(query, key, mask=None, scale=None):
-    """The whole softmax matrix in float64; entropies of the last query, one a head."""
+    """The full softmax matrix in float64; entropies of the last query, one per head."""
     scores = query.double() @ key.double().transpose(-2, -1) * (scale or query.shape[-1] ** -0.5)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)

@@ -1,4 +1,4 @@
-"""The caching allocator's rules: sizes worked out by hand, and what must hold whatever comes and goes."""
+"""The model of the caching allocator: sizes computed by hand, and invariants of random sequences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from batchlab.torch_.cuda_allocator import MIB, CachingAllocator, peak_reserved_
         ([5 * MIB] * 5, 40 * MIB),
         ([10 * MIB], 10 * MIB),
         ([10 * MIB + 1], 12 * MIB),
-        # less than 1 MiB would remain of the first segment, so all of it goes to the second request
+        # less than 1 MiB of the first segment would remain, so the second request gets all of it
         ([10 * MIB - 512, 10 * MIB - 512, MIB + 1], 40 * MIB),
     ],
 )
@@ -43,7 +43,7 @@ def test_the_smallest_sufficient_free_block_is_taken() -> None:
     again = allocator.allocate(29 * MIB)
     assert again is not None
     assert again.address == middle.address
-    assert again.size == 30 * MIB  # exactly 1 MiB would remain, which is not worth a block of its own
+    assert again.size == 30 * MIB  # exactly 1 MiB would remain, which is not split off
 
 
 def test_free_neighbours_become_one_block() -> None:
@@ -80,7 +80,7 @@ def test_rounding_of_segments() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 30 * MIB)), max_size=60))
 def test_whatever_comes_and_goes(orders: list[tuple[int, int]]) -> None:
-    """Each order frees the storage in its place, if there is one, and puts one of another size there."""
+    """Each order frees the storage in its slot, if any, and allocates one of another size."""
     allocator = CachingAllocator()
     places: dict[int, Any] = {}
     for place, size in orders:

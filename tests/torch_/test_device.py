@@ -1,4 +1,4 @@
-"""Devices, flags and the environment a record carries."""
+"""Devices, flags and the environment in a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watched step and pass against hand computation, and that looking changes nothing."""
+"""Diagnostic snapshots compared with direct computation; watching does not change training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tokens(Samples):
 
 
 class Context:
-    """A run's outside, kept in lists."""
+    """A RunContext that keeps everything in lists."""
 
     cache_dir, repaired_lines = Path(), 0
 
@@ -64,7 +64,7 @@ class Context:
 
 
 class NeedsRandomness(nn.Module):
-    """Dropout and running statistics: a look that draws numbers or updates buffers would show in the losses."""
+    """Dropout and running statistics, so that a snapshot that draws or updates would change the losses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_rows_come_at_the_shared_token_counts(make, samples):
 
 
 def test_adams_update_against_a_hand_computation(make, samples):
-    """Second step of AdamW: m̂ = (β₁(1−β₁)g₁ + (1−β₁)g₂)/(1−β₁²), v̂ alike, Δw = −lr(m̂/(√v̂+ε) + λw)."""
+    """Second step of AdamW: m̂ = (β₁(1−β₁)g₁ + (1−β₁)g₂)/(1−β₁²), v̂ likewise, Δw = −lr(m̂/(√v̂+ε) + λw)."""
     trainable = make(grad_clip=None, beta1=0.9, beta2=0.95, weight_decay=0.1)
     trainable.init(0)
     assert isinstance(trainable, Diagnosable)
@@ -164,7 +164,7 @@ def test_adams_update_against_a_hand_computation(make, samples):
 
 
 def test_a_sample_of_a_large_tensor_tells_its_update(make, samples):
-    """SGD moves by lr·gradient; of 262,144 elements only some are looked at."""
+    """SGD moves by lr·gradient; only some of 262,144 elements are sampled."""
     trainable = make(
         model=lambda: nn.Sequential(nn.Linear(6, 512), nn.Linear(512, 512), nn.Linear(512, 1)),
         name="sgd",
@@ -198,7 +198,7 @@ def test_activations_are_those_of_the_blocks(make, samples):
 
 
 class Bare(nn.Module):
-    """Parameters without any module around them."""
+    """Parameters without a submodule."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ def test_a_nan_says_where_it_is(make, samples):
     assert all(math.isfinite(value) for value in last.values())
     *before, at_the_end = (MetricRow.model_validate_json(row.model_dump_json(exclude_none=True)) for row in rows)
     assert before == rows[:-1]
-    assert at_the_end.step == 6  # two passes a step
+    assert at_the_end.step == 6  # two passes per step
     assert at_the_end.train_loss is not None
     assert math.isnan(at_the_end.train_loss)
 

@@ -1,4 +1,4 @@
-"""Norms of micro-batch gradients: against the gradients themselves, whatever the model does with its weights."""
+"""Norms of micro-batch gradients, compared with the gradients themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = (5, 4, 3)
 
 
 class Tied(nn.Module):
-    """Embedding and head share a matrix; a norm layer between; half of a second head is never reached."""
+    """Tied embedding and head with a norm layer in between, and a second head of which half is unused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Tied(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """The same block twice, its activations computed again in the backward pass."""
+    """The same block twice, with activations recomputed in the backward pass."""
 
     def __init__(self, reentrant: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def cut(batch: Sequence[np.ndarray], sizes: Sequence[int] = SIZES) -> list[tuple
 
 
 def gradients_of(trainable: Any, parts: Sequence[Any], keep: Callable[[str], bool] = lambda name: True) -> list[Any]:
-    """What each micro-batch adds, from a fresh model that sees it alone."""
+    """The gradient of each micro-batch, from a new model that sees only that one."""
     added = []
     for part in parts:
         trainable.init(0)
@@ -86,7 +86,7 @@ def assert_norms_are_of(norms: Any, added: list[np.ndarray], share: float) -> No
 
 
 @pytest.mark.parametrize("chunk", [2**20, 7])
-def test_norms_are_those_of_the_gradients_also_with_tied_and_unreached_weights(make, monkeypatch, chunk):
+def test_norms_match_the_gradients_also_with_tied_and_unused_weights(make, monkeypatch, chunk):
     monkeypatch.setattr(gradient_norms, "CHUNK", chunk)
     trainable, parts = make(model=Tied, loss=classify), cut(tokens(12))
     added = gradients_of(trainable, parts)
@@ -109,7 +109,7 @@ def test_norm_layers_alone(make, samples):
     assert without_layers is NoGradientSamples.NO_NORM_LAYERS
 
 
-def test_recomputed_activations_are_right_or_said_not_to_be(make, samples):
+def test_recomputed_activations_are_measured_or_not_measurable(make, samples):
     parts = cut(samples(12))
     right = make(model=lambda: Checkpointed(reentrant=False))
     added = gradients_of(right, parts)
@@ -120,7 +120,7 @@ def test_recomputed_activations_are_right_or_said_not_to_be(make, samples):
     assert pieces.accumulate_measured(parts, WEIGHT, "all") is NoGradientSamples.IN_PIECES
 
 
-def test_sparse_gradients_are_said_to_be_beyond_it(make):
+def test_sparse_gradients_are_not_measurable(make):
     class Sparse(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -136,7 +136,7 @@ def test_sparse_gradients_are_said_to_be_beyond_it(make):
     assert trainable.accumulate_measured(cut(tokens(12)), WEIGHT, "all") is NoGradientSamples.SPARSE
 
 
-def test_a_half_that_is_not_finite_gives_norms_that_say_so(make, samples):
+def test_nonfinite_samples_give_nonfinite_norms(make, samples):
     trainable = make()
     trainable.init(0)
     x, y = samples(12)
@@ -159,8 +159,8 @@ def test_the_contract(make, samples):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
-def test_compiled_models_too_and_without_compiling_again(make, samples):
-    torch._dynamo.reset()  # nothing of what other tests compiled, nor of this one for them
+def test_compiled_models_are_measured_without_recompiling(make, samples):
+    torch._dynamo.reset()  # independent of what other tests compiled
     parts = cut(samples(12), (4, 4, 4))
     added = gradients_of(make(), parts)
     trainable = make(device={"compile": True})

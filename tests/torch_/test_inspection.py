@@ -1,4 +1,4 @@
-"""What `batchlab check` sees through the seam."""
+"""Inspection of a TorchTrainable for `batchlab check`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Named(nn.Module):
 
 
 class CentresTheBatch(nn.Module):
-    """Mixes samples in its own forward, no layer inside is to blame."""
+    """Mixes samples in its own forward, not in a submodule."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class CentresTheBatch(nn.Module):
 
 
 class Flattened(nn.Module):
-    """Batch and time in one axis, as attention-free blocks often have it."""
+    """Merges batch and time into one axis, as attention-free blocks often do."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Savings need less memory and change no number."""
+"""Memory optimizations reduce memory and change no result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from batchlab.torch_.inspection import InspectableTorchTrainable
 from batchlab.torch_.models import Decoder, next_token_loss
 
 Make = Callable[..., InspectableTorchTrainable]
-VOCABULARY, TIME, SAMPLES = 50, 12, 48  # more rows than one piece takes
+VOCABULARY, TIME, SAMPLES = 50, 12, 48  # more rows than one chunk
 
 
 class Residual(nn.Module):
@@ -93,7 +93,7 @@ def summed(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def regularised(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The logits' values are needed as well."""
+    """Also needs the values of the logits."""
     logits = model(x).flatten(0, 1)
     return F.cross_entropy(logits, y.flatten()) + 1e-3 * logits.logsumexp(-1).square().mean()
 
@@ -101,7 +101,7 @@ def regularised(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 def trained(
     make: Make, batch: Batch, memory_optimizations: tuple[MemoryOptimization, ...], **task: Any
 ) -> dict[str, Any]:
-    """Losses, gradients and everything kept, after two accumulated steps and an evaluation."""
+    """Losses, gradients and state dict after two accumulated steps and an evaluation."""
     trainable = make(device={"memory_optimizations": memory_optimizations}, **task)
     trainable.init(3)
     losses = []
@@ -118,7 +118,7 @@ def trained(
 @pytest.mark.parametrize(
     "memory_optimizations", [("checkpointing",), ("chunked_loss",), ("checkpointing", "chunked_loss")]
 )
-def test_the_same_numbers(
+def test_results_do_not_change(
     make: Make, tokens: Batch, model: Any, memory_optimizations: tuple[MemoryOptimization, ...]
 ) -> None:
     plain = trained(make, tokens, (), model=model, loss=next_token_loss)
@@ -129,7 +129,7 @@ def test_the_same_numbers(
 
 
 @pytest.mark.parametrize("loss", [flattened, transposed, shifted, masked, weighted, summed, regularised])
-def test_a_loss_in_pieces_is_the_loss(make: Make, tokens: Batch, loss: Any) -> None:
+def test_a_chunked_loss_equals_the_loss(make: Make, tokens: Batch, loss: Any) -> None:
     plain = trained(make, tokens, (), model=decoder, loss=loss)
     saved = trained(make, tokens, ("chunked_loss",), model=decoder, loss=loss)
     for name, value in plain.items():
@@ -137,7 +137,7 @@ def test_a_loss_in_pieces_is_the_loss(make: Make, tokens: Batch, loss: Any) -> N
 
 
 def test_a_cast_of_logits_under_autocast(make: Make, tokens: Batch) -> None:
-    """Pieces are computed in bfloat16 and cast as the whole would be, whatever autocast is then."""
+    """Chunks are computed in bfloat16 and cast as the full logits would be, in any autocast mode."""
     torch.set_default_dtype(torch.float32)
 
     def cast(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def test_a_cast_of_logits_under_autocast(make: Make, tokens: Batch) -> None:
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
-def test_logits_never_exist_whole(make: Make, tokens: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_logits_never_exist(make: Make, tokens: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     linear = F.linear
 
@@ -170,9 +170,9 @@ def test_logits_never_exist_whole(make: Make, tokens: Batch, monkeypatch: pytest
     assert max(rows) == 256 < SAMPLES // 2 * TIME
 
 
-def test_what_cannot_be_saved_says_so(make: Make, samples: Callable[..., Batch]) -> None:
+def test_unsupported_models_are_rejected(make: Make, samples: Callable[..., Batch]) -> None:
     torch.set_default_dtype(torch.float32)
-    with pytest.raises(InputError, match="blocks that repeat"):
+    with pytest.raises(InputError, match="needs repeated blocks"):
         make(device={"memory_optimizations": ("checkpointing",)}).init(0)
     with pytest.raises(InputError, match="cannot be combined"):
         make(device={"memory_optimizations": ("checkpointing",), "compile": True}).init(0)
@@ -184,7 +184,7 @@ def test_what_cannot_be_saved_says_so(make: Make, samples: Callable[..., Batch])
         squared.accumulate(samples(4), 1.0)
 
 
-def test_blocks_are_the_outermost_that_repeat() -> None:
+def test_blocks_are_the_outermost_repeated_modules() -> None:
     def block() -> nn.Module:
         return nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 
@@ -197,10 +197,12 @@ def test_blocks_are_the_outermost_that_repeat() -> None:
     assert repeated_blocks(encoder) == list(encoder.layers)
 
 
-@pytest.mark.parametrize("own", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
-def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch], own: Any) -> None:
+@pytest.mark.parametrize("factory", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
+def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch], factory: Any) -> None:
     def two_groups(parameters: Any, lr: float) -> torch.optim.Optimizer:
-        return own([{"params": parameters[:2], "weight_decay": 0.1}, {"params": parameters[2:], "lr": 2 * lr}], lr=lr)
+        return factory(
+            [{"params": parameters[:2], "weight_decay": 0.1}, {"params": parameters[2:], "lr": 2 * lr}], lr=lr
+        )
 
     weights = []
     for memory_optimizations in ((), ("fused_optimizer",)):
@@ -217,6 +219,6 @@ def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch]
         np.testing.assert_allclose(weights[1][name], value, rtol=1e-7, err_msg=name)
 
 
-def test_an_optimizer_that_has_no_fused_step_says_so(make: Make) -> None:
+def test_an_optimizer_without_a_fused_step_is_rejected(make: Make) -> None:
     with pytest.raises(InputError, match="RMSprop has no fused step"):
         make(optimizer=torch.optim.RMSprop, device={"memory_optimizations": ("fused_optimizer",)}).init(0)

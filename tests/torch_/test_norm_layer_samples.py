@@ -1,4 +1,4 @@
-"""Norm layers' gradients of single samples: against a backward pass for each sample, in float64."""
+"""Per-sample gradients of norm layers, compared with one backward pass per sample in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POSITIONS, WIDTH = 5, 8
 
 
 class Own(nn.Module):
-    """A person's norm; `how` decides what its weight does."""
+    """A custom norm layer; `how` decides what its weight does."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class OwnNorm(Own):
 
 
 class Model(nn.Module):
-    """Embedding, one norm twice, a block that may be computed again, another norm, a head."""
+    """Embedding, one norm used twice, a block that may be recomputed, another norm, a head."""
 
     def __init__(self, first: nn.Module, second: nn.Module, *, recomputed: bool = False) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def total_loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def one_by_one(net: Model, x: Tensor, y: Tensor, layers: Sequence[nn.Module]) -> np.ndarray:
-    """Each sample's gradient of the norm layers, from a backward pass of its own: mean over its targets."""
+    """The gradient of the norm layers for each sample, from its own backward pass: mean over its targets."""
     parameters = [p for layer in layers for p in layer.parameters()]
     rows = []
     for j in range(len(x)):
@@ -82,8 +82,8 @@ def one_by_one(net: Model, x: Tensor, y: Tensor, layers: Sequence[nn.Module]) ->
     return np.array(rows)
 
 
-def looked_at(net: nn.Module, x: Tensor, y: Tensor, cuts: Sequence[int]) -> tuple[float, float] | None:
-    """What the hooks say of a step in micro-batches of these sizes."""
+def measured(net: nn.Module, x: Tensor, y: Tensor, cuts: Sequence[int]) -> tuple[float, float] | None:
+    """The measured sums of a step with micro-batches of these sizes."""
     samples, at = NormLayerSamples(net), 0
     with samples.watching():
         for size in cuts:
@@ -100,7 +100,7 @@ def looked_at(net: nn.Module, x: Tensor, y: Tensor, cuts: Sequence[int]) -> tupl
 def test_they_are_those_of_a_loop_over_samples(cuts: tuple[int, ...], recomputed: bool) -> None:
     net, (x, y) = model(recomputed=recomputed), drawn(7)
     each = one_by_one(net, x, y, [net.first, net.second])
-    within, of_mean = looked_at(net, x, y, cuts)  # type: ignore[misc]
+    within, of_mean = measured(net, x, y, cuts)  # type: ignore[misc]
     assert within == pytest.approx(float((each**2).sum(axis=1).mean()), rel=1e-10)
     assert of_mean == pytest.approx(float((each.mean(axis=0) ** 2).sum()), rel=1e-10)
 
@@ -111,12 +111,12 @@ def test_a_persons_norm_is_seen_where_its_weight_multiplies(how: str, seen: bool
     net = Model(OwnNorm(how), nn.LayerNorm(WIDTH)).double()
     x, y = drawn(6)
     each = one_by_one(net, x, y, [net.first, net.second] if seen else [net.second])
-    within, _ = looked_at(net, x, y, (6,))  # type: ignore[misc]
+    within, _ = measured(net, x, y, (6,))  # type: ignore[misc]
     assert within == pytest.approx(float((each**2).sum(axis=1).mean()), rel=1e-10)
 
 
 def test_samples_of_different_length_count_by_their_targets(make: Any) -> None:
-    """Through the Trainable, whose task counts targets; a sample without any says nothing."""
+    """Through the Trainable, whose task counts targets; a sample without targets contributes nothing."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten(), ignore_index=-1)
@@ -140,20 +140,20 @@ def test_samples_of_different_length_count_by_their_targets(make: Any) -> None:
     assert float(norms.norm_layer_samples[1]) == pytest.approx(float(mean @ mean), rel=1e-4)
 
 
-def test_layers_that_do_not_see_samples_first_tell_nothing() -> None:
+def test_layers_without_samples_on_the_first_axis_are_not_measured() -> None:
     class Flat(Model):
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.second(self.first(self.embedding(x).flatten(0, 1)))).unflatten(0, x.shape)
 
     x, y = drawn(6)
-    assert looked_at(Flat(nn.LayerNorm(WIDTH), nn.RMSNorm(WIDTH)).double(), x, y, (6,)) is None
+    assert measured(Flat(nn.LayerNorm(WIDTH), nn.RMSNorm(WIDTH)).double(), x, y, (6,)) is None
     plain = nn.Sequential(nn.Embedding(11, WIDTH), nn.Linear(WIDTH, 11)).double()
-    assert looked_at(plain, x, y, (6,)) is None
+    assert measured(plain, x, y, (6,)) is None
 
 
-def test_no_hook_is_left_behind_and_none_looks_in_evaluation() -> None:
+def test_no_hook_remains_and_none_measures_in_evaluation() -> None:
     net, (x, y) = model(), drawn(4)
-    looked_at(net, x, y, (4,))
+    measured(net, x, y, (4,))
     assert not any(module._forward_hooks for module in net.modules())
     samples = NormLayerSamples(net)
     with samples.watching(), torch.no_grad():
@@ -164,7 +164,7 @@ def test_no_hook_is_left_behind_and_none_looks_in_evaluation() -> None:
 
 
 def sampled(make: Any, sampling: GradientSampling, **device: Any) -> tuple[GradientSampler, list[GradientSample]]:
-    """A lone micro-batch of 8, eight steps, each sampled."""
+    """Eight steps with a single micro-batch of 8, all sampled."""
     trainable = make(model=lambda: model().float(), loss=total_loss, task={"reduction": "sum"}, device=device)
     trainable.init(0)
     layout = BatchLayout(global_batch_size=8, micro_batch_size=8, sequence_length=POSITIONS)
@@ -186,7 +186,7 @@ def sampled(make: Any, sampling: GradientSampling, **device: Any) -> tuple[Gradi
     return sampler, [row.gradients for row in sampler.rows() if row.gradients is not None]
 
 
-def test_norm_layers_are_calibrated_by_every_fourth_sample_where_that_may_be_cut(make: Any) -> None:
+def test_norm_layers_are_calibrated_by_every_fourth_sample_if_it_may_be_split(make: Any) -> None:
     sampler, found = sampled(make, GradientSampling(every=1, parameters="norm_layers", split_lone=True))
     assert not sampler.why_not
     assert [sample.parameters for sample in found] == (["norm_layers"] * 3 + ["all"]) * 2
@@ -196,7 +196,7 @@ def test_norm_layers_are_calibrated_by_every_fourth_sample_where_that_may_be_cut
     assert {(sample.parameters, len(sample.micro_batch_sizes)) for sample in whole} == {("norm_layers", 1)}
 
 
-def test_where_samples_are_not_told_apart_the_reason_is_said(make: Any) -> None:
+def test_without_per_sample_gradients_there_is_a_reason(make: Any) -> None:
     lone = GradientSampling(every=1, parameters="norm_layers", split_lone=False)
     sampler, found = sampled(make, lone, compile=True)
     assert not found

@@ -59,12 +59,12 @@ def test_tensor_learning_rates_are_filled_in_place(make, samples):
         (lambda params, lr: None, "returned NoneType"),
     ],
 )
-def test_optimizers_that_ignore_the_learning_rate_are_refused(make, optimizer, words):
+def test_optimizers_that_ignore_the_learning_rate_are_rejected(make, optimizer, words):
     with pytest.raises(InputError, match=words):
         make(optimizer=optimizer).init(0)
 
 
-def test_name_task_without_an_optimizer_is_refused(make):
+def test_name_task_without_an_optimizer_is_rejected(make):
     with pytest.raises(InputError, match="adamw, adam or sgd"):
         make(name="task").init(0)
 
@@ -99,7 +99,7 @@ def test_shipped_optimizers_have_the_configured_settings(make):
 
 
 def test_shipped_adamw_is_torchs(make, samples):
-    """The same numbers as the textbook loop over torch's own AdamW."""
+    """The same result as a plain loop with torch's AdamW."""
     trainable = make(weight_decay=0.1, grad_clip=None)
     trainable.init(0)
     torch.manual_seed(0)
@@ -136,7 +136,7 @@ SHIPPED = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_each_name_is_the_torch_optimizer_it_says(make, samples, name):
-    """Three steps on the same gradients as a plain loop takes."""
+    """Three steps with the same gradients as a plain loop."""
     trainable = make(name=name, beta1=0.8, beta2=0.9, momentum=0.7, weight_decay=0.3, grad_clip=None)
     trainable.init(0)
     assert trainable.optimizer_family() == ("sgd" if name == "sgd" else "adam")

@@ -1,4 +1,4 @@
-"""The classifier on what real backends really say."""
+"""Out-of-memory classification of messages from real backends."""
 
 from __future__ import annotations
 

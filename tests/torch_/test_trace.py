@@ -1,9 +1,13 @@
-"""Memory of whole steps, followed without values: exact where it can be counted by hand, and never a crash."""
+"""Traced memory of training steps: exact where it can be computed by hand, close to the allocator, never a crash."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -66,7 +70,7 @@ def test_one_linear_layer_is_counted_to_the_byte() -> None:
     forward = by_phase["forward"]
     assert forward.parameter_bytes == WEIGHTS
     assert by_phase["optimizer"].gradient_bytes == WEIGHTS
-    assert by_phase["optimizer"].optimizer_bytes == 2 * WEIGHTS + 2 * 4  # two moments, and a step count per tensor
+    assert by_phase["optimizer"].optimizer_bytes == 2 * WEIGHTS + 2 * 4  # two moments, and one step count per tensor
     inputs, outputs = 2 * 4 * SAMPLES * IN, 4 * SAMPLES * HIDDEN
     assert inputs + outputs <= forward.activation_bytes <= inputs + outputs + 64
     assert by_phase["optimizer"].activation_bytes == 0
@@ -120,13 +124,13 @@ def test_savings_show_in_a_trace() -> None:
         )
         return phases(TorchFramework().trace(task, spec, (tokens, tokens), (tokens, tokens)))
 
-    plain, pieces, blocks = peaks(), peaks("chunked_loss"), peaks("checkpointing")
+    plain, chunked, blocks = peaks(), peaks("chunked_loss"), peaks("checkpointing")
     logits = 16 * 64 * 4000 * 4
-    assert pieces["backward"].total_bytes < plain["backward"].total_bytes - logits
-    assert pieces["evaluation"].total_bytes < plain["evaluation"].total_bytes - logits
+    assert chunked["backward"].total_bytes < plain["backward"].total_bytes - logits
+    assert chunked["evaluation"].total_bytes < plain["evaluation"].total_bytes - logits
     assert blocks["forward"].activation_bytes < plain["forward"].activation_bytes - 5 * (16 * 64 * 32 * 4)
     both = peaks("chunked_loss", "checkpointing")["backward"].total_bytes
-    assert both < min(pieces["backward"].total_bytes, blocks["backward"].total_bytes)
+    assert both < min(chunked["backward"].total_bytes, blocks["backward"].total_bytes)
 
 
 class Branching(Wide):
@@ -158,19 +162,19 @@ class Broken(Wide):
         (Broken, "the task raised RuntimeError"),
     ],
 )
-def test_what_cannot_be_traced_says_why(model: Callable[[], Any], why: str) -> None:
+def test_an_untraceable_model_gives_the_reason(model: Callable[[], Any], why: str) -> None:
     result = trace(model)
     assert result.points == ()
     assert why in result.untraceable
 
 
-def test_a_request_that_makes_no_sense_is_not_called_untraceable() -> None:
+def test_an_invalid_task_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"return a torch\.nn\.Module"):
         trace(lambda: "no model")
 
 
 class Peculiar(nn.Module):
-    """Draws, converts and reads numbers while it is built."""
+    """Draws, converts and reads values in its constructor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,11 +191,11 @@ class Peculiar(nn.Module):
         return x
 
 
-def test_constructors_may_read_what_they_drew() -> None:
+def test_constructors_may_read_values() -> None:
     assert phases(trace(Peculiar))["optimizer"].gradient_bytes == 2 * 2 * (IN * IN + IN)
 
 
-def test_a_model_made_elsewhere_is_traced_and_stays_as_it_is() -> None:
+def test_an_existing_model_is_traced_and_not_changed() -> None:
     model = Wide()
     before = model.layer.weight.detach().clone()
     assert phases(trace(lambda: model))["backward"].parameter_bytes == WEIGHTS
@@ -199,7 +203,7 @@ def test_a_model_made_elsewhere_is_traced_and_stays_as_it_is() -> None:
     assert torch.equal(model.layer.weight, before)
 
 
-def test_a_trace_leaves_nothing_behind() -> None:
+def test_a_trace_restores_process_state() -> None:
     convert = nn.Module._apply
     torch.manual_seed(5)
     random.seed(5)
@@ -211,3 +215,39 @@ def test_a_trace_leaves_nothing_behind() -> None:
     assert (torch.rand(1), random.random()) == expected
     assert nn.Module._apply is convert
     assert type(torch.empty(1)) is Tensor
+
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "trace_accuracy"
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module of the benchmark, so that the test measures what the benchmark reports."""
+    names = ("measure", "workloads")
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield import_module("measure")
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "setting", "tolerance"),
+    [
+        ("decoder", "bf16 autocast", 1e-4),
+        ("GPT-2", "checkpointing", 5e-4),  # not traced: the random state stored by each checkpoint, 5 kB
+        ("mixture of experts", "accumulation", 1e-4),
+        # oneDNN allocates inside its kernels
+        ("U-Net", "fp32", 0.06),
+    ],
+)
+def test_a_trace_agrees_with_the_allocator(measure: ModuleType, name: str, setting: str, tolerance: float) -> None:
+    workload = next(one for one in measure.WORKLOADS if one.name == name)
+    traced = measure.traced(workload, setting)
+    for size in workload.sizes[:2]:
+        found = measure.measured(workload, setting, size)
+        assert traced[size].training == pytest.approx(found.training, rel=tolerance)
+        if tolerance < 0.01:
+            assert traced[size].evaluation == pytest.approx(found.evaluation, rel=1e-3)

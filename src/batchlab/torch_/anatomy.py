@@ -1,4 +1,4 @@
-"""What a person's model is made of, found without their help: repeated blocks, norm layers, parameters by block."""
+"""Structure of an arbitrary model: its repeated blocks, norm layers, and parameters by block."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NORMS = (
 
 
 def blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """The repeated part of the model in its own order: of all siblings of one type those with the most parameters.
+    """The repeated blocks of the model, in order: the siblings of one type with the most parameters in total.
 
-    Where nothing repeats: every layer that has parameters of its own.
+    If nothing repeats, every layer that directly owns parameters.
     """
     best: dict[str, nn.Module] = {}
     most = 0
@@ -30,27 +30,27 @@ def blocks(model: nn.Module) -> dict[str, nn.Module]:
         siblings: dict[type[nn.Module], dict[str, nn.Module]] = {}
         for child_name, child in module.named_children():
             siblings.setdefault(type(child), {})[f"{name}.{child_name}" if name else child_name] = child
-        for alike in siblings.values():
-            size = sum(parameter.numel() for child in alike.values() for parameter in child.parameters())
-            if len(alike) > 1 and size > most:
-                best, most = alike, size
+        for group in siblings.values():
+            size = sum(parameter.numel() for child in group.values() for parameter in child.parameters())
+            if len(group) > 1 and size > most:
+                best, most = group, size
     if best:
         return best
     return {name: module for name, module in model.named_modules() if name and list(module.parameters(recurse=False))}
 
 
 def first_middle_last(names: Sequence[str]) -> tuple[str, ...]:
-    """Three of the names, or fewer where there are not three; of two middles the lower."""
+    """The first, middle and last name, without duplicates. Of two middle names, the first."""
     return tuple(dict.fromkeys(names[i] for i in (0, (len(names) - 1) // 2, -1))) if names else ()
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Real parameters that are trained, by name; one that is used twice has its first name."""
+    """Floating-point parameters that require gradients, by name. A shared parameter appears under its first name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
 
 
 def by_block(names: Iterable[str], block_names: Iterable[str]) -> dict[str, list[str]]:
-    """Parameter names by the block they are in; the others by the first part of their name (`embedding`, `head`)."""
+    """Parameter names grouped by block; others by the first component of their name (`embedding`, `head`)."""
     known = tuple(block_names)
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -60,7 +60,7 @@ def by_block(names: Iterable[str], block_names: Iterable[str]) -> dict[str, list
 
 
 def by_module(names: Iterable[str]) -> dict[str, list[str]]:
-    """Parameter names by the module that owns them; those of the model itself by their own name."""
+    """Parameter names grouped by the module that owns them; parameters of the model itself by their own name."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.rpartition(".")[0] or name, []).append(name)
@@ -68,10 +68,10 @@ def by_module(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def norm_parameters(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> dict[str, list[str]]:
-    """Names of the trained parameters of norm layers, as `weight` (gains) and `bias` (shifts).
+    """Names of the trainable parameters of norm layers, grouped as `weight` (scale) and `bias` (shift).
 
-    A norm layer is one of torch's, or a module whose type has "norm" in its name; of its vectors, those whose name
-    begins with b (bias, beta) are shifts.
+    A norm layer is one of torch's, or a module whose class name contains "norm". One-dimensional parameters whose name
+    starts with b (bias, beta) count as shifts.
     """
     groups: dict[str, list[str]] = {}
     for module_name, module in model.named_modules():

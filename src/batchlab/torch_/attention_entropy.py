@@ -1,10 +1,11 @@
-"""How spread out attention is, read from a forward pass of any model without changing it.
+"""Entropy of attention weights, measured in a forward pass of an arbitrary model without changing it.
 
-The entropy of one query's weights p over n keys is −Σ p ln p nats: ln n where it attends to all alike, 0 where it looks
-at one key only. It is read at a few query positions and averaged over them and the samples, head by head.
+The entropy of one query's weights p over n keys is −Σ p ln p nats: ln n for uniform attention, 0 if all weight is on a
+single key. It is measured at a few query positions and averaged over these and the samples, per head.
 
-Seen: `scaled_dot_product_attention`, `nn.MultiheadAttention`, and a softmax over the last axis inside a module whose
-name or type says attention. Not seen: kernels of other packages, FlexAttention, and a softmax written out by hand.
+Supported: `scaled_dot_product_attention`, `nn.MultiheadAttention`, and a softmax over the last axis inside a module
+whose name or class contains "attention" or "attn". Not supported: kernels of other packages, FlexAttention, and a
+softmax composed of other operations.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 QUERIES = 16
-"""Query positions that are looked at, evenly spread and including the last."""
+"""Number of query positions measured, evenly spaced and including the last."""
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 
 
 class AttentionEntropy(TorchFunctionMode):
-    """While active, `seen` gets the entropy of each head `(heads,)` and `uniform` that of equal weights, by module.
+    """While active, records per module the entropy of each head (`seen`, shape `(heads,)`) and of uniform weights.
 
-    `place` gives the modules that run at this moment, as `name Type`, outermost first.
+    `module_stack` returns the modules that are currently running, as `name Type`, outermost first.
     """
 
-    def __init__(self, place: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, module_stack: Callable[[], Sequence[str]]) -> None:
         super().__init__()
-        self._place = place
+        self._module_stack = module_stack
         self.seen: dict[str, Tensor] = {}
         self.uniform: dict[str, Tensor] = {}
 
@@ -42,20 +43,20 @@ class AttentionEntropy(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         result = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            self._note(_dot_product_weights(*args, **kwargs))
+            self._record(_dot_product_weights(*args, **kwargs))
         elif func is F.multi_head_attention_forward:
-            self._note(_multi_head_weights(*args, **kwargs))
+            self._record(_multi_head_weights(*args, **kwargs))
         elif func in _SOFTMAX and result.ndim >= 3 and _last_axis(result, args, kwargs) and self._in_attention():
-            self._note(result[..., _rows(result.shape[-2], result.device), :])
+            self._record(result[..., _rows(result.shape[-2], result.device), :])
         return result
 
     def _in_attention(self) -> bool:
-        return any("attention" in name or "attn" in name for name in map(str.lower, self._place()))
+        return any("attention" in name or "attn" in name for name in map(str.lower, self._module_stack()))
 
-    def _note(self, weights: Tensor) -> None:
-        """`weights` (…, heads, queries, keys), without gradient; three axes are one head."""
-        place = self._place()
-        name = place[-1].partition(" ")[0] if place else "model"
+    def _record(self, weights: Tensor) -> None:
+        """Record `weights` of shape (…, heads, queries, keys), or (samples, queries, keys) for a single head."""
+        stack = self._module_stack()
+        name = stack[-1].partition(" ")[0] if stack else "model"
         if weights.ndim == 3:
             weights = weights.unsqueeze(1)
         entropies, limits = entropy(weights)
@@ -65,9 +66,9 @@ class AttentionEntropy(TorchFunctionMode):
 
 
 def entropy(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Entropy of weights over the last axis, and its largest possible value, ln of how many are not zero, in nats.
+    """Entropy over the last axis in nats, and its maximum: the logarithm of the number of nonzero weights.
 
-    NaN where all are masked.
+    The maximum is NaN if all weights are masked.
     """
     weights = weights.detach().float()
     return torch.special.entr(weights).sum(-1), (weights > 0).sum(-1).log().nan_to_num(neginf=math.nan)
@@ -92,7 +93,7 @@ def _dot_product_weights(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query · keyᵀ · scale + mask) of a few rows; masks as `scaled_dot_product_attention` documents them."""
+    """softmax(query · keyᵀ · scale + mask) for a few queries, with masks as in `scaled_dot_product_attention`."""
     rows = _rows(query.shape[-2], query.device)
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
@@ -109,7 +110,7 @@ def _dot_product_weights(
 
 
 def _multi_head_weights(query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The weights `nn.MultiheadAttention` would return for a few queries, (samples, heads, queries, keys)."""
+    """The weights `nn.MultiheadAttention` would return for a few queries, shape (samples, heads, queries, keys)."""
     rows = _rows(query.shape[0], query.device)
     mask = kwargs.get("attn_mask")
     if mask is not None and mask.shape[-2] != 1:

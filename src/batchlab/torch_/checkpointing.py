@@ -1,7 +1,7 @@
-"""Activation checkpointing: a block's activations are computed again in the backward pass instead of being kept.
+"""Activation checkpointing: recompute the activations of a block in the backward pass instead of storing them.
 
-Chen et al. 2016, "Training deep nets with sublinear memory cost" (arXiv:1604.06174); torch.utils.checkpoint does the
-work. Random numbers are drawn alike both times, and running statistics move once.
+Source: Chen et al. 2016, "Training deep nets with sublinear memory cost" (arXiv:1604.06174). Uses
+torch.utils.checkpoint. Both passes draw the same random numbers, and running statistics are updated only once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """The outermost modules of which a ModuleList or Sequential holds two or more of one class.
+    """The outermost modules that occur twice or more, by class, in a ModuleList or Sequential.
 
-    Only modules made of others count: two linear layers in a row are no blocks. A module that occurs in several places
-    is listed once.
+    Only modules with submodules count: two consecutive linear layers are not blocks. A module that is used several
+    times is listed once.
     """
     repeated = _repeated_children(model)
     below = [block for child in model.children() if child not in repeated for block in repeated_blocks(child)]
@@ -36,13 +36,13 @@ def _repeated_children(container: nn.Module) -> list[nn.Module]:
 
 
 def checkpoint_blocks(blocks: list[nn.Module]) -> None:
-    """From now on these modules keep only their inputs while gradients are recorded."""
+    """Replace the forward of these modules, so that they store only their inputs for the backward pass."""
     for block in blocks:
         block.forward = _Checkpointed(block)
 
 
 class _Checkpointed:
-    """A module's forward, checkpointed."""
+    """The checkpointed forward of a module."""
 
     def __init__(self, block: nn.Module) -> None:
         self._block = block
@@ -59,9 +59,9 @@ class _Checkpointed:
 
 @contextmanager
 def _buffers_kept(block: nn.Module) -> Iterator[None]:
-    """Inside, the block works on copies of its buffers: BatchNorm would otherwise count every batch twice.
+    """Run the block on copies of its buffers; otherwise BatchNorm would count every batch twice.
 
-    Copying back instead would look to autograd like a change of what the first pass has saved.
+    Copying the values back afterwards would be an in-place change of tensors that the first pass saved for backward.
     """
     originals = [
         (module, name, buffer) for module in block.modules() for name, buffer in module.named_buffers(recurse=False)

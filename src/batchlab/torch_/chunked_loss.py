@@ -1,12 +1,12 @@
-"""The last linear layer and its cross-entropy in pieces, so that the logits of all targets never exist at once.
+"""Chunked cross-entropy of the last linear layer, so that the logits of all targets never exist at the same time.
 
-With N targets and V classes the logits take N·V numbers, their log-softmax and its gradient as many each; in pieces of
-n targets it is n·V, at the price of computing each piece's logits once more in the backward pass. (torch 2.13 has
-`F.linear_cross_entropy`, which the person would have to call; versions before it have nothing.)
+With N targets and V classes, the logits take N·V elements, and their log-softmax and its gradient as many each. In
+chunks of n targets this is n·V, at the cost of computing the logits of each chunk again in the backward pass. (torch
+2.13 has `F.linear_cross_entropy`, which the user would have to call; earlier versions have no equivalent.)
 
-The linear layer returns DeferredLogits, which know their shape but hold no numbers. They can be reshaped, indexed along
-samples and positions, and cast; `F.cross_entropy` computes them in pieces, anything else computes them whole, as if
-nothing had been deferred. An autograd.Function of the person's own that takes the logits is beyond this.
+The linear layer returns DeferredLogits, which have a shape but no values. They can be reshaped, indexed along samples
+and positions, and cast. `F.cross_entropy` computes them in chunks; any other operation computes them in full, as if
+nothing had been deferred. A custom autograd.Function that takes the logits is not supported.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from torch.utils.checkpoint import checkpoint
 
 from batchlab.core.errors import InputError
 
-LEAST_ROWS = 256
-"""Fewer rows at a time would save little and leave matrix products too small to be fast."""
+MIN_ROWS = 256
+"""Smaller chunks would save little memory and make the matrix products too small to be fast."""
 
 
 class Deferral:
-    """Whether any cross-entropy took deferred logits."""
+    """Records whether any cross-entropy consumed deferred logits."""
 
     def __init__(self) -> None:
         self.used = False
 
     def require_use(self) -> None:
-        """InputError where a whole forward pass and loss had no use for them."""
+        """Raises InputError if the forward pass and loss did not use them."""
         if not self.used:
             raise InputError(
-                "chunked_loss found no cross-entropy to compute in pieces: it needs a loss that is "
-                "F.cross_entropy(model(x), y), with class indices, right after an nn.Linear."
+                "chunked_loss found no cross-entropy to compute in chunks: the loss must be "
+                "F.cross_entropy(model(x), y) with class indices, directly after an nn.Linear."
             )
 
 
 def defer_logits(model: nn.Module, outside: Collection[nn.Module]) -> Deferral | None:
-    """Let every nn.Linear that is not inside these modules return DeferredLogits; None where there is none."""
+    """Make each nn.Linear outside of these modules return DeferredLogits. Returns None if there is no such layer."""
     inside = {module for block in outside for module in block.modules()}
     layers = [module for module in model.modules() if type(module) is nn.Linear and module not in inside]
     deferral = Deferral()
@@ -55,7 +55,7 @@ def defer_logits(model: nn.Module, outside: Collection[nn.Module]) -> Deferral |
 
 @dataclass(frozen=True, slots=True)
 class _DeferredLinear:
-    """A linear layer's forward that computes nothing yet."""
+    """The forward of a linear layer that defers its computation."""
 
     layer: nn.Linear
     deferral: Deferral
@@ -69,7 +69,7 @@ class _DeferredLinear:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """rows · weightᵀ + bias under the autocast and gradient mode of its time, then cast to `dtype` if one was asked."""
+    """rows · weightᵀ + bias in the autocast and gradient mode of the original call, cast to `cast` if not None."""
 
     rows: Tensor  # (…, width)
     weight: Tensor  # (classes, width)
@@ -77,7 +77,7 @@ class _Product:
     autocast: torch.dtype | None
     gradients: bool
     cast: torch.dtype | None = None
-    classes_second: bool = False  # (batch, classes, …), as cross_entropy has it, instead of (…, classes)
+    classes_second: bool = False  # (batch, classes, …), the layout of cross_entropy, instead of (…, classes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class _Product:
         return self.cast or self.autocast or self.rows.dtype
 
     def of(self, rows: Tensor) -> Tensor:
-        """The same of other rows."""
+        """The same product for other rows."""
         device = rows.device.type
         with torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None):
             result = F.linear(rows, self.weight, self.bias)
@@ -97,12 +97,13 @@ class _Product:
         return result.movedim(-1, 1) if self.classes_second else result
 
     def whole(self) -> Tensor:
+        """The product for all rows."""
         with torch.set_grad_enabled(self.gradients):
             return self.of(self.rows)
 
 
 class DeferredLogits(Tensor):
-    """A tensor of logits that are computed when somebody needs their values."""
+    """A tensor of logits that are computed when their values are needed."""
 
     _product: _Product
     _deferral: Deferral
@@ -126,17 +127,17 @@ class DeferredLogits(Tensor):
                     return func(*args, **kwargs)
                 if (product := _follow(logits._product, func, args[1:], kwargs)) is not None:
                     return cls.of(product, logits._deferral)
-                if func is F.cross_entropy and _in_pieces(logits._product, *args[1:], **kwargs):
+                if func is F.cross_entropy and _can_chunk(logits._product, *args[1:], **kwargs):
                     logits._deferral.used = True
                     return _cross_entropy(logits._product, *args[1:], **kwargs)
             return func(*_computed(args), **_computed(kwargs))
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        raise RuntimeError(f"{func} was given logits that have not been computed; leave the saving chunked_loss out.")
+        raise RuntimeError(f"{func} received deferred logits; remove chunked_loss from the memory optimizations.")
 
     def compute(self) -> Tensor:
-        """All of them, once."""
+        """Compute all logits, once."""
         if self._whole is None:
             self._whole = self._product.whole()
         return self._whole
@@ -162,7 +163,7 @@ _RESHAPES = {Tensor.view, Tensor.reshape, torch.reshape, Tensor.flatten, torch.f
 
 
 def _follow(product: _Product, func: Any, args: Any, kwargs: Any) -> _Product | None:
-    """The product after an operation that keeps each row's logits together; None for any other operation."""
+    """The product after an operation that keeps the logits of each row together; None for other operations."""
     if func is Tensor.contiguous:
         return product
     if func is Tensor.float:
@@ -183,35 +184,35 @@ def _follow(product: _Product, func: Any, args: Any, kwargs: Any) -> _Product | 
 
 
 def _permuted(product: _Product, func: Any, args: Any, kwargs: Any) -> _Product | None:
-    """Only moving the classes from last to second place, or back."""
+    """The product with the classes moved from last to second axis, or back; None for other permutations."""
     axes = range(len(product.shape))
-    # The strides of a tensor whose axis i is 2 long are the order of its axes, also where the real one is 1 long.
+    # With all axes of length 2, strides reveal the order of the axes, even where the real tensor has length 1.
     strides = func(torch.empty((2,) * len(axes), device="meta"), *args, **kwargs).stride()
     order = [len(axes) - stride.bit_length() for stride in strides]
     if len(axes) < 3:
         return None
-    there, back = [0, len(axes) - 1, *axes[1:-1]], [0, *axes[2:], 1]
-    if order == (back if product.classes_second else there):
+    forward, backward = [0, len(axes) - 1, *axes[1:-1]], [0, *axes[2:], 1]
+    if order == (backward if product.classes_second else forward):
         return replace(product, classes_second=not product.classes_second)
     return None
 
 
 def _leading_index(index: Any, axes: int) -> Any:
-    """A basic index or one mask, as an index of the rows; None where it reaches into the classes or is neither."""
+    """The row index for a basic index or a mask; None for other indices and if the classes are indexed."""
     if isinstance(index, Tensor):
         return index if index.dtype is torch.bool and index.ndim < axes else None
     parts = list(index) if isinstance(index, tuple) else [index]
     if not all(isinstance(part, int | slice) or part is Ellipsis for part in parts) or parts.count(Ellipsis) > 1:
         return None
     if Ellipsis in parts:
-        place = parts.index(Ellipsis)
-        parts[place : place + 1] = [slice(None)] * (axes - len(parts) + 1)
+        at = parts.index(Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (axes - len(parts) + 1)
     if len(parts) == axes and parts.pop() != slice(None):
         return None
     return tuple(parts)
 
 
-def _in_pieces(
+def _can_chunk(
     product: _Product,
     target: Tensor,
     weight: Tensor | None = None,
@@ -240,27 +241,27 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """`F.cross_entropy` of class indices: the sum over pieces, divided once by what a mean divides by.
+    """`F.cross_entropy` of class indices: the sum over chunks, divided once by the denominator of the mean.
 
-    A piece's logits are about as many numbers as all rows together, n = N·d / V.
+    With n = N·d / V, the logits of a chunk have about as many elements as all rows together.
     """
     width, classes = product.rows.shape[-1], product.weight.shape[0]
     rows, target = product.rows.reshape(-1, width), target.reshape(-1)
     flat = replace(product, classes_second=False)
-    size = max(LEAST_ROWS, math.ceil(len(rows) * width / classes))
+    size = max(MIN_ROWS, math.ceil(len(rows) * width / classes))
 
-    def piece(part: Tensor, targets: Tensor) -> Tensor:
+    def chunk(part: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(
             flat.of(part), targets, weight, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
         )
 
     def recomputed(part: Tensor, targets: Tensor) -> Tensor:
-        result: Tensor = checkpoint(piece, part, targets, use_reentrant=False, preserve_rng_state=False)
+        result: Tensor = checkpoint(chunk, part, targets, use_reentrant=False, preserve_rng_state=False)
         return result
 
     keeps_graph = product.gradients and torch.is_grad_enabled()
     parts = zip(torch.split(rows, size), torch.split(target, size), strict=True)
-    total = torch.stack(list(starmap(recomputed if keeps_graph else piece, parts))).sum()
+    total = torch.stack(list(starmap(recomputed if keeps_graph else chunk, parts))).sum()
     if reduction == "sum":
         return total
     counted = target != ignore_index

@@ -1,13 +1,13 @@
-"""The CUDA caching allocator's rules, replayed over storages that come and go: what torch would reserve on a card.
+"""A model of the CUDA caching allocator: the bytes that torch would reserve on a GPU for a sequence of allocations.
 
-Own reading of the public rules (c10/cuda/CUDACachingAllocator.cpp, constants and `get_free_block`, `should_split`,
-`release_cached_blocks`): requests are rounded up to 512 bytes; up to 1 MiB they come out of 2 MiB segments, up to
-10 MiB out of 20 MiB segments, larger ones have a segment of their own in multiples of 2 MiB; the smallest free block
-that is large enough is taken, split where enough remains, and merged with free neighbours when it is freed; segments go
-back to the driver only when a new one does not fit.
+The rules were derived from the public source (c10/cuda/CUDACachingAllocator.cpp: constants, `get_free_block`,
+`should_split`, `release_cached_blocks`). Requests are rounded up to 512 bytes. Requests up to 1 MiB use 2 MiB segments,
+requests up to 10 MiB use 20 MiB segments, and larger ones get their own segment, rounded up to 2 MiB. The smallest free
+block that is large enough is used, split if enough remains, and merged with free neighbours when it is freed. Segments
+are returned to the driver only if a new segment does not fit.
 
-Doubt: one stream, no expandable segments, no setting of PYTORCH_CUDA_ALLOC_CONF, segments at rising addresses in the
-order they were made. Never compared with a real card.
+Assumptions: one stream, no expandable segments, PYTORCH_CUDA_ALLOC_CONF not set, and segments at increasing addresses
+in the order of their creation. Never compared with a real GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEGMENT_MULTIPLE = 2 * MIB
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A stretch of a segment, in use or free, between its neighbours in the same segment."""
+    """A contiguous part of a segment, in use or free, linked to its neighbours in the same segment."""
 
     address: int
     size: int
@@ -39,7 +39,7 @@ class Block:
 
 @dataclass(slots=True)
 class _Pool:
-    """Free blocks by size, then address."""
+    """Free blocks, sorted by size, then address."""
 
     order: list[tuple[int, int]] = field(default_factory=list)
     blocks: dict[int, Block] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class _Pool:
 
 
 class CachingAllocator:
-    """`capacity` bytes can be reserved at most; None: any number."""
+    """Allocates blocks from segments. At most `capacity` bytes can be reserved; None means unlimited."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
@@ -69,8 +69,8 @@ class CachingAllocator:
         self._next_address = 0
 
     def allocate(self, size: int) -> Block | None:
-        """A block of at least `size` bytes, or None where it does not fit even with every free segment given back."""
-        rounded = max(MIN_BLOCK, _up(size, MIN_BLOCK))
+        """A block of at least `size` bytes, or None if it does not fit even after all free segments are released."""
+        rounded = max(MIN_BLOCK, _round_up(size, MIN_BLOCK))
         small = rounded <= SMALL_REQUEST
         block = self._pools[small].best_fit(rounded)
         if block is not None:
@@ -85,7 +85,7 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Give a block back to its pool, as one with the free blocks on either side."""
+        """Return a block to its pool, merged with free neighbours."""
         self.allocated_bytes -= block.size
         pool = self._pools[block.small]
         block.free = True
@@ -128,16 +128,16 @@ class CachingAllocator:
 
 
 def segment_bytes(rounded: int) -> int:
-    """What is asked of the driver for a request that no free block can hold."""
+    """Size of the new segment for a request that fits into no free block."""
     if rounded <= SMALL_REQUEST:
         return SMALL_SEGMENT
-    return LARGE_SEGMENT if rounded < OWN_SEGMENT else _up(rounded, SEGMENT_MULTIPLE)
+    return LARGE_SEGMENT if rounded < OWN_SEGMENT else _round_up(rounded, SEGMENT_MULTIPLE)
 
 
 def peak_reserved_bytes(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> int | None:
-    """The most that is reserved over `(storage, bytes)` changes, freed where bytes are negative; None: does not fit.
+    """Peak reserved bytes over a sequence of `(storage, bytes)` changes, or None if they do not fit.
 
-    The storages are numbers, each allocated once and freed at most once.
+    Negative bytes free a storage. Storages are numbered; each is allocated once and freed at most once.
     """
     allocator = CachingAllocator(capacity)
     blocks: dict[int, Block] = {}
@@ -160,5 +160,5 @@ def _join(first: Block, second: Block) -> Block:
     return first
 
 
-def _up(size: int, multiple: int) -> int:
+def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple

@@ -1,4 +1,4 @@
-"""Which devices torch has here, and the process-wide flags a run depends on."""
+"""Devices available to torch, and the process-wide flags that a run depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from batchlab.torch_.random_state import seed_everything
 
 
 def devices() -> list[str]:
-    """Names of the devices here, best first."""
+    """Names of the available devices, best first."""
     names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     if torch.backends.mps.is_available():
         names.append("mps")
@@ -27,16 +27,16 @@ def devices() -> list[str]:
 
 
 def resolve(name: str) -> str:
-    """'auto' → the best device, 'cuda' → 'cuda:0'; InputError saying what exists when `name` does not."""
-    here = devices()
-    wanted = {"auto": here[0], "cuda": "cuda:0"}.get(name, name)
-    if wanted not in here:
+    """Resolve 'auto' to the best device and 'cuda' to 'cuda:0'. Raises InputError if the device does not exist."""
+    available = devices()
+    wanted = {"auto": available[0], "cuda": "cuda:0"}.get(name, name)
+    if wanted not in available:
         if _lacks_cuda(wanted):
             raise InputError(
                 f"There is no device {name!r} here: torch {torch.__version__} is built without CUDA. "
-                f"Possible: auto, {', '.join(here)}."
+                f"Possible: auto, {', '.join(available)}."
             )
-        raise InputError(f"There is no device {name!r} here. Possible: auto, {', '.join(here)}.")
+        raise InputError(f"There is no device {name!r} here. Possible: auto, {', '.join(available)}.")
     return wanted
 
 
@@ -45,11 +45,11 @@ def _lacks_cuda(name: str) -> bool:
 
 
 def prepare(settings: DeviceSettings, seed: int) -> torch.device:
-    """Make the process the same before each run, whatever the one before did to it.
+    """Reset all process-wide state that a run depends on, whatever an earlier run changed.
 
-    Precision: `fp32` computes float32 products in float32; `tf32` lets CUDA use TF32 in matrix products and
-    convolutions, and on a CPU or MPS does nothing; `bf16` is autocast over fp32 weights, done in the Trainable.
-    cuDNN chooses by heuristics, not by timing, which costs nothing much and gives the same kernel each time.
+    Precision: `fp32` computes float32 products in float32. `tf32` allows TF32 in matrix products and convolutions on
+    CUDA and has no effect on a CPU or MPS. `bf16` is autocast with fp32 weights, which the Trainable applies. cuDNN
+    selects kernels by heuristics instead of timing, which costs little and gives the same kernel each time.
     """
     device = torch.device(resolve(settings.name))
     torch.set_num_threads(settings.threads)
@@ -61,7 +61,7 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = False
-    if "torch._dynamo" in sys.modules:  # importing it takes a second, and without it there is nothing to forget
+    if "torch._dynamo" in sys.modules:  # if it was never imported, which takes a second, there is nothing to reset
         sys.modules["torch._dynamo"].reset()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -71,7 +71,7 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
 
 
 def describe(settings: DeviceSettings) -> Environment:
-    """Versions, device and threads, for the record."""
+    """Versions, device and threads for the record."""
     device = torch.device(resolve(settings.name))
     processor = _processor()
     if device.type == "cuda":
@@ -103,5 +103,5 @@ def _processor() -> str:
 
 
 def _cores() -> int:
-    """Cores this process may use, which in a container can be fewer than the machine has."""
+    """Number of cores this process may use, which in a container can be less than that of the machine."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,7 +1,8 @@
-"""What a watched step shows (seconds of its phases, gradient norms, how far the optimizer moved the parameters) and
-what an evaluation-mode pass shows (size of the activations, entropy of the attention).
+"""Diagnostic snapshots.
 
-Nothing here writes to the model, its gradients or its optimizer. Results stay on the device until `numbers`.
+A watched optimizer step gives the seconds of its phases, gradient norms and the size of the parameter update. A forward
+pass in evaluation mode gives the RMS of activations and the entropy of attention. Nothing here writes to the model, its
+gradients or its optimizer. Results stay on the device until `numbers` is called.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Detail = Literal["light", "full"]
 Readings = dict[str, "Tensor | float"]
 
 ELEMENTS = 4096
-"""Of each parameter so many elements are compared before and after the update: 16 KiB a tensor instead of a copy."""
+"""Elements compared per parameter before and after the update: 16 KiB per tensor instead of a full copy."""
 
 
 class StepWatch:
-    """Looks at optimizer steps of one model, one at a time."""
+    """Measures optimizer steps of one model, one at a time."""
 
     def __init__(self, model: nn.Module, detail: Detail, synchronize: Callable[[], float]) -> None:
         self._synchronize = synchronize
@@ -38,18 +39,18 @@ class StepWatch:
         self._at = 0.0
 
     def start(self) -> None:
-        """A step begins."""
+        """Mark the start of a step."""
         self._readings = dict.fromkeys((f"seconds/{phase}" for phase in ("forward", "backward", "optimizer")), 0.0)
         self._at = self._synchronize()
 
-    def ended(self, phase: Literal["data", "forward", "backward", "optimizer"]) -> None:
-        """What happened since the last call was this phase."""
+    def end_phase(self, phase: Literal["data", "forward", "backward", "optimizer"]) -> None:
+        """Attribute the time since the last call to this phase."""
         now = self._synchronize()
         self._readings[f"seconds/{phase}"] = self._readings.get(f"seconds/{phase}", 0.0) + now - self._at
         self._at = now
 
     def before_update(self) -> None:
-        """Gradients are whole and not yet clipped."""
+        """Call with complete gradients, before clipping."""
         for group, names in self._gradient_groups.items():
             self._note_norm(f"grad_norm/{group}", names)
         for kind, names in self._norms.items():
@@ -58,8 +59,11 @@ class StepWatch:
         self._at = self._synchronize()
 
     def after_update(self, learning_rate: float, loss: Tensor, norm: Tensor) -> None:
-        """Effective step: mean |Δw| / learning rate. Update ratio: ‖Δw‖ / ‖w‖, of the model and of each block."""
-        self.ended("optimizer")
+        """Call after the optimizer step.
+
+        The effective step is mean |Δw| / learning rate. The update ratio is ‖Δw‖ / ‖w‖, for the model and each block.
+        """
+        self.end_phase("optimizer")
         self._readings |= {"loss/all": loss, "grad_norm/all": norm}
         names = list(self._parameters)
         sizes = torch.tensor([float(p.numel()) for p in self._parameters.values()], device=self._before.device)
@@ -77,7 +81,7 @@ class StepWatch:
             self._readings[f"update_ratio/{group}"] = (squares[index].sum() / weights[index].sum()).sqrt()
 
     def readings(self) -> Readings:
-        """Of the step that ended."""
+        """Readings of the last step."""
         readings, self._readings = self._readings, {}
         return readings
 
@@ -87,7 +91,7 @@ class StepWatch:
             self._readings[name] = torch.nn.utils.get_total_norm(gradients)
 
     def _sample(self) -> Tensor:
-        """`(parameters, ELEMENTS)`: evenly spread elements of each parameter, then zeros."""
+        """Evenly spaced elements of each parameter, padded with zeros; shape `(parameters, ELEMENTS)`."""
         values = list(self._parameters.values())
         wide = torch.float64 if any(p.dtype == torch.float64 for p in values) else torch.float32
         sample = torch.zeros(len(values), ELEMENTS, dtype=wide, device=values[0].device)
@@ -99,7 +103,7 @@ class StepWatch:
 
 
 def _stride(parameter: Tensor) -> int:
-    """Every how-manieth element to take: the first step that also visits every column of a matrix."""
+    """Sampling stride: the largest up to numel / ELEMENTS that visits every column of a matrix."""
     stride = max(1, parameter.numel() // ELEMENTS)
     while parameter.ndim > 1 and math.gcd(stride, parameter.shape[-1]) > 1:
         stride -= 1
@@ -107,14 +111,14 @@ def _stride(parameter: Tensor) -> int:
 
 
 def forward_readings(model: nn.Module, run: Callable[[], object], detail: Detail) -> Readings:
-    """Root mean square of the outputs of the blocks, and entropy of the attention, during `run`, a forward pass."""
+    """RMS of the block outputs and entropy of the attention during `run`, which must call the model's forward."""
     readings: Readings = {}
-    towers = anatomy.blocks(model)
-    shown = towers if detail == "full" else anatomy.first_middle_last(list(towers))
+    blocks = anatomy.blocks(model)
+    shown = blocks if detail == "full" else anatomy.first_middle_last(list(blocks))
     with ExitStack() as hooks:
         for name in shown:
-            hooks.enter_context(_size_of_output(towers[name], f"activation_rms/{name}", readings))
-        attention = hooks.enter_context(AttentionEntropy(hooks.enter_context(_places(model))))
+            hooks.enter_context(_output_rms(blocks[name], f"activation_rms/{name}", readings))
+        attention = hooks.enter_context(AttentionEntropy(hooks.enter_context(_module_stack(model))))
         run()
     shown_attention = attention.seen if detail == "full" else anatomy.first_middle_last(list(attention.seen))
     for name in shown_attention:
@@ -130,7 +134,7 @@ def forward_readings(model: nn.Module, run: Callable[[], object], detail: Detail
 
 
 def numbers(readings: Mapping[str, Tensor | float]) -> dict[str, float]:
-    """All of them on the host, in one transfer."""
+    """Copy all readings to the host in one transfer."""
     tensors = {name: value for name, value in readings.items() if isinstance(value, Tensor)}
     values = torch.stack([value.float() for value in tensors.values()]).tolist() if tensors else []
     return {
@@ -140,7 +144,7 @@ def numbers(readings: Mapping[str, Tensor | float]) -> dict[str, float]:
 
 
 @contextmanager
-def _size_of_output(module: nn.Module, name: str, readings: Readings) -> Iterator[None]:
+def _output_rms(module: nn.Module, name: str, readings: Readings) -> Iterator[None]:
     def note(module: nn.Module, inputs: object, output: Any) -> None:
         if isinstance(output, tuple | list) and output:
             output = output[0]
@@ -155,8 +159,8 @@ def _size_of_output(module: nn.Module, name: str, readings: Readings) -> Iterato
 
 
 @contextmanager
-def _places(model: nn.Module) -> Iterator[Callable[[], list[str]]]:
-    """Gives a function that says which modules run at this moment, as `name Type`, outermost first."""
+def _module_stack(model: nn.Module) -> Iterator[Callable[[], list[str]]]:
+    """Yield a function that returns the currently running modules, as `name Type`, outermost first."""
     running: list[str] = []
     with ExitStack() as hooks:
         for name, module in model.named_modules():

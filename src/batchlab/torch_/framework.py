@@ -1,4 +1,4 @@
-"""torch as batchlab sees it: the object behind `protocols.Framework`."""
+"""The Framework implementation for torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from batchlab.torch_.inspection import InspectableTorchTrainable
 
 
 class TorchFramework:
-    """Stateless: everything it changes (threads, flags, limits, seeds) belongs to the process."""
+    """Creates TorchTrainables. Stateless: what it changes (threads, flags, limits, seeds) belongs to the process."""
 
     def resolve_device(self, name: str) -> str:
-        """'auto' → the best device here; InputError naming what exists when `name` does not."""
+        """Resolve 'auto' to the best device. Raises InputError that lists the devices if `name` does not exist."""
         return devices.resolve(name)
 
     def start(self, device: DeviceSettings, seed: int) -> None:
-        """Before each run: threads, precision, random state, and nothing left over from the run before."""
+        """Call before each run: sets threads, precision and random state, and frees memory of earlier runs."""
         devices.prepare(device, seed)
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
@@ -29,19 +29,22 @@ class TorchFramework:
         return InspectableTorchTrainable(task, device, optimizer)
 
     def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
-        """Peaks of whole steps over tensors without values; fake tensors are imported only here (a second or two)."""
+        """Peak memory of optimizer steps on fake tensors.
+
+        Fake tensors are imported only here, which takes one to two seconds.
+        """
         from batchlab.torch_.trace import trace
 
         return trace(task, spec, sample, held_out)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
-        """The card's, what Metal recommends as a maximum, or the machine's."""
+        """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
         return memory.device_total(torch.device(device.name))
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
-        """Apply `device.memory_limit` above what the process holds now. Once per process."""
+        """Apply `device.memory_limit` above the memory in use now. Call once per process."""
         return memory.bound(torch.device(device.name), device.memory_limit)
 
     def environment(self, device: DeviceSettings) -> Environment:
-        """Versions, device and threads, for the record."""
+        """Versions, device and threads for the record."""
         return devices.describe(device)

@@ -1,10 +1,10 @@
-"""Norms of what each backward pass adds to the gradients, through hooks on the parameters.
+"""Norms of the gradient that each backward pass contributes, measured with hooks on the parameters.
 
-A hook on a parameter is called with the gradient of the backward pass that runs, summed over all uses of the parameter
-(tied weights), before autograd adds it to `.grad`. So the pass's own gradient and the sum of the passes before it are
-both there to look at, and no second gradient buffer is needed. Compiled models and non-reentrant activation
-checkpointing end in the same place. Reentrant checkpointing runs one backward pass in several parts: where a
-parameter's gradient then arrives in pieces, the norm of their sum is not known, and that is said.
+A hook on a parameter receives the gradient of the current backward pass, summed over all uses of the parameter (tied
+weights), before autograd adds it to `.grad`. Both the gradient of this pass and the sum of the earlier passes are
+therefore available without a second gradient buffer. This also holds for compiled models and for non-reentrant
+activation checkpointing. Reentrant checkpointing runs a backward pass in several parts. If a parameter then receives
+several partial gradients, the norm of their sum is not known, and the result is NotMeasurable.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from batchlab.core.protocols import AddedNorms
 from batchlab.core.record import NoGradientSamples
 
 CHUNK = 2**20
-"""Elements looked at together: temporaries stay at a few MiB however large a parameter is."""
+"""Elements processed at once, so that temporaries take a few MiB whatever the size of a parameter."""
 
 NORM_LAYERS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 class PassNorms(NamedTuple):
-    """One backward pass: |v|², and 2·u·v + |v|² = |u + v|² − |u|², u being the sum before it. The same over norm layers
-    alone. `signs`, in the last pass of a step: see `protocols.AddedNorms`."""
+    """Norms of one backward pass with gradient v, where u is the sum of the earlier passes of the step.
+
+    `squared` is |v|² and `growth` is 2·u·v + |v|² = |u + v|² − |u|²; `norm_layer_*` are the same over norm layers only.
+    `signs` is set in the last pass of a step; see `protocols.AddedNorms`.
+    """
 
     squared: Tensor
     growth: Tensor
@@ -39,7 +42,7 @@ class PassNorms(NamedTuple):
 
 
 class GradientNorms:
-    """Watches the gradients of a model. Nothing is attached outside `watching`; nothing waits for the device."""
+    """Measures gradient norms of a model. Hooks exist only inside `watching`; nothing waits for the device."""
 
     def __init__(self, model: nn.Module, parameters: Literal["all", "norm_layers"] = "all") -> None:
         modules = [module for module in model.modules() if is_norm_layer(module)]
@@ -48,17 +51,18 @@ class GradientNorms:
         self._parameters = [p for p in trained if parameters == "all" or id(p) in self._of_norm_layers]
         self.unmeasurable = None if self._parameters else NoGradientSamples.NO_NORM_LAYERS
         self._last_share: float | None = None
-        self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v where there is a u
+        self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v if u exists
         self._signs: list[tuple[Tensor, Tensor | None, Tensor]] = []
 
     @property
     def has_norm_layers(self) -> bool:
+        """Whether any measured parameter belongs to a norm layer."""
         return any(id(parameter) in self._of_norm_layers for parameter in self._parameters)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """The hooks are there inside, and gone afterwards."""
-        handles = [_attach(parameter, partial(self._look, parameter)) for parameter in self._parameters]
+        """Attach the hooks for the duration of the context."""
+        handles = [_attach(parameter, partial(self._measure, parameter)) for parameter in self._parameters]
         try:
             yield
         finally:
@@ -66,18 +70,21 @@ class GradientNorms:
                 handle.remove()
 
     def begin_pass(self, last_share: float | None = None) -> None:
-        """Before a backward pass; `last_share`, in a step's last one, is its share of the step's targets."""
+        """Call before a backward pass.
+
+        `last_share` is given for the last pass of a step: its fraction of the step's targets.
+        """
         self._last_share = last_share
         self._seen, self._signs = {}, []
 
     @torch.no_grad()
     def end_pass(self) -> PassNorms | None:
-        """After the backward pass; None where no gradient came by, or `unmeasurable` says why not."""
+        """Call after the backward pass. Returns None if there was no gradient, or if `unmeasurable` is set."""
         if self.unmeasurable or not self._seen:
             return None
         signs = None
         if self._last_share is not None:
-            for parameter in self._parameters:  # what this pass did not reach belongs to the sum too
+            for parameter in self._parameters:  # parameters without a gradient in this pass also count
                 if id(parameter) not in self._seen and parameter.grad is not None:
                     self._signs.append(_sign_sums(parameter.grad, None, self._last_share))
             difference, agreement, absolute = zip(*self._signs, strict=True)
@@ -89,15 +96,15 @@ class GradientNorms:
         inside = [norms for identity, norms in self._seen.items() if identity in self._of_norm_layers]
         return PassNorms(*_square(list(self._seen.values())), *_square(inside), signs)
 
-    def _look(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+    def _measure(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         if gradient.is_sparse:
             self.unmeasurable = NoGradientSamples.SPARSE
         elif id(parameter) in self._seen:
             self.unmeasurable = NoGradientSamples.IN_PIECES
         if self.unmeasurable:
             return
-        before = parameter.grad  # in a hook nothing is recorded for another derivative
-        norm = torch.linalg.vector_norm(gradient, dtype=_wide(gradient))
+        before = parameter.grad  # no graph is recorded inside a hook
+        norm = torch.linalg.vector_norm(gradient, dtype=_accumulation_dtype(gradient))
         self._seen[id(parameter)] = (norm, None if before is None else _dot(before, gradient))
         if self._last_share is not None:
             self._signs.append(_sign_sums(before, gradient, self._last_share))
@@ -108,7 +115,7 @@ def added_norms(
 ) -> AddedNorms | NoGradientSamples:
     """The passes of one step as `protocols.AddedNorms`, or why their norms are not known.
 
-    `samples`: what norm layers tell of single samples, pass by pass, and of them all.
+    `samples` are the per-sample sums of the norm layers: one per pass, and one over all samples.
     """
     reached = [one for one in passes if one is not None]
     if norms.unmeasurable:
@@ -129,28 +136,28 @@ def added_norms(
 
 
 def is_norm_layer(module: nn.Module) -> bool:
-    """torch's own norm layers, and a person's whose class name ends in Norm."""
+    """Whether this is one of torch's norm layers, or a custom class whose name ends in Norm."""
     return isinstance(module, NORM_LAYERS) or type(module).__name__.endswith("Norm")
 
 
-def _attach(parameter: nn.Parameter, look: Callable[[Tensor], None]) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_hook(look)  # type: ignore[no-untyped-call]
+def _attach(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
     return handle
 
 
-def _wide(tensor: Tensor) -> torch.dtype:
+def _accumulation_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
 def _square(norms: list[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor]:
-    """(|v|², 2·u·v + |v|²) from every parameter's |v| and u·v."""
+    """(|v|², 2·u·v + |v|²) from the |v| and u·v of each parameter."""
     squared = _sum([norm for norm, _ in norms], lambda stacked: stacked.square())
     overlaps = [dot for _, dot in norms if dot is not None]
     return squared, squared + 2 * _sum(overlaps) if overlaps else squared
 
 
 def _sum(numbers: Sequence[Tensor], of: Callable[[Tensor], Tensor] = lambda stacked: stacked) -> Tensor:
-    """Σ of single numbers; in float64 where the device has it, because growth is a small difference of large ones."""
+    """Sum of scalars, in float64 if the device supports it, because growth is a small difference of large numbers."""
     if not numbers:
         return torch.zeros(())
     device = numbers[0].device
@@ -169,11 +176,11 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _sign_sums(before: Tensor | None, gradient: Tensor | None, share: float) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(difference, agreement, absolute) of one parameter; a sum or a gradient that is not there counts as zero."""
+    """(difference, agreement, absolute) of one parameter; a missing sum or gradient counts as zero."""
     if before is None or gradient is None:
-        some = gradient if gradient is not None else before
-        assert some is not None
-        one_norm = _one_norm(some)
+        present = gradient if gradient is not None else before
+        assert present is not None
+        one_norm = _one_norm(present)
         return one_norm / (share if before is None else 1 - share), None, one_norm
     differences, agreements, absolutes = [], [], []
     for u, v in _chunks(before, gradient):
@@ -184,11 +191,11 @@ def _sign_sums(before: Tensor | None, gradient: Tensor | None, share: float) -> 
 
 
 def _one_norm(tensor: Tensor) -> Tensor:
-    return tensor.abs().sum(dtype=_wide(tensor))
+    return tensor.abs().sum(dtype=_accumulation_dtype(tensor))
 
 
-def _added(pieces: list[Tensor]) -> Tensor:
-    return pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum()
+def _added(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
 def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

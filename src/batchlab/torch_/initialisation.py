@@ -1,4 +1,4 @@
-"""What the constructor of a model may ask of values while there are none."""
+"""Building a model on fake tensors, although its constructor reads values."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
-KNOWN_NUMBERS = 4096
-"""Sequences up to this long are computed: depths, rates and shapes of layers are read from such, weights are not."""
+MAX_COMPUTED_ELEMENTS = 4096
+"""Longest `arange` or `linspace` that is computed. Constructors read depths, rates and layer shapes from such
+sequences, but not weights."""
 
 _aten = torch.ops.aten
 _SEQUENCES = frozenset({_aten.linspace.default, _aten.arange.default, _aten.arange.start, _aten.arange.start_step})
 
 
-class ValuelessInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Entered inside a FakeTensorMode while a model is built, whose weights then take no memory and no time.
+class FakeInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Enter inside a FakeTensorMode to build a model whose weights take neither memory nor time.
 
-    A yes-or-no read from unknown values is no: `torch.nn.init.trunc_normal_` draws again while any number is out of
-    bounds. Short evenly spaced sequences have their values, as in `[p.item() for p in torch.linspace(0, 0.1, depth)]`.
+    Reading a boolean from a fake tensor gives False, because `torch.nn.init.trunc_normal_` draws again while any value
+    is out of bounds. Short evenly spaced sequences are real, as in `[p.item() for p in torch.linspace(0, 0.1, depth)]`.
     """
 
     def __init__(self, fake: FakeTensorMode) -> None:
@@ -35,7 +36,7 @@ class ValuelessInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-cal
         if func is _aten._local_scalar_dense.default and args[0].dtype is torch.bool:
             return False
         result = func(*args, **kwargs)
-        if func in _SEQUENCES and math.prod(result.shape) <= KNOWN_NUMBERS:
+        if func in _SEQUENCES and math.prod(result.shape) <= MAX_COMPUTED_ELEMENTS:
             with unset_fake_temporarily():
                 known = func(*args, **kwargs)
             return self._fake.fake_tensor_converter.from_real_tensor(self._fake, known, make_constant=True)
@@ -44,10 +45,10 @@ class ValuelessInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-cal
 
 @contextmanager
 def conversion_in_place() -> Iterator[None]:
-    """Inside, `module.to(…)` gives its parameters new data.
+    """Make `module.to(…)` assign new data to parameters instead of swapping tensors.
 
-    torch 2.13 would swap a fake parameter with its converted self, and refuses while the fake mode's own memory refers
-    to it, which depends on the operations that came before.
+    torch 2.13 swaps a fake parameter with the converted one, which fails while the cache of the fake mode refers to it;
+    whether it does depends on the preceding operations.
     """
     original = nn.Module._apply
 

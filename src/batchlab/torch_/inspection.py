@@ -1,4 +1,4 @@
-"""A look inside a TorchTrainable, for `batchlab check`: host copies of everything, and who mixes samples."""
+"""Inspection of a TorchTrainable for `batchlab check`: host copies of its tensors, and the layer that mixes samples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from batchlab.torch_ import random_state
 from batchlab.torch_.trainable import TorchTrainable
 
 RELATIVE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Matrix products of another batch size may sum in another order; anything narrower than float32 gets 2e-2."""
+"""Matrix products may sum in another order at another batch size. Types narrower than float32 get 2e-2."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One module's inputs and outputs in one forward pass, on the host."""
+    """Inputs and outputs of one module call, on the host."""
 
     name: str
     inputs: list[Tensor]
@@ -29,36 +29,36 @@ class _Call:
 
 
 class InspectableTorchTrainable(TorchTrainable):
-    """What `TorchFramework.trainable` gives: a TorchTrainable that also satisfies `protocols.Inspectable`."""
+    """A TorchTrainable that also implements `protocols.Inspectable`."""
 
     def parameter_count(self) -> int:
-        """Trainable parameters; shared ones count once."""
+        """Number of trainable parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self._parameters)
 
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
-        """By which settings its parameter groups have."""
+        """The optimizer family, inferred from the settings of its parameter groups."""
         return self.optimizer.family
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Name → host copy of every trainable parameter."""
+        """Host copies of all trainable parameters, by name."""
         return {name: _host(value) for name, value in self.model.named_parameters() if value.requires_grad}
 
     def gradients(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Name → host copy of the gradient accumulated since the last `apply`; absent where there is none."""
+        """Host copies of the gradients accumulated since the last `apply`, by name; missing ones are omitted."""
         return {name: _host(value.grad) for name, value in self.model.named_parameters() if value.grad is not None}
 
     def raw_loss(self, batch: Batch) -> float:
-        """What the person's loss returned in evaluation mode, before any weighting (the sum of a pair)."""
+        """The value of the user's loss in evaluation mode, before any weighting (the sum, if it returns a pair)."""
         result = self._evaluation_result(batch)
         return float(result[0] if isinstance(result, tuple | list) else result)
 
     def loss_count(self, batch: Batch) -> float | None:
-        """The count of a loss that returns (sum, count); None for a single number."""
+        """The count, if the loss returns (sum, count); None for a single number."""
         result = self._evaluation_result(batch)
         return float(result[1]) if isinstance(result, tuple | list) else None
 
     def without_randomness(self) -> None:
-        """Dropout off until the next `init`. Dropout called as a function is out of reach."""
+        """Switch dropout modules off until the next `init`. Functional dropout is not affected."""
         for module in self.model.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.p = 0.0
@@ -68,23 +68,23 @@ class InspectableTorchTrainable(TorchTrainable):
     def mixing_layer(self, batch: Batch, half: int) -> str | None:
         """Qualified name and class of the first layer whose output for samples 0 … half−1 depends on the others.
 
-        The model runs in training mode on the whole batch and on its first half, dropout off as by
-        `without_randomness`. The first module to finish whose inputs agree on the half and whose outputs do not is the
-        one; modules inside finish first, so it is the innermost. None when no module does (the loss itself may).
-        Running statistics and the random state are put back.
+        The model runs in training mode on the whole batch and on its first half, with dropout off as in
+        `without_randomness`. Returns the first module to finish whose inputs agree on the half but whose outputs do
+        not; submodules finish first, so it is the innermost one. None if there is no such module (the loss may still
+        mix samples). Running statistics and the random state are restored.
         """
         self.without_randomness()
         whole = self._recorded(batch)
         part = self._recorded(tuple(array[:half] for array in batch))
         for one, other in zip(whole, part, strict=False):
             if one.name != other.name:
-                return None  # the path through the model depends on the data; calls cannot be compared
+                return None  # control flow depends on the data, so the calls cannot be compared
             if _agree(one.inputs, other.inputs) and not _agree(one.outputs, other.outputs):
                 return one.name
         return None
 
     def _recorded(self, batch: Batch) -> list[_Call]:
-        """Every module's inputs and outputs in the order the modules finished."""
+        """Inputs and outputs of all module calls, in the order in which they finished."""
         calls: list[_Call] = []
 
         def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -106,7 +106,7 @@ class InspectableTorchTrainable(TorchTrainable):
 
 
 def _host(value: Tensor) -> npt.NDArray[Any]:
-    """A copy numpy understands; types it lacks, such as bfloat16, become float32."""
+    """A numpy copy; types that numpy lacks, such as bfloat16, become float32."""
     value = value.detach().cpu()
     if value.dtype in (torch.bfloat16, torch.float16):
         value = value.float()
@@ -119,12 +119,12 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def _agree(whole: list[Tensor], part: list[Tensor]) -> bool:
-    """Whether the first samples of `whole` are `part`, as far as rounding lets them be."""
+    """Whether the first samples of `whole` equal `part` up to rounding."""
     return len(whole) == len(part) and all(_matches(one, other) for one, other in zip(whole, part, strict=True))
 
 
 def _matches(whole: Tensor, part: Tensor) -> bool:
-    """The batch axis is the one in which the two sizes differ; one number for a whole batch is a loss, not a layer."""
+    """Compare on the axis where the sizes differ, the batch axis. A scalar is a loss and not compared."""
     if whole.ndim == 0 or whole.ndim != part.ndim:
         return True
     for axis, size in enumerate(part.shape):

@@ -1,10 +1,10 @@
-"""Bytes this process uses on its device, and a limit it cannot pass.
+"""Memory use of this process on its device, and an enforced limit.
 
-On CUDA the caching allocator counts and limits. A CPU has neither counter nor limit of its own, so the process is
-measured instead, above a baseline taken after a warm-up step: resident memory (VmRSS, and its peak VmHWM), and what
-was asked of the system (VmData). A soft RLIMIT_DATA makes allocations fail that would take VmData, private writable
-memory whether touched or not, beyond the limit. VmData has no peak of its own; that of all mapped memory (VmPeak) rises
-with it, cannot be restarted, and so tells only of a process that never held more before.
+On CUDA the caching allocator counts and limits. A CPU has neither, so the process is measured instead, above a baseline
+taken after a warm-up step: resident memory (VmRSS, with its peak VmHWM) and private writable memory, touched or not
+(VmData). A soft RLIMIT_DATA makes allocations fail that would raise VmData above the limit. VmData has no peak counter.
+The peak of all mapped memory (VmPeak) rises with it but cannot be reset, so it is used only if the process never held
+more memory before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(slots=True)
 class _Baseline:
-    """What this process held before the measured work, in bytes; there is one process, so there is one of these."""
+    """Bytes this process held before the measured work. One per process, hence the module-level instance."""
 
     resident: int | None = None
     data: int = 0
@@ -39,9 +39,9 @@ _baseline = _Baseline()
 
 
 def bound(device: torch.device, limit: int | None) -> MemoryBound:
-    """Take the baseline, forbid more than `limit` bytes above it (None: only take the baseline), restart the peaks.
+    """Take the baseline, limit memory to `limit` bytes above it (None: no limit), and reset the peaks.
 
-    The baseline is VmData on a CPU, the allocator's reserved bytes elsewhere. Call once per process.
+    The baseline is VmData on a CPU and the allocator's reserved bytes on other devices. Call once per process.
     """
     release(device)
     if device.type == "cuda":
@@ -65,8 +65,10 @@ def _take_baseline() -> None:
 
 
 def _bound_cuda(device: torch.device, limit: int | None) -> MemoryBound:
-    """Also without a limit of its own the process is kept within the free memory: some drivers would rather spill into
-    the host's, which does not crash but is many times slower."""
+    """Limit the process to the free memory even if `limit` is None.
+
+    Some drivers fall back to host memory otherwise, which does not fail but is many times slower.
+    """
     free, total = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_reserved(device)
     above = free if limit is None else min(limit, free)
@@ -76,22 +78,22 @@ def _bound_cuda(device: torch.device, limit: int | None) -> MemoryBound:
 
 
 def restart_peak(device: torch.device) -> None:
-    """Peaks count from now. MPS keeps none; a Mac's process peak cannot be restarted."""
+    """Reset the peak counters. MPS has none, and the process peak on macOS cannot be reset."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
         if _CLEAR_REFS.exists():
-            _CLEAR_REFS.write_text("5")  # 5: set the peak of resident memory to its present value; see man proc(5)
+            _CLEAR_REFS.write_text("5")  # 5: reset the peak of resident memory; see man proc(5)
         if _baseline.resident is None:
             _take_baseline()
         _baseline.mapped_peak = _mapped_peak()
 
 
 def read(device: torch.device) -> MemoryReading:
-    """Bytes now and at the peak: of the allocator on CUDA and MPS, of the process above its baseline on a CPU.
+    """Current and peak bytes: of the allocator on CUDA and MPS, of the process above its baseline on a CPU.
 
-    The peak of a CPU's process is that of VmData, which the limit bounds; where an earlier peak of the process hides
-    it, that of resident memory.
+    On a CPU the peak is that of VmData, which the limit bounds, or that of resident memory if an earlier peak of the
+    process hides it.
     """
     if device.type == "cuda":
         return MemoryReading(
@@ -117,7 +119,7 @@ def read(device: torch.device) -> MemoryReading:
 
 
 def device_total(device: torch.device) -> int:
-    """Memory of the device: the card's, what Metal recommends as a maximum, or the machine's."""
+    """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     if device.type == "mps":
@@ -126,7 +128,7 @@ def device_total(device: torch.device) -> int:
 
 
 def _status(field: str) -> int:
-    """A `VmXxx:  123 kB` line of /proc/self/status, in bytes."""
+    """Value of a `VmXxx:  123 kB` line of /proc/self/status, in bytes."""
     for line in _STATUS.read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -157,14 +159,16 @@ def _mapped_peak() -> int:
 
 
 def _peak_data() -> int | None:
-    """The peak of VmData above the baseline; None where an earlier peak of this process hides it."""
+    """Peak of VmData above the baseline; None if an earlier peak of this process hides it."""
     peak = _mapped_peak()
     return max(_data() - _baseline.data, peak - _baseline.mapped) if peak > _baseline.mapped_peak else None
 
 
 def release(device: torch.device) -> None:
-    """Give back what is no longer held (on Linux the heap's free pages too), so that baselines and peaks count only
-    what is."""
+    """Return unused memory to the system, including free heap pages on Linux.
+
+    Baselines and peaks then count only memory that is in use.
+    """
     gc.collect()
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
@@ -173,5 +177,5 @@ def release(device: torch.device) -> None:
 
 
 def release_all() -> None:
-    """`release` for whichever accelerator this process can use, or for the CPU alone."""
+    """`release` for the accelerator of this process, or for the CPU if there is none."""
     release(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Memory optimizations: what `DeviceSettings.memory_optimizations` does to a new model, with the same numbers."""
+"""Applies memory optimizations, which reduce memory without changing results, to a new model."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from batchlab.torch_.chunked_loss import Deferral, defer_logits
 def apply_to_model(
     model: nn.Module, memory_optimizations: Collection[MemoryOptimization], *, compiled: bool
 ) -> Deferral | None:
-    """Checkpoint the model's repeated blocks, defer its last linear layer; InputError where it has no such thing.
+    """Checkpoint the repeated blocks of the model, and defer its last linear layer, as requested.
 
-    The model's class stays as it is; single modules of this one model get another `forward`. What is returned tells,
-    after a forward pass, whether a loss came in pieces.
+    Replaces `forward` on single modules of this instance; classes are not changed. With chunked_loss, the returned
+    Deferral records whether the loss was computed in chunks. Raises InputError if the model has no repeated blocks or
+    no last linear layer, or if it is compiled.
     """
     wanted = {"checkpointing", "chunked_loss"}.intersection(memory_optimizations)
     if wanted and compiled:
         raise InputError(
-            f"device.compile cannot be combined with {' and '.join(sorted(wanted))}: a compiled model decides for "
-            "itself what it keeps; leave one of the two out."
+            f"device.compile cannot be combined with {' and '.join(sorted(wanted))}: the compiler itself decides "
+            "which activations to keep; omit one of the two."
         )
     blocks = repeated_blocks(model)
     if "checkpointing" in wanted:
         if not blocks:
             raise InputError(
-                f"Activation checkpointing needs blocks that repeat, and {type(model).__name__} has no ModuleList or "
-                "Sequential with two or more modules of one class that have layers of their own."
+                f"Activation checkpointing needs repeated blocks, but {type(model).__name__} has no ModuleList or "
+                "Sequential with two or more modules of the same class that have submodules."
             )
         checkpoint_blocks(blocks)
     if "chunked_loss" not in wanted:
@@ -39,7 +40,7 @@ def apply_to_model(
     deferral = defer_logits(model, outside=blocks)
     if deferral is None:
         raise InputError(
-            f"A loss in pieces needs a last linear layer, and {type(model).__name__} has no nn.Linear outside its "
-            "repeated blocks."
+            f"chunked_loss needs a last linear layer, but {type(model).__name__} has no nn.Linear outside its repeated "
+            "blocks."
         )
     return deferral

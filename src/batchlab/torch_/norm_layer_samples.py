@@ -1,11 +1,12 @@
-"""Gradients of norm layers sample by sample, from one backward pass.
+"""Per-sample gradients of norm layers, from one backward pass.
 
-The gradient of a norm layer's weight is Σ over positions of (gradient of its output) ∘ (normalised input), that of its
-bias Σ of the gradient alone; leaving the sum over samples out gives every sample's own. This takes one product and one
-sum per layer and no second pass, so one micro-batch is enough to see noise (Gray et al. 2024, arXiv:2411.00999).
+The gradient of a norm layer's weight is the sum over positions of (output gradient) ∘ (normalised input); that of its
+bias is the sum of the output gradient. Without the sum over samples, these are per-sample gradients. This takes one
+product and one sum per layer and no second pass, so that a single micro-batch is enough to measure gradient noise (Gray
+et al. 2024, arXiv:2411.00999).
 
-Hooks on the layers' outputs see those gradients. A layer's input is held until its gradient came by, which autograd
-does anyway unless the layer's activations are computed again in the backward pass.
+The output gradients are measured with hooks. A layer's input is kept until its gradient arrives, which autograd does
+anyway unless the layer's activations are recomputed in the backward pass.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from torch.func import functional_call
 
 from batchlab.torch_.gradient_norms import is_norm_layer
 
-AFFINE = 1e-3
-"""A person's own norm layer counts as affine in its weight where this reproduces its output to so much."""
+AFFINE_TOLERANCE = 1e-3
+"""Tolerance with which a custom norm layer must be reproduced as an affine function of its weight."""
 
 
 class NormLayerSamples:
-    """Sums over the samples of a step's passes: Σ_j |v_j|²/s_j and |Σ_j v_j|², v_j being what sample j added, s_j its
-    share of the targets. Only layers whose input has the samples first are in it. Nothing waits for the device while
-    all samples have equal shares."""
+    """Sums over the samples of a step: Σ_j |v_j|²/s_j and |Σ_j v_j|², where v_j is the gradient of sample j.
+
+    s_j is the sample's share of the targets. Only layers with the samples on the first axis of their input are
+    included. If all samples have equal shares, nothing waits for the device.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._layers = [module for module in model.modules() if is_norm_layer(module) and _is_plain(module)]
@@ -39,7 +42,7 @@ class NormLayerSamples:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """The hooks are there inside, and gone afterwards."""
+        """Attach the hooks for the duration of the context."""
         handles = [layer.register_forward_hook(self._at_output) for layer in self._layers]
         try:
             yield
@@ -48,12 +51,12 @@ class NormLayerSamples:
                 handle.remove()
 
     def begin_pass(self, samples: int) -> None:
-        """Before the forward pass of a micro-batch of so many samples."""
+        """Call before the forward pass of a micro-batch with this number of samples."""
         self._expected, self._of_pass = samples, {}
 
     @torch.no_grad()
     def end_pass(self, shares: Sequence[float]) -> None:
-        """After its backward pass; `shares` of the step's targets, one per sample."""
+        """Call after the backward pass. `shares` are the samples' fractions of the step's targets."""
         if not self._of_pass:
             return
         squares = torch.stack([added.square().sum(dim=1) for added in self._of_pass.values()]).sum(dim=0)
@@ -70,7 +73,7 @@ class NormLayerSamples:
 
     @torch.no_grad()
     def sums(self) -> tuple[list[Tensor], Tensor] | None:
-        """(Σ_j |v_j|²/s_j of each pass, |Σ_j v_j|² over all); None where no norm layer tells samples apart."""
+        """(Σ_j |v_j|²/s_j of each pass, |Σ_j v_j|² of all passes); None if no norm layer gives per-sample gradients."""
         if not self._within:
             return None
         return self._within, torch.stack([total.square().sum() for total in self._mean.values()]).sum()
@@ -83,10 +86,10 @@ class NormLayerSamples:
         if given.dim() <= len(shape) or given.shape[0] != self._expected or given.shape[-len(shape) :] != shape:
             return
         if isinstance(layer, nn.LayerNorm | nn.RMSNorm) or _is_affine(layer, given, output):
-            output.register_hook(partial(self._look, layer, given.detach()))  # type: ignore[no-untyped-call]
+            output.register_hook(partial(self._measure, layer, given.detach()))  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def _look(self, layer: nn.Module, given: Tensor, gradient: Tensor) -> None:
+    def _measure(self, layer: nn.Module, given: Tensor, gradient: Tensor) -> None:
         wide = torch.promote_types(gradient.dtype, torch.float32)
         gradient = gradient.to(wide)
         for name, parameter in layer.named_parameters(recurse=False):
@@ -98,7 +101,7 @@ class NormLayerSamples:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """A weight, perhaps a bias of its shape, and no other parameter; not over a batch or groups of channels."""
+    """Whether the layer has just a weight and optionally a bias of the same shape, and is no batch or group norm."""
     if isinstance(layer, nn.GroupNorm | nn.modules.batchnorm._NormBase):
         return False
     named = dict(layer.named_parameters())
@@ -106,7 +109,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _normalised(layer: nn.Module, given: Tensor) -> Tensor:
-    """What the weight is multiplied with."""
+    """The normalised input, which the weight multiplies."""
     if isinstance(layer, nn.LayerNorm):
         return nn.functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
     if isinstance(layer, nn.RMSNorm):
@@ -123,7 +126,7 @@ def _with_weight(layer: nn.Module, given: Tensor, value: float) -> Tensor:
 
 @torch.no_grad()
 def _is_affine(layer: nn.Module, given: Tensor, output: Tensor) -> bool:
-    """Whether the layer's output is its output at weight 0 plus weight ∘ something."""
+    """Whether the output is affine in the weight: output at weight 0, plus weight ∘ normalised input."""
     weight = layer.get_parameter("weight")
     shown = _with_weight(layer, given, 0.0) + weight * _normalised(layer, given)
-    return torch.allclose(shown.to(output.dtype), output, rtol=AFFINE, atol=AFFINE)
+    return torch.allclose(shown.to(output.dtype), output, rtol=AFFINE_TOLERANCE, atol=AFFINE_TOLERANCE)

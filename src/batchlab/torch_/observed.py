@@ -1,4 +1,4 @@
-"""What a person's own training loop shows of its model: gradients of each backward pass, memory, time."""
+"""Measurements of a model in the user's own training loop: gradients of each backward pass, memory, time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from batchlab.torch_.norm_layer_samples import NormLayerSamples
 
 
 class Scaler(Protocol):
-    """As torch.amp.GradScaler: the loss was multiplied by `get_scale()` before backward."""
+    """Like torch.amp.GradScaler: the loss is multiplied by `get_scale()` before backward."""
 
     def get_scale(self) -> float: ...
 
 
 class ObservedModel:
-    """The torch side of `batchlab.observe`. Values come to the host in `numbers`, once per sampled step."""
+    """The torch part of `batchlab.observe`. Values are copied to the host in `numbers`, once per sampled step."""
 
     def __init__(self, model: Any, parameters: Any, scaler: Scaler | None) -> None:
         if not isinstance(model, nn.Module):
@@ -43,7 +43,10 @@ class ObservedModel:
 
     @contextmanager
     def backward_pass(self, samples: int | None) -> Iterator[None]:
-        """Around one backward pass of a sampled step; norm layers tell apart the `samples` in it, where given."""
+        """Measure one backward pass of a sampled step.
+
+        If `samples` is given, norm layers also give per-sample gradients.
+        """
         if not self._passes:
             self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
             self._samples = NormLayerSamples(self._model)
@@ -56,8 +59,10 @@ class ObservedModel:
             self._samples.end_pass([1 / samples] * samples)
 
     def numbers(self) -> tuple[list[float], list[float]] | None:
-        """(|v|², |u + v|² − |u|²) of each pass since the last call, without the scaler's factor; None where a pass gave
-        no gradient. Waits for the device."""
+        """(|v|², |u + v|² − |u|²) of each pass since the last call, with the loss scale divided out.
+
+        None if a pass gave no gradient. Waits for the device.
+        """
         passes, self._passes = self._passes, []
         reached = [one for one in passes if one is not None]
         if len(reached) < len(passes) or not reached:
@@ -66,8 +71,11 @@ class ObservedModel:
         return [float(p.squared) / factor for p in reached], [float(p.growth) / factor for p in reached]
 
     def sample_numbers(self) -> tuple[list[float], float] | None:
-        """Over norm layers, of the passes since the last call: n·Σ_j |v_j|² of each pass of n samples, which added v_j,
-        and |Σ_j v_j|² of them all, without the scaler's factor. Waits for the device."""
+        """Per-sample sums over norm layers since the last call, with the loss scale divided out.
+
+        Returns n·Σ_j |v_j|² for each pass of n samples with gradients v_j, and |Σ_j v_j|² over all passes. Waits for
+        the device.
+        """
         sums, self._samples = self._samples.sums(), NormLayerSamples(nn.Module())
         if sums is None:
             return None
@@ -75,12 +83,14 @@ class ObservedModel:
         return [float(within) / factor for within in sums[0]], float(sums[1]) / factor
 
     def peak_bytes(self) -> int | None:
-        """Most bytes of live tensors since the model was first observed; on a CPU, most resident memory of the process
-        above that moment."""
+        """Peak bytes of live tensors since the model was first observed.
+
+        On a CPU, the peak resident memory of the process above its value at that time.
+        """
         return memory.read(self.device).peak_in_use_bytes
 
     def now(self) -> float:
-        """Seconds, once the device has done what it was given."""
+        """Time in seconds, after waiting for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()

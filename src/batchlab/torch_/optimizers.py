@@ -1,4 +1,4 @@
-"""The optimizer of a run: the person's own or one built here, its groups following the learning rate and batch size."""
+"""The optimizer of a run: the user's or a built-in one, with groups that follow learning rate and batch size."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from batchlab.core.spec import OptimizerSettings
 from batchlab.scaling import beta2_at, weight_decay_at
 
 REFERENCE_LEARNING_RATE = 1.0
-"""What a person's `optimizer(params, lr)` is built with: each group's learning rate then *is* its ratio to `lr`."""
+"""Passed to the user's `optimizer(params, lr)`, so that the learning rate of each group equals its ratio to `lr`."""
 
-
-FOLLOWS_BATCH = ("betas", "weight_decay")
-"""Settings of a parameter group that the across-batch rule may move."""
+BATCH_DEPENDENT = ("betas", "weight_decay")
+"""Settings of a parameter group that the across-batch rule may change."""
 
 
 class GroupedOptimizer:
-    """A torch optimizer whose groups keep their ratios when one learning rate is set for all."""
+    """A torch optimizer whose parameter groups keep the ratios of their learning rates."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, ratios: Sequence[float]) -> None:
         self.torch = optimizer
         self._ratios = tuple(ratios)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Group by group, ratio · learning_rate; a tensor keeps its place in memory, as captured graphs need."""
+        """Set each group to ratio · learning_rate. Tensors are filled in place, as captured graphs require."""
         for group, ratio in zip(self.torch.param_groups, self._ratios, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(ratio * learning_rate)
@@ -39,22 +38,24 @@ class GroupedOptimizer:
                 group["lr"] = ratio * learning_rate
 
     def follow_defaults_of(self, device: torch.device) -> None:
-        """Step as it would on `device`: torch's optimizers use `foreach` on CUDA where nothing else was asked for."""
+        """Use the defaults of `device`: on CUDA, torch optimizers use `foreach` unless set otherwise."""
         for group in self.torch.param_groups:
             if device.type == "cuda" and "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = True
 
     def load(self, state: dict[str, Any]) -> None:
-        """Moments and step counts from `torch.state_dict()`. What follows the batch size stays as built: a run may go
-        on from another's end at another size."""
-        built = [{name: group[name] for name in FOLLOWS_BATCH if name in group} for group in self.torch.param_groups]
+        """Load moments and step counts from `torch.state_dict()`.
+
+        Settings that depend on the batch size are kept, because a run may continue another run at another batch size.
+        """
+        built = [{name: group[name] for name in BATCH_DEPENDENT if name in group} for group in self.torch.param_groups]
         self.torch.load_state_dict(state)
         for group, values in zip(self.torch.param_groups, built, strict=True):
             group.update(values)
 
     @property
     def family(self) -> Literal["adam", "sgd", "other"]:
-        """By which settings the groups have: all with betas, all with momentum and dampening, or anything else."""
+        """'adam' if all groups have betas, 'sgd' if all have momentum and dampening, else 'other'."""
         groups = self.torch.param_groups
         if all("betas" in group for group in groups):
             return "adam"
@@ -63,38 +64,39 @@ class GroupedOptimizer:
 
 def build(
     parameters: list[nn.Parameter],
-    own: Callable[..., Any] | None,
+    factory: Callable[..., Any] | None,
     settings: OptimizerSettings,
     device: torch.device,
     fused: bool = False,
 ) -> GroupedOptimizer:
-    """The person's optimizer, else AdamW, Adam or SGD as configured; its settings moved to this batch size.
+    """The user's optimizer from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
 
-    `fused` asks the person's to step in one kernel; the others do anyway. InputError where the person's cannot, or does
-    not follow the learning rate it is given.
+    `fused` makes the user's optimizer step in one kernel; the built-in ones always do. Raises InputError if the user's
+    optimizer does not support that, or does not follow the learning rate it is given.
     """
-    if own is not None:
-        optimizer, ratios = _build_own(parameters, own)
+    if factory is not None:
+        optimizer, ratios = _build_custom(parameters, factory)
         optimizer = _fused(optimizer) if fused else optimizer
     elif settings.config.name == "task":
         raise InputError(
-            "optimizer.name is 'task', but the task has no optimizer=…; give one or use adamw, adam or sgd."
+            "optimizer.name is 'task', but the task has no optimizer=…; define one, or use adamw, adam or sgd."
         )
     else:
-        optimizer = _build_shipped(parameters, settings.config, device)
+        optimizer = _build_builtin(parameters, settings.config, device)
         ratios = [1.0] * len(optimizer.param_groups)
-    _move_to_batch_size(optimizer, settings)
+    _adapt_to_batch_size(optimizer, settings)
     return GroupedOptimizer(optimizer, ratios)
 
 
-def _build_shipped(
+def _build_builtin(
     parameters: list[nn.Parameter], config: OptimizerConfig, device: torch.device
 ) -> torch.optim.Optimizer:
-    """One group, all parameters decayed alike, as `torch.optim.AdamW(model.parameters())` does.
+    """One group with the same decay for all parameters, as in `torch.optim.AdamW(model.parameters())`.
 
-    `fused` (one pass over memory): on CUDA always; on CPU one AdamW step of the 0.14M-parameter quickstart model took
-    0.14 ms fused, 0.44 ms with `foreach`, 0.54 ms in a loop (torch 2.13, one thread), against 5 ms for a pass over
-    4 sequences. It only takes floating parameters of the device's own kind, which is all this function is given.
+    Fused steps (one pass over memory) are used on CUDA and CPU. On a CPU, one AdamW step of the 0.14M-parameter
+    quickstart model took 0.14 ms fused, 0.44 ms with `foreach` and 0.54 ms in a loop (torch 2.13, one thread); a
+    forward and backward pass over 4 sequences took 5 ms. Fused steps require floating-point parameters on the device
+    itself, which is all this function gets.
     """
     fused = device.type in ("cpu", "cuda") and all(parameter.is_floating_point() for parameter in parameters)
     if config.name == "sgd":
@@ -112,21 +114,23 @@ def _build_shipped(
     )
 
 
-def _build_own(parameters: list[nn.Parameter], own: Callable[..., Any]) -> tuple[torch.optim.Optimizer, list[float]]:
-    """Built twice, at two learning rates: a group whose rate is not proportional to `lr` would be swept in vain."""
-    optimizer = own(parameters, REFERENCE_LEARNING_RATE)
+def _build_custom(
+    parameters: list[nn.Parameter], factory: Callable[..., Any]
+) -> tuple[torch.optim.Optimizer, list[float]]:
+    """Build the user's optimizer at two learning rates, to check that all groups are proportional to `lr`."""
+    optimizer = factory(parameters, REFERENCE_LEARNING_RATE)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(
             f"optimizer=… returned {type(optimizer).__name__}; return a torch.optim.Optimizer built on the given "
             "params and lr."
         )
-    other = own(parameters, REFERENCE_LEARNING_RATE / 2)
+    other = factory(parameters, REFERENCE_LEARNING_RATE / 2)
     ratios = []
     for index, (group, half) in enumerate(zip(optimizer.param_groups, other.param_groups, strict=True)):
         if group.get("lr") is None:
             raise InputError(
                 f"optimizer=…: parameter group {index} of {type(optimizer).__name__} has no learning rate to sweep; "
-                "switch its own schedule off and pass lr=lr."
+                "switch off its own schedule and pass lr=lr."
             )
         ratio = float(group["lr"]) / REFERENCE_LEARNING_RATE
         if not math.isclose(float(half["lr"]), ratio * REFERENCE_LEARNING_RATE / 2, rel_tol=1e-6):
@@ -140,12 +144,12 @@ def _build_own(parameters: list[nn.Parameter], own: Callable[..., Any]) -> tuple
 
 
 def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The same optimizer, not yet stepped, made again with `fused=True`."""
+    """Rebuild an optimizer that has not stepped yet with `fused=True`."""
     possible = inspect.signature(type(optimizer)).parameters
     if "fused" not in possible:
         raise InputError(
-            f"{type(optimizer).__name__} has no fused step; use torch's Adam, AdamW, SGD or Adagrad, or leave "
-            "the saving fused_optimizer out."
+            f"{type(optimizer).__name__} has no fused step; use torch's Adam, AdamW, SGD or Adagrad, or remove "
+            "fused_optimizer from the memory optimizations."
         )
     defaults = {name: value for name, value in optimizer.defaults.items() if name in possible}
     groups = [{**group, "fused": True, "foreach": None} for group in optimizer.param_groups]
@@ -153,8 +157,8 @@ def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return made
 
 
-def _move_to_batch_size(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:
-    """The across-batch rule, for every group that has what it speaks of: beta2, and weight decay on request."""
+def _adapt_to_batch_size(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:
+    """Apply the across-batch rule to the groups: beta2, and weight decay if the rule includes it."""
     rule, ratio = settings.config.across_batch, settings.batch_ratio
     if rule is AcrossBatch.FIXED:
         return

@@ -1,7 +1,7 @@
-"""Is this error the device running out of memory? Every backend says it differently, and some as a RuntimeError.
+"""Classifies errors as out of memory. Each backend words them differently, and some raise a plain RuntimeError.
 
-Only texts that mean a failed allocation count. Errors that merely become likely at some batch size (BatchNorm on one
-sample, an index out of range, a kernel that cannot be launched) are bugs to be shown, not sizes to be lowered.
+Only messages about a failed allocation count. Other errors that depend on the batch size (BatchNorm on one sample, an
+index out of range, a kernel that cannot be launched) are bugs to report, not reasons to try a smaller size.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MEMORY_ERROR_TYPES = frozenset({"OutOfMemoryError", "MemoryError"})
 _ALLOCATION_FAILED = re.compile(
     "|".join(
         (
-            # a back end by its name in capitals: CUDA, HIP, XPU, NPU, HPU, MLU, MPS, CPU
+            # a backend name in capitals: CUDA, HIP, XPU, NPU, HPU, MLU, MPS, CPU
             r"\b[A-Z]{3,}( backend)?\]?( error| driver error)?:? out of memory",
             r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
             r"UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)\w*|PI_ERROR_OUT_OF_RESOURCES",
-            # cuBLAS, cuDNN and their AMD twins allocate workspaces behind the caching allocator's back
+            # cuBLAS, cuDNN and their AMD counterparts allocate workspaces outside the caching allocator
             r"CUBLAS_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
             r"HIPBLAS_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed",
             r"CUDNN_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",
@@ -34,22 +34,22 @@ _ALLOCATION_FAILED = re.compile(
     )
 )
 
-_PERHAPS = re.compile(
+_AMBIGUOUS = re.compile(
     "|".join(
         (
-            # what cuDNN answers when no algorithm's workspace fits; torch adds the hint about contiguity
+            # raised by cuDNN if no algorithm's workspace fits; torch adds a hint about contiguity
             r"cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\b",
-            # oneDNN on the CPU reports its own failed allocations only like this
+            # the only error that oneDNN on the CPU reports for its own failed allocations
             r"could not create a primitive\b(?! descriptor)|could not create a memory object",
         )
     )
 )
-"""How libraries say that something could not be made: out of memory when the process is near its limit."""
+"""Errors that may have other causes; they mean out of memory if the process is near its limit."""
 
 
 def is_out_of_memory(type_name: str, text: str) -> bool:
-    """Whether an exception of this class name with this text is, or may be, a failed allocation."""
-    return _certain(type_name, text) or _PERHAPS.search(text) is not None
+    """Whether an exception with this class name and text is, or may be, a failed allocation."""
+    return _certain(type_name, text) or _AMBIGUOUS.search(text) is not None
 
 
 def _certain(type_name: str, text: str) -> bool:
@@ -57,9 +57,9 @@ def _certain(type_name: str, text: str) -> bool:
 
 
 def as_out_of_memory(error: BaseException) -> OutOfMemory | None:
-    """The seam's OutOfMemory for a failed allocation, with the backend's own first line; None for any other error.
+    """Convert a failed allocation to OutOfMemory with the first line of its message; None for any other error.
 
-    The failed pass is still referenced by the traceback's frames; they are cleared so that its tensors can be freed.
+    The frames of the traceback still reference the tensors of the failed pass, so they are cleared to free memory.
     """
     text, name = str(error), type(error).__name__
     if not is_out_of_memory(name, text):

@@ -1,4 +1,4 @@
-"""The random state a training run draws from: torch's generators, and Python's and numpy's for models that use them."""
+"""The random state of a training run: the generators of torch, and of Python and numpy for models that use them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Same seed, same numbers: torch (all devices), Python, numpy's global generator."""
+    """Seed torch (all devices), Python and numpy's global generator."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
 
 def capture(device: torch.device) -> dict[str, Any]:
-    """All of it, as tensors, numbers and tuples that `torch.load(weights_only=True)` accepts."""
+    """The state of all generators, as tensors, numbers and tuples that `torch.load(weights_only=True)` accepts."""
     numpy_state: Any = np.random.get_state(legacy=True)
     _, keys, position, has_gauss, gauss = numpy_state
     state: dict[str, Any] = {
@@ -35,7 +35,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any], device: torch.device) -> None:
-    """Continue drawing where `capture` was called."""
+    """Restore the state returned by `capture`."""
     torch.set_rng_state(state["torch"])
     random.setstate(state["python"])
     keys, position, has_gauss, gauss = state["numpy"]
@@ -48,7 +48,7 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
 
 @contextmanager
 def fixed(device: torch.device) -> Iterator[None]:
-    """Inside, random numbers are drawn from seed 0; afterwards they go on as if nothing had been drawn."""
+    """Use seed 0 inside the context, and restore the previous state afterwards."""
     before = capture(device)
     seed_everything(0)
     try:

@@ -1,4 +1,4 @@
-"""Every storage that comes and goes while torch computes with fake tensors, in order."""
+"""A log of all storages that are allocated and freed while torch computes with fake tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEVICE = torch.ops.prim.device.default
 
 
 class Change(NamedTuple):
-    """A storage came (bytes above zero) or went (below)."""
+    """A storage was allocated (positive bytes) or freed (negative bytes)."""
 
     storage: int
     bytes: int
@@ -29,13 +29,13 @@ class Change(NamedTuple):
 
 
 class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, sees the results of every operation, those of the backward pass and of optimizers included.
+    """While active, records the results of all operations, including those of the backward pass and of optimizers.
 
-    A storage counts once, however many tensors share it, from the operation that returns it until nothing refers to it
-    any more, with the bytes that were asked for. What a kernel allocates and frees inside itself is not seen.
+    A storage counts once, however many tensors share it, from the operation that returns it until it is no longer
+    referenced, with the requested number of bytes. Temporary allocations inside a kernel are not recorded.
 
-    `phase` is set from outside, except that a forward phase turns into a backward phase with the first operation of
-    the autograd engine. What is alive at that moment and nobody has claimed is an activation.
+    `phase` is set by the caller, except that a forward phase becomes a backward phase with the first operation of the
+    autograd engine. Storages that are alive at that moment and not yet claimed are activations.
     """
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled in here, and shielding every call from the compiler doubles its cost
+        return False  # nothing is compiled here, and disabling dynamo for every call would double its cost
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _DEVICE:  # autograd asks each tensor, twice as often as anything else happens
+        if func is _DEVICE:  # the most frequent call, made by autograd for each tensor
             return args[0].fake_device
         if self.phase == "forward" and torch._C._current_graph_task_id() != -1:
             self._claim_activations()
@@ -59,20 +59,20 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, FakeTensor) and leaf.fake_device.type != "meta":
-                self._see(leaf)
+                self._number_of(leaf)
         return result
 
     def begin(self) -> None:
-        """Forget what has gone; what is alive now, as an untouched process would hold it, is where the log starts."""
+        """Restart the log: freed storages are forgotten, and live ones are its first entries."""
         self.changes = [Change(number, size, self.phase) for number, size, _ in self._live.values()]
 
     def claim(self, tensors: Iterable[Tensor], category: Category) -> None:
-        """Say what these tensors' storages are, from their beginning to their end. The first to claim one has it."""
+        """Assign a category to the storages of these tensors, for their whole lifetime. The first claim wins."""
         for tensor in tensors:
-            self._categories.setdefault(self._see(tensor), category)
+            self._categories.setdefault(self._number_of(tensor), category)
 
     def peaks(self) -> tuple[PhasePeak, ...]:
-        """The largest moment of each phase that occurred, split by category; what nobody claimed is temporary."""
+        """The peak of each phase that occurred, by category. Unclaimed storages are temporary."""
         held: dict[Category, int] = dict.fromkeys(("parameter", "gradient", "optimizer", "activation", "temporary"), 0)
         largest: dict[Phase, int] = {}
         split: dict[Phase, dict[Category, int]] = {}
@@ -99,18 +99,18 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for number, _, _ in self._live.values():
             self._categories.setdefault(number, "activation")
 
-    def _see(self, tensor: Tensor) -> int:
-        """The number of a tensor's storage, a new one if it was not there before."""
+    def _number_of(self, tensor: Tensor) -> int:
+        """The number of a tensor's storage; new storages are added to the log."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._live:
             return self._live[address][0]
         number, size = self._count, storage.nbytes()
         self._count += 1
-        self._live[address] = number, size, weakref.ref(storage, lambda _: self._gone(address))
+        self._live[address] = number, size, weakref.ref(storage, lambda _: self._freed(address))
         self.changes.append(Change(number, size, self.phase))
         return number
 
-    def _gone(self, address: int) -> None:
+    def _freed(self, address: int) -> None:
         number, size, _ = self._live.pop(address)
         self.changes.append(Change(number, -size, self.phase))

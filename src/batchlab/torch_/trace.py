@@ -1,12 +1,12 @@
-"""What a training step needs in memory, found without running it: the person's own code over tensors without values.
+"""Predicts the memory of a training step without running it, by tracing the user's code with fake tensors.
 
-Two whole optimizer steps and an evaluation run under torch's FakeTensorMode, where every operation computes shapes
-only. Tensors are on "cpu" whatever the device is meant to be: fake CUDA tensors abort a process whose torch was built
-without CUDA. So it is the CPU's operations that are followed, the CPU's rules of autocast among them.
+Two complete optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
+Tensors are on "cpu" whatever the target device, because fake CUDA tensors abort a process whose torch was built
+without CUDA. The trace therefore follows CPU operations, including the autocast rules of the CPU.
 
-What is not seen: buffers that kernels allocate inside themselves (oneDNN's and cuDNN's workspaces: 25 … 30 % of the
-peak was missing for a convolutional network in bf16 or in evaluation), cuBLAS's workspace, the device's context, and
-what torch.compile would fuse: the steps are traced as written.
+Not included: buffers that kernels allocate internally (workspaces of oneDNN and cuDNN; 25 … 30 % of the peak was
+missing for a convolutional network in bf16 or in evaluation), the workspace of cuBLAS, the device context, and fusion
+by torch.compile: the steps are traced as written.
 """
 
 from __future__ import annotations
@@ -39,28 +39,29 @@ from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
 from batchlab.torch_.cuda_allocator import peak_reserved_bytes
-from batchlab.torch_.initialisation import ValuelessInitialisation, conversion_in_place
+from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
 from batchlab.torch_.storage_log import StorageLog
 from batchlab.torch_.trainable import TorchTrainable
 
 PASSES = 2
-"""Micro-batches of the second step, at most: from the second on, gradients are alive and nothing new happens. The first
-step only makes the optimizer's state, and needs one."""
+"""Maximum number of micro-batches in the second step. From the second micro-batch on, gradients are alive and memory
+does not change. The first step only creates the optimizer state and needs one micro-batch."""
 
 LEARNING_RATE = 1e-3
 
 
 def trace(task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
-    """Peaks at each of the spec's micro-batch sizes, for batches made of copies of one training (held-out) sample.
+    """Peak memory at each micro-batch size of the spec, for batches of copies of one training (held-out) sample.
 
-    A model that needs values to know its way is `untraceable`, and why. InputError for what is wrong with the request.
+    If the model's control flow or shapes depend on tensor values, the result says why it is `untraceable`. Raises
+    InputError if the task itself is invalid.
     """
-    with _process_kept():
+    with _process_state_restored():
         try:
             points = tuple(_trace_size(task, spec, size, sample, held_out) for size in sorted(spec.micro_batch_sizes))
         except InputError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the person's code on another kind of tensors
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code on fake tensors may raise anything
             return TraceResult(untraceable=str(_untraceable(error)))
     return TraceResult(points=points)
 
@@ -70,7 +71,7 @@ def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out:
     log = StorageLog()
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, log:
         trainable = TracedTrainable(task, spec, log)
-        with ValuelessInitialisation(fake), conversion_in_place():
+        with FakeInitialisation(fake), conversion_in_place():
             trainable.init(0)
         log.claim(trainable.constants(), "parameter")
         log.begin()
@@ -94,27 +95,27 @@ def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out:
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
-    """Parts that the person compiles run as they were written, where the compiler is loaded at all."""
+    """Run compiled parts of the user's code in eager mode. If the compiler was never imported, there are none."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
-    """Within the limit where it fits, giving back free segments at need; else what an unlimited card would hold."""
+    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it."""
     within = peak_reserved_bytes(changes, limit)
     return peak_reserved_bytes(changes) if within is None else within
 
 
 class TracedTrainable(TorchTrainable):
-    """A TorchTrainable's own steps over tensors without values; the batch's arrays give shapes and types only."""
+    """A TorchTrainable on fake tensors; only shapes and types of the batch are used."""
 
     def __init__(self, task: Task, spec: TraceSpec, log: StorageLog) -> None:
         on_cpu = spec.device.model_copy(update={"name": "cpu", "compile": False})
-        super().__init__(replace(task, model=lambda: _without_values(task.model())), on_cpu, spec.optimizer)
+        super().__init__(replace(task, model=lambda: _as_fake(task.model())), on_cpu, spec.optimizer)
         self._log = log
         self._target = torch.device(spec.device.name)
 
     def init(self, seed: int) -> None:
-        """Parameters without values; no random state is touched."""
+        """Build the model with fake parameters, without changing any random state."""
         self._build()
         self.optimizer.follow_defaults_of(self._target)
 
@@ -124,19 +125,19 @@ class TracedTrainable(TorchTrainable):
         yield from self.model.buffers()
 
     def accumulated(self) -> list[Tensor]:
-        """The gradients there are."""
+        """All existing gradients."""
         return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
 
     def optimizer_state(self) -> list[Tensor]:
-        """Every tensor the optimizer keeps."""
+        """All tensors in the optimizer state."""
         return [leaf for leaf in tree_leaves(list(self.optimizer.torch.state.values())) if isinstance(leaf, Tensor)]
 
     def count(self, batch: Batch) -> float:
-        """Any number: it only scales the loss."""
+        """An arbitrary number, because it only scales the loss."""
         return 1.0
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
-        """As TorchTrainable does, without reading how many targets there were."""
+        """As in TorchTrainable, without reading the number of targets."""
         loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
@@ -151,29 +152,29 @@ class TracedTrainable(TorchTrainable):
         return tensor
 
 
-def _without_values(model: Any) -> Any:
-    """A model whose weights were made elsewhere (read from a file, a global) is copied; the copy has none."""
+def _as_fake(model: Any) -> Any:
+    """A model with real weights (read from a file, or global) is deep-copied, which makes the copy fake."""
     if not isinstance(model, nn.Module):
         return model
-    made_here = all(isinstance(value, FakeTensor) for value in (*model.parameters(), *model.buffers()))
-    return model if made_here else copy.deepcopy(model)
+    is_fake = all(isinstance(value, FakeTensor) for value in (*model.parameters(), *model.buffers()))
+    return model if is_fake else copy.deepcopy(model)
 
 
 def _repeated(sample: Batch, size: int) -> Batch:
-    """`size` copies of the first sample, without memory for them."""
+    """`size` copies of the first sample, as a view without additional memory."""
     return tuple(np.broadcast_to(array[:1], (size, *array.shape[1:])) for array in sample)
 
 
 @contextmanager
-def _process_kept() -> Iterator[None]:
-    """Random state, default type and gradient mode afterwards as before, whatever the person's code set."""
+def _process_state_restored() -> Iterator[None]:
+    """Restore random state, default dtype and gradient mode after running the user's code."""
     cpu = torch.device("cpu")
     before, dtype, gradients = random_state.capture(cpu), torch.get_default_dtype(), torch.is_grad_enabled()
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     try:
         with warnings.catch_warnings():
-            # torch's own deepcopy looks for a tensor's address, and its own fake tensors warn of that.
+            # torch's deepcopy reads the address of a tensor, which fake tensors warn about.
             warnings.filterwarnings("ignore", "Accessing the data pointer")
             yield
     finally:
@@ -191,4 +192,4 @@ def _untraceable(error: BaseException) -> NotMeasurable:
     if isinstance(error, UnsupportedOperatorException | UnsupportedFakeTensorException):
         return NotMeasurable(f"An operation does not declare the shape of its result ({text}).")
     shortened = text if len(text) <= 200 else f"{text[:200]}…"
-    return NotMeasurable(f"On tensors without values the task raised {type(error).__name__}: {shortened}")
+    return NotMeasurable(f"With fake tensors, the task raised {type(error).__name__}: {shortened}")

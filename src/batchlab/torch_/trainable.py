@@ -1,4 +1,4 @@
-"""A person's model, loss and optimizer behind the framework-free seam `protocols.Trainable`."""
+"""The Trainable implementation for torch: the user's model, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NARROW = (torch.bfloat16, torch.float16)
 class TorchTrainable:
     """One model on one device. Nothing is allocated before `init`; nothing between two `apply` waits for the device.
 
-    With `device.compile` the forward and backward passes are compiled (default mode) and evaluation runs uncompiled,
-    so that a worker compiles for one micro-batch shape only. Reaching the compiler's recompile limit is an error.
+    With `device.compile`, the forward and backward passes are compiled (default mode). Evaluation runs uncompiled, so
+    that a worker compiles for one micro-batch shape only. Reaching the compiler's recompile limit is an error.
     """
 
     def __init__(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
@@ -39,7 +39,7 @@ class TorchTrainable:
         self.device = torch.device(device.name)
         self._task = task
         self._compile = device.compile
-        self._savings = device.memory_optimizations
+        self._memory_optimizations = device.memory_optimizations
         self._deferral: Deferral | None = None
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip
@@ -52,7 +52,7 @@ class TorchTrainable:
         self._watch: StepWatch | None = None
 
     def init(self, seed: int) -> None:
-        """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
+        """Create parameters, optimizer state and random state. The same seed gives bit-identical results."""
         memory.restart_peak(self.device)
         random_state.seed_everything(seed)
         try:
@@ -65,7 +65,7 @@ class TorchTrainable:
         if not isinstance(model, nn.Module):
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
-        self._deferral = memory_optimizations.apply_to_model(model, self._savings, compiled=self._compile)
+        self._deferral = memory_optimizations.apply_to_model(model, self._memory_optimizations, compiled=self._compile)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
@@ -74,28 +74,29 @@ class TorchTrainable:
             self._task.optimizer,
             self._optimizer_settings,
             self.device,
-            fused="fused_optimizer" in self._savings,
+            fused="fused_optimizer" in self._memory_optimizations,
         )
         self._loss = self._watch = None
         if self._compile:
-            torch._dynamo.config.fail_on_recompile_limit_hit = True  # the default is to go on uncompiled, silently
+            # The default is to continue uncompiled without an error.
+            torch._dynamo.config.fail_on_recompile_limit_hit = True
             self.model.compile()
 
     def count(self, batch: Batch) -> float:
-        """Targets in the batch that the loss averages over: the task's `count`, or every element of the last array."""
+        """Number of targets that the loss averages over: the task's `count`, or all elements of the last array."""
         return float(self._task.count(*batch)) if self._task.count is not None else float(batch[-1].size)
 
     def accumulate(self, batch: Batch, weight: float) -> None:
-        """Add the gradient of weight · Σ losses over the batch."""
+        """Add the gradient of weight · Σ losses over the batch. Raises OutOfMemory if an allocation fails."""
         try:
-            self._ended("data")
+            self._end_phase("data")
             loss, factor = self._total(self._forward(batch), batch)
             if self._deferral is not None:
                 self._deferral.require_use()
             weighted = loss * (weight * factor)
-            self._ended("forward")
+            self._end_phase("forward")
             weighted.backward()  # type: ignore[no-untyped-call]
-            self._ended("backward")
+            self._end_phase("backward")
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         detached = weighted.detach()
@@ -104,9 +105,9 @@ class TorchTrainable:
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
     ) -> AddedNorms | NoGradientSamples:
-        """`accumulate` each batch in turn; the norms of what each added to the gradients, or why they are not known.
+        """`accumulate` each batch in turn; returns the norms of their gradients, or why these cannot be measured.
 
-        In a compiled model samples are not told apart: hooks on its layers would have it compiled again.
+        A compiled model gives no per-sample gradients, because hooks on its layers would trigger recompilation.
         """
         norms = GradientNorms(self.model, parameters)
         samples = NormLayerSamples(nn.Module() if self._compile else self.model)
@@ -121,14 +122,14 @@ class TorchTrainable:
         return added_norms(norms, passes, samples.sums())
 
     def _sample_counts(self, batch: Batch) -> list[float]:
-        """Targets of each sample of the batch."""
+        """Number of targets of each sample of the batch."""
         size = len(batch[0])
         if self._task.count is None:
             return [batch[-1].size / size] * size
         return [self.count(tuple(array[at : at + 1] for array in batch)) for at in range(size)]
 
     def apply(self, learning_rate: float) -> StepStats:
-        """Clip, step at this learning rate, clear the gradients; statistics of the accumulated global batch."""
+        """Clip, step at this learning rate and clear the gradients; returns statistics of the global batch."""
         if self._loss is None:
             raise RuntimeError("apply() needs at least one accumulate() before it")
         loss, self._loss = self._loss, None
@@ -154,16 +155,16 @@ class TorchTrainable:
         return norm, norm > self._grad_clip
 
     def watch(self, detail: Literal["light", "full"]) -> None:
-        """Look at the next optimizer step."""
+        """Measure the next optimizer step."""
         self._detail, self._watch = detail, StepWatch(self.model, detail, self.synchronize)
         self._watch.start()
 
-    def _ended(self, phase: Literal["data", "forward", "backward"]) -> None:
+    def _end_phase(self, phase: Literal["data", "forward", "backward"]) -> None:
         if self._watch is not None:
-            self._watch.ended(phase)
+            self._watch.end_phase(phase)
 
     def readings(self, batch: Batch) -> dict[str, float]:
-        """Of the watched step, and of an evaluation pass over `batch`, which runs uncompiled."""
+        """Readings of the watched step and of an uncompiled evaluation pass over `batch`."""
         if self._watch is None:
             raise RuntimeError("readings() needs a watch() and a step before it")
         watched, self._watch = self._watch.readings(), None
@@ -171,18 +172,18 @@ class TorchTrainable:
         return numbers({**watched, **inside})
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
-        """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
+        """(Σ losses, count) in evaluation mode. Changes nothing; the same batch gives bit-identical results."""
         result = self._evaluation_result(batch)
         loss, factor = self._total(result, batch)
         count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
         return loss.detach() * factor, count
 
     def _evaluation_result(self, batch: Batch) -> Any:
-        """What the person's loss returns in evaluation mode, drawing random numbers, if any, from a fixed seed."""
+        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
-            # no_grad rather than inference_mode: what a model caches now must still be good for training
+            # no_grad instead of inference_mode: tensors that a model caches here must be usable in training
             with torch.no_grad(), self._uncompiled(), self._fixed_randomness():
                 return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
@@ -195,7 +196,7 @@ class TorchTrainable:
         return random_state.fixed(self.device)
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """Compiled modules run as they were written; without compilation there is no need to load the compiler."""
+        """Run compiled modules in eager mode. Without compilation, avoids importing the compiler."""
         return torch.compiler.set_stance("force_eager") if self._compile else nullcontext()
 
     def _forward(self, batch: Batch) -> Any:
@@ -206,9 +207,9 @@ class TorchTrainable:
             return self._task.loss(self.model, *tensors)
 
     def _tensor(self, array: Any) -> Tensor:
-        """On the device, whole numbers as int64 (what torch's embeddings and losses take), the rest as it is.
+        """Copy an array to the device; integers become int64, which torch's embeddings and losses require.
 
-        No copy on a CPU where the array already is of the right type; elsewhere through pinned memory, unwaited.
+        On a CPU, arrays of the right type are not copied. On CUDA, the copy is asynchronous through pinned memory.
         """
         tensor = torch.from_numpy(np.require(array, requirements=("C", "W")))
         if self.device.type == "cuda":
@@ -219,19 +220,19 @@ class TorchTrainable:
         return tensor
 
     def _total(self, result: Any, batch: Batch) -> tuple[Tensor, float]:
-        """The loss tensor and what to multiply it by to get Σ losses."""
+        """The loss tensor, and the factor that turns it into Σ losses."""
         pair = isinstance(result, tuple | list) and len(result) == 2
         loss = result[0] if pair else result
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise InputError(f"loss(model, x, y) returned {given}; return one number, a mean, or (sum, count).")
+            raise InputError(f"loss(model, x, y) returned {given}; return one number, the mean, or (sum, count).")
         if loss.ndim or loss.dtype in _NARROW:
             loss = loss.reshape(()).float() if loss.dtype in _NARROW else loss.reshape(())
         is_sum = pair or self._task.reduction == "sum"
         return loss, 1.0 if is_sum else self.count(batch)
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue to the same bits: model, optimizer, random state."""
+        """Everything `load` needs to continue bit-identically: model, optimizer and random state."""
         model = self.model.state_dict()
         content = {
             "model": model,
@@ -244,7 +245,7 @@ class TorchTrainable:
         return file.getvalue()
 
     def load(self, state: bytes) -> None:
-        """Continue from `state()`. Tensors and plain values only: nothing in the bytes is ever executed."""
+        """Restore what `state` returned. Only tensors and plain values are loaded; no code is executed."""
         content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         self.model.load_state_dict(content["model"])
         buffers = dict(self.model.named_buffers())
@@ -255,7 +256,7 @@ class TorchTrainable:
         self._loss = None
 
     def memory(self) -> MemoryReading:
-        """Bytes now and at the peak since `init`; on a CPU of the process, above its baseline."""
+        """Current bytes and the peak since `init`; on a CPU, those of the process above its baseline."""
         return memory.read(self.device)
 
     def synchronize(self) -> float:
@@ -268,7 +269,7 @@ class TorchTrainable:
 
 
 def _reraise(error: Exception) -> NoReturn:
-    """A failed allocation as the seam's OutOfMemory, anything else as it is."""
+    """Raise OutOfMemory for a failed allocation, and any other error unchanged."""
     if (failure := as_out_of_memory(error)) is not None:
         raise failure from None
     raise error

@@ -1,4 +1,4 @@
-"""The models of the recipes, each written to be read, copied and changed."""
+"""The models of the recipes, written to be read, copied and modified."""
 
 from batchlab.torch_.models.decoder import Decoder
 from batchlab.torch_.models.ladder import LadderLM

@@ -1,4 +1,4 @@
-"""A recurrent language model: Elman's network with a gate beside it, in residual layers."""
+"""A recurrent language model with gated Elman networks as residual layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 class LadderLM(nn.Module):
-    """Predicts the next token at every position of `(batch, time)` token ids: logits `(batch, time, vocabulary)`.
+    """Predicts the next token at every position.
 
-    Parameters: depth·(5·d² + 3·d) + vocabulary·d + 2·d for width d; input and output share one table. The published
+    Parameters: depth·(5·d² + 3·d) + vocabulary·d + 2·d for width d; input and output embeddings are tied. The published
     reference of 386,340,864 (E1) is LadderLM(256, 3584, 6).
     """
 
@@ -24,6 +24,7 @@ class LadderLM(nn.Module):
         self.head.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of shape `(batch, time, vocabulary)` for token ids of shape `(batch, time)`."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
@@ -32,7 +33,7 @@ class LadderLM(nn.Module):
 
 
 class GatedElman(nn.Module):
-    """One layer: x + out(h · silu(z)), where h is the recurrence over silu of one half of a projection, z the other.
+    """One layer: x + out(h · silu(z)), where h is the recurrence over silu(u) and [u, z] is a projection of norm(x).
 
     The projections have no bias.
     """
@@ -47,6 +48,7 @@ class GatedElman(nn.Module):
         nn.init.xavier_uniform_(self.out_proj.weight)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map `x` of shape `(batch, time, dim)` to the same shape."""
         inputs, gate = self.in_proj(self.norm(x)).chunk(2, dim=-1)
         hidden = self.recurrence(F.silu(inputs))
         output: Tensor = x + self.out_proj(hidden * F.silu(gate))
@@ -54,13 +56,13 @@ class GatedElman(nn.Module):
 
 
 class ElmanRecurrence(nn.Module):
-    """h_t = tanh(W_x x_t + W_h h_{t−1} + b) with h_0 = 0, over `(batch, time, dim)` (Elman 1990).
+    """h_t = tanh(W_x x_t + W_h h_{t−1} + b) with h_0 = 0 (Elman 1990).
 
-    The time steps run inside torch's own recurrent kernel (cuDNN's on CUDA, where it takes the type), which computes
-    W_x x_t for all t at once. On a CPU it is 1.65 times as fast as a loop in Python at width 64 and as fast at 1,024,
-    where the products are all that counts; compiled, the loop is 1.6 to 2 times as fast, after tens of seconds of
-    compilation for each sequence length (benchmarks/elman_recurrence). The kernel adds two biases, of which one would
-    be redundant: the second is zeros and not a parameter.
+    The time steps run inside torch's recurrent kernel (cuDNN's on CUDA if it supports the type), which computes W_x x_t
+    for all t at once. On a CPU it is 1.65 times as fast as a Python loop at width 64, and as fast at width 1,024, where
+    matrix products dominate. Compilation makes the loop 1.6 to 2 times as fast, but takes tens of seconds for each
+    sequence length (benchmarks/elman_recurrence). The kernel adds two biases, of which one is
+    redundant; the second is a buffer of zeros.
     """
 
     def __init__(self, dim: int) -> None:
@@ -73,8 +75,9 @@ class ElmanRecurrence(nn.Module):
         nn.init.xavier_uniform_(self.weight_h)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Hidden states for `x`; both have shape `(batch, time, dim)`."""
         start = x.new_zeros(1, x.shape[0], x.shape[2])
-        # Autocast would turn this kernel to float16, whatever type it was asked for: the types are made equal here.
+        # Autocast would run this kernel in float16, whatever its dtype. Cast the weights to the input dtype instead.
         with torch.autocast(x.device.type, enabled=False):
             parts = (self.weight_x, self.weight_h, self.bias, self.get_buffer("no_bias"))
             weights = [part.to(x.dtype) for part in parts]

@@ -1,4 +1,4 @@
-"""The decoder of Vaswani et al. 2017 (arXiv:1706.03762): norms behind each sublayer, sines as positions, biases."""
+"""The decoder of Vaswani et al. 2017 (arXiv:1706.03762): post-norm, sinusoidal positions, biases."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 
 class PostNormDecoder(nn.Module):
-    """Predicts the next token at every position of `(batch, time)` token ids: logits `(batch, time, vocabulary)`.
+    """Predicts the next token at every position. Raises ValueError if d_model is odd or not divisible by heads.
 
-    Parameters: layers·(12·d² + 13·d) + (2·d + 1)·v for vocabulary v and width d; input and output are untied.
+    Parameters: layers·(12·d² + 13·d) + (2·d + 1)·v for vocabulary v and width d; embeddings are untied.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class PostNormDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if d_model % heads or d_model % 2:
-            raise ValueError(f"d_model {d_model} does not divide into {heads} heads, or is odd")
+            raise ValueError(f"d_model {d_model} is odd or not divisible into {heads} heads")
         self.embedding = nn.Embedding(vocabulary, d_model)
         self.blocks = nn.ModuleList(PostNormBlock(d_model, heads, dropout) for _ in range(layers))
         self.head = nn.Linear(d_model, vocabulary)
@@ -31,6 +31,7 @@ class PostNormDecoder(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of shape `(batch, time, vocabulary)` for token ids of shape `(batch, time)`."""
         x = self.embedding(tokens) + self.get_buffer("positions")[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
@@ -39,7 +40,7 @@ class PostNormDecoder(nn.Module):
 
 
 class PostNormBlock(nn.Module):
-    """Attention, then a feed-forward layer four times as wide; each is added to its input and the sum normalised."""
+    """Attention, then a feed-forward layer four times as wide; each adds its input and normalises the sum."""
 
     def __init__(self, d_model: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -51,13 +52,14 @@ class PostNormBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map `x` of shape `(batch, time, d_model)` to the same shape."""
         x = self.attention_norm(x + self.dropout(self.attention(x)))
         output: Tensor = self.feed_forward_norm(x + self.dropout(self.down(F.relu(self.up(x)))))
         return output
 
 
 class BiasedAttention(nn.Module):
-    """Causal self-attention without positions of its own, its maps with biases."""
+    """Causal self-attention without positional encoding; the projections have biases."""
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
@@ -66,6 +68,7 @@ class BiasedAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map `x` of shape `(batch, time, d_model)` to the same shape."""
         batch, time, d_model = x.shape
         heads = self.query_key_value(x).view(batch, time, 3, self.heads, d_model // self.heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (batch, head, time, width)
@@ -75,7 +78,7 @@ class BiasedAttention(nn.Module):
 
 
 def sine_positions(sequence_length: int, d_model: int) -> Tensor:
-    """`(sequence_length, d_model)`: sine and cosine of position · 10,000^(−2i/d_model) in channels 2i and 2i + 1."""
+    """Sine and cosine of position · 10,000^(−2i/d_model) in channels 2i and 2i + 1, `(sequence_length, d_model)`."""
     rates = torch.exp(-math.log(10_000.0) * torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = torch.outer(torch.arange(sequence_length, dtype=torch.float64), rates)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(torch.get_default_dtype())

@@ -1,4 +1,4 @@
-"""Limits that are real and peaks that start anew, each in a process of its own."""
+"""Enforced limits and resettable peaks, each in its own process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_limit_on_a_cpu_is_an_allocation_that_fails():
     assert "allocate" in seen["text"]
     # a pass over 2048 samples keeps two 2048 × 1024 float32 activations (8 MiB each) and makes their gradients
     assert 2 * 8 * 2**20 < seen["middle"] <= LIMIT
-    assert max(seen["small"], seen["again"]) < 2 * 8 * 2**20  # a peak is that of its own run, not of the larger one
+    assert max(seen["small"], seen["again"]) < 2 * 8 * 2**20  # the peak belongs to its own run, not to the larger one
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

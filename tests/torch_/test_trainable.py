@@ -1,20 +1,23 @@
-"""The contract of the seam, kept by torch."""
+"""TorchTrainable: the contract, micro-batch layouts, compilation, and errors."""
 
 from __future__ import annotations
 
 import pickle
 import random
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import Framework, Inspectable, OutOfMemory
 from batchlab.core.spec import DeviceSettings
 from batchlab.torch_.framework import TorchFramework
+from batchlab.torch_.models import Decoder, next_token_loss
 
 
 def same_bits(one: Any, other: Any) -> bool:
@@ -27,7 +30,7 @@ def step(trainable: Any, batch: Any, learning_rate: float = 1e-2) -> Any:
 
 
 class WithRandomBuffer(nn.Module):
-    """Dropout, a buffer that is not saved by state_dict, and draws from numpy and Python."""
+    """Dropout, a non-persistent buffer, and random numbers from numpy and Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +54,7 @@ def test_satisfies_the_protocols(make):
     assert framework.resolve_device("cpu") == "cpu"
 
 
-def test_same_seed_same_bits_another_seed_others(make, samples):
+def test_the_same_seed_gives_the_same_bits(make, samples):
     trainable = make(model=WithRandomBuffer)
     seen = []
     for seed in (3, 3, 4):
@@ -245,7 +248,7 @@ def test_memory_and_clock(make, samples):
         ({"model": nn.ReLU}, "without trainable parameters"),
     ],
 )
-def test_models_that_are_none(make, arguments, words):
+def test_invalid_models_are_rejected(make, arguments, words):
     with pytest.raises(InputError, match=words):
         make(**arguments).init(0)
 
@@ -258,7 +261,7 @@ def test_models_that_are_none(make, arguments, words):
         (lambda m, x, y: None, "returned NoneType"),
     ],
 )
-def test_losses_that_are_none(make, samples, loss, words):
+def test_invalid_losses_are_rejected(make, samples, loss, words):
     trainable = make(loss=loss)
     trainable.init(0)
     with pytest.raises(InputError, match=words):
@@ -318,3 +321,134 @@ def test_a_mean_of_any_type_or_shape_counts_as_a_mean(make, samples, dtype, shap
     )
     trainable.accumulate(batch, 1 / 8)
     assert float(trainable.apply(1e-3).loss) == pytest.approx(expected, rel=1e-2)
+
+
+STEPS = 50
+LAYOUTS = ((64,), (16,) * 4, (16, 48))
+
+
+def run_layout(make, layout, dtype, precision_model):
+    trainable = make(model=precision_model, loss=next_token_loss, task={"sequence_length": 8})
+    trainable.init(0)
+    tokens = np.random.default_rng(0).integers(0, 17, (64 * STEPS, 9))
+    losses = []
+    for index in range(STEPS):
+        batch = tokens[64 * index : 64 * (index + 1)]
+        parts = np.split(batch, np.cumsum(layout)[:-1])
+        parts = [(part[:, :-1], part[:, 1:]) for part in parts]
+        weight = 1.0 / sum(trainable.count(part) for part in parts)
+        for part in parts:
+            trainable.accumulate(part, weight)
+        losses.append(float(trainable.apply(3e-3).loss))
+    return np.array(losses), trainable.parameters()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_layouts_agree(make, dtype, tolerance):
+    def model() -> nn.Module:
+        torch.set_default_dtype(dtype)
+        return Decoder(17, 8, 16, 1, 2, 24)
+
+    reference, weights = run_layout(make, LAYOUTS[0], dtype, model)
+    assert reference[-1] < reference[0]
+    for layout in LAYOUTS[1:]:
+        losses, other = run_layout(make, layout, dtype, model)
+        np.testing.assert_allclose(losses, reference, rtol=tolerance)
+        if dtype is torch.float64:
+            for name, value in weights.items():
+                np.testing.assert_allclose(other[name], value, rtol=0, atol=tolerance * np.abs(value).max())
+
+
+def test_unequal_counts_weigh_by_targets_not_by_micro_batches(make):
+    """With masked targets, the gradient of the parts equals that of the whole batch; a mean of means would not."""
+
+    def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), ignore_index=-1)
+
+    random = np.random.default_rng(1)
+    x, y = random.integers(0, 17, (8, 8)), random.integers(0, 17, (8, 8))
+    y[:4, 1:] = -1
+    trainable = make(
+        model=lambda: Decoder(17, 8, 16, 1, 2, 24),
+        loss=loss,
+        task={"sequence_length": 8, "count": lambda x, y: (y >= 0).sum()},
+    )
+    gradients = []
+    for parts in ([(x, y)], [(x[:4], y[:4]), (x[4:], y[4:])]):
+        trainable.init(0)
+        weight = 1.0 / sum(trainable.count(part) for part in parts)
+        for part in parts:
+            trainable.accumulate(part, weight)
+        gradients.append(trainable.gradients())
+    for name, value in gradients[0].items():
+        np.testing.assert_allclose(gradients[1][name], value, atol=1e-6)
+    assert trainable.count((x, y)) == 36
+
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
+
+
+def step_loss(trainable: Any, batch: Any) -> float:
+    return float(step(trainable, batch).loss)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_compiled_equals_uncompiled(make, samples):
+    losses, evaluated = [], []
+    for compiled in (False, True):
+        trainable = make(device={"compile": compiled})
+        trainable.init(0)
+        losses.append([step_loss(trainable, samples(8, seed=index)) for index in range(4)])
+        evaluated.append(float(trainable.evaluate(samples(5))[0]))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert evaluated[1] == pytest.approx(evaluated[0], rel=1e-4)
+
+
+class NewEveryTime(nn.Module):
+    """Depends on a Python number, which the compiler treats as constant: each new value recompiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        return self.linear(x) - self.calls
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_reaching_the_recompile_limit_is_an_error(make, samples):
+    trainable = make(model=NewEveryTime, device={"compile": True})
+    trainable.init(0)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for calls in range(2):
+            trainable.model.calls = calls
+            step_loss(trainable, samples(8))
+        trainable.model.calls = 2
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            step_loss(trainable, samples(8))
+    trainable.evaluate(samples(8))
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_watching_a_compiled_model_neither_recompiles_nor_changes_it(make, samples):
+    """The watched step runs compiled; activations come from an uncompiled evaluation pass."""
+    losses = []
+    for watching in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        trainable = make(device={"compile": True})
+        trainable.init(0)
+        run = []
+        for index in range(4):
+            if watching:
+                trainable.watch("full")
+            run.append(step_loss(trainable, samples(8, seed=index)))
+            if watching:
+                readings = trainable.readings(samples(4))
+        losses.append((run, torch._dynamo.utils.counters["stats"]["unique_graphs"]))
+    assert losses[0] == losses[1]
+    assert readings["activation_rms/inner"] > 0

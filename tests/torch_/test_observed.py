@@ -1,4 +1,4 @@
-"""A person's own loop, observed: the training loop's numbers, whatever they do about accumulation and scaling."""
+"""`batchlab.observe` in custom training loops: the results of the training loop, with any accumulation and scaling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tensors(part: tuple[np.ndarray, ...]) -> list[torch.Tensor]:
 
 
 class Scaler:
-    """A loss scale that halves when a gradient overflowed, as GradScaler does."""
+    """A loss scale that halves when a gradient overflows, like GradScaler."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
@@ -39,7 +39,7 @@ class Scaler:
 
 
 def loop(model: nn.Module, obs: Any, batches: Any, *, divide: str = "accumulation", scaler: Any = None) -> None:
-    """What a person writes, in one of the usual ways to weigh micro-batches."""
+    """A typical training loop, with one of the usual ways to weight micro-batches."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for batch in batches:
         parts, total = cut(batch), len(batch[0])
@@ -49,7 +49,7 @@ def loop(model: nn.Module, obs: Any, batches: Any, *, divide: str = "accumulatio
             with obs.micro_batch(tokens=len(x), share=share if divide != "accumulation" else None):
                 loss = nn.functional.mse_loss(model(x), y) * share
                 (loss * (scaler.get_scale() if scaler else 1.0)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # spoils .grad, and nothing that was seen
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # changes .grad, but not what was measured
         optimizer.step()
         optimizer.zero_grad()
         obs.step()
@@ -86,7 +86,7 @@ def test_the_same_estimate_as_the_training_loops(make: Any, samples: Any) -> Non
 
 @pytest.mark.parametrize("divide", ["accumulation", "tokens", "nothing"])
 def test_however_the_loss_is_divided_the_trace_is_the_same(make: Any, samples: Any, divide: str) -> None:
-    """Means of means weigh unequal micro-batches otherwise; tr Σ is estimated without bias all the same."""
+    """Means of means weight unequal micro-batches differently, but the estimate of tr Σ is still unbiased."""
     trainable = make()
     trainable.init(0)
     found = {}
@@ -127,7 +127,7 @@ def test_the_scalers_factor_is_divided_out_and_overflowed_steps_are_counted(make
     assert "1 overflowed step left out" in obs.summary()
 
 
-def test_half_precision_steps_that_torchs_own_scaler_skips_are_left_out(samples: Any) -> None:
+def test_half_precision_steps_that_torchs_own_scaler_skips_are_omitted(samples: Any) -> None:
     """float16 passes: at this loss scale the first steps overflow, and GradScaler halves it until none do."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
@@ -151,10 +151,10 @@ def test_half_precision_steps_that_torchs_own_scaler_skips_are_left_out(samples:
     assert found.steps == STEPS - skipped
     assert all(
         value < 1e3 for norms in obs.samples if norms.finite for value in norms.squared_norms
-    )  # scale divided out
+    )  # the loss scale is divided out
 
 
-def test_one_micro_batch_per_step_cannot_tell_and_says_what_to_do(make: Any, samples: Any) -> None:
+def test_one_micro_batch_per_step_is_undetermined_with_a_remedy(make: Any, samples: Any) -> None:
     trainable = make()
     trainable.init(0)
     obs = batchlab.observe(trainable.model, every=1)
@@ -175,7 +175,7 @@ def normed() -> nn.Module:
 
 
 def observed(model: nn.Module, batches: Any, sizes: tuple[int, ...]) -> Any:
-    """A loop that says how many samples there are."""
+    """A loop that passes the number of samples."""
     obs = batchlab.observe(model, every=1, scaler=Scaler(2.0**10))
     for batch in batches:
         for part in cut(batch, sizes):
@@ -187,8 +187,8 @@ def observed(model: nn.Module, batches: Any, sizes: tuple[int, ...]) -> Any:
     return obs
 
 
-def test_norm_layers_tell_samples_of_one_micro_batch_apart_as_of_many(samples: Any) -> None:
-    """However the step is cut, the same numbers; against every sample's own gradient."""
+def test_norm_layers_measure_one_micro_batch_as_well_as_several(samples: Any) -> None:
+    """The result does not depend on how the step is split, and matches the gradient of each sample."""
     model, batches = normed(), [samples(12, seed=seed) for seed in range(STEPS)]
     lone, cut_up = (observed(model, batches, sizes) for sizes in ((12,), SIZES))
     assert lone.noise_scale().status == "undetermined"
@@ -219,7 +219,7 @@ def test_without_norm_layers_or_samples_there_is_no_such_scale(make: Any, sample
         pass
 
 
-def test_gradients_left_over_are_found_out(make: Any, samples: Any) -> None:
+def test_stale_gradients_are_detected(make: Any, samples: Any) -> None:
     trainable = make()
     trainable.init(0)
     obs = batchlab.observe(trainable.model, every=1)
@@ -249,7 +249,7 @@ def test_only_sampled_steps_have_hooks(make: Any, samples: Any) -> None:
     assert len(obs.samples) == 2
 
 
-def test_wrong_use_is_told(make: Any) -> None:
+def test_wrong_use_is_an_error(make: Any) -> None:
     with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not int"):
         batchlab.observe(3)
     with pytest.raises(InputError, match="at least 1"):
