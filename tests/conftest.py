@@ -33,9 +33,10 @@ from batchlab.core.spec import (
     Workload,
     run_id,
 )
+from batchlab.engines.inline import InlineEngine
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
-from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions
+from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
 
 SyntheticStudy = tuple[Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], Decisions]
 
@@ -46,6 +47,14 @@ BASELINE_BYTES, STATIC_BYTES, BYTES_PER_SAMPLE = 200 * 2**20, 20 * 2**20, 20 * 2
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies of real models run in this process, which imports torch once. Each worker takes five seconds for that."""
+    monkeypatch.setattr(
+        "batchlab.study.open_study.engine_factory", lambda asked: lambda folder, workers: InlineEngine(folder)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -182,17 +191,20 @@ def _build(
             searched_up_to=top,
             smallest_failed=failing,
             limit_bytes=limit_bytes,
-            limit_is="VmData above a warmed-up baseline",
+            limit_is=LimitKind.WORKER_DATA,
         ),
         concurrency=ConcurrencyDecision(workers=2, threads=1, measure_threads=2),
         budget=BudgetDecision(
             token_budget=token_budget,
             evaluation_interval=interval,
+            adaptive=False,
             runs_planned=len(trained),
             runs_at_most=len(trained),
+            workers=2,
             seconds_planned=None,
+            steps_of_largest=50,
+            steps_to_judge=50,
             undertrained=(),
-            text="",
         ),
     )
     return experiment, task_info, records, rows, decisions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "scipy", "plotly", "jinja2")
+HEAVY = ("torch", "scipy", "jinja2")
 
 BLOCK_TORCH = """
 import sys

@@ -128,6 +128,13 @@ def test_the_embedded_text_and_the_report_come_out_of_a_wheel(distributions: Dis
         "pair = open_text_pair(DataConfig(), Path(sys.argv[1]))\n"
         "assert b'import' in bytes(pair.train.ids[:200_000]) and len(pair.valid) > 10_000\n"
         "print(pair.description)\n"
+        "import hashlib, json\n"
+        "from importlib.resources import files\n"
+        "package = files('batchlab.report')\n"
+        "named = json.loads(package.joinpath('vendor/plotly-cartesian.json').read_text())\n"
+        "assert hashlib.sha256(package.joinpath(html.PLOTLY).read_bytes()).hexdigest() == named['sha256']\n"
+        "assert package.joinpath('vendor/LICENSE').is_file()\n"
+        "assert all(package.joinpath(f'templates/report.{name}.j2').is_file() for name in ('html', 'md'))\n"
     )
     said = _run([sys.executable, "-I", "-c", code, tmp_path / "cache"], tmp_path)
     assert "standard library" in said.lower()

@@ -24,13 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.values import Cell, Interval
+from batchlab.core.experiment import build_experiment
 from batchlab.core.format import format_interval
+from batchlab.core.settings import merge
 from batchlab.engines.local import LocalEngine
+from batchlab.storage.decisions import GainBound
 from batchlab.storage.store import Store
 from batchlab.study.progress import open_view
 from batchlab.study.study import read_findings, run_study
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.phrases import format_cells
+from batchlab.words.search import stop_reason
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 
@@ -57,7 +61,7 @@ def settings(name: str, data: Path, changes: dict[str, Any]) -> dict[str, Any]:
 def study(folder: Path, values: dict[str, Any]) -> Store:
     """The study in `folder`; what is not finished is run."""
     if not (Store.exists(folder) and Store.open(folder).decisions().complete):
-        run_study(values, folder, LocalEngine, open_view(False))
+        run_study(build_experiment(values), folder, LocalEngine, open_view(False))
     return Store.open(folder)
 
 
@@ -87,10 +91,12 @@ def came_of(store: Store) -> Came:
     assert surface.best.best is not None
     assert surface.best.val_loss is not None
     first = [run for run in findings.runs if run.seed == 0]
+    stop = findings.search_stopped
+    measured = stop is not None and stop.bound is GainBound.MEASURED_NOISE
     return Came(
         cells=len({(run.global_batch_size, run.learning_rate) for run in first}),
-        searching=len(first) + ("differ (" in findings.search_stopped),
-        repeats=len(findings.runs) - len(first) - ("differ (" in findings.search_stopped),
+        searching=len(first) + measured,
+        repeats=len(findings.runs) - len(first) - measured,
         tokens=sum(run.tokens for run in findings.runs),
         seconds=sum(run.seconds for run in findings.runs),
         size=surface.best.global_batch_size,
@@ -99,7 +105,7 @@ def came_of(store: Store) -> Came:
         fresh=surface.fresh,
         noise=surface.noise_sd or math.nan,
         tied=surface.tied_cells,
-        stopped=findings.search_stopped,
+        stopped=stop_reason(stop) if stop else "",
     )
 
 

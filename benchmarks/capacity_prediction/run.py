@@ -28,6 +28,7 @@ from page import page
 
 from batchlab.core.experiment import OptimizerConfig, build_experiment
 from batchlab.core.parse import parse_bytes
+from batchlab.core.settings import merge
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.data.largest import worst_batch
@@ -36,7 +37,7 @@ from batchlab.study.open_study import engine_factory, open_study, workload_of
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.torch_.framework import TorchFramework
 
 HERE = Path(__file__).parent
@@ -120,9 +121,10 @@ def measure(short: bool) -> None:
 def asked(recipe: str, card: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The command's answer. Its traces stay in studies/, so that an interrupted benchmark continues."""
     values = merge(resolve_task(recipe), {"device": {"silence_seconds": 7200.0}, **settings})
-    make_engine = engine_factory(build_experiment(values))
+    experiment = build_experiment(values)
+    make_engine = engine_factory(experiment)
     study = open_study(
-        values, STUDIES / "-".join([recipe, *map(str, settings.values())]), make_engine, accept_edits=False
+        experiment, STUDIES / "-".join([recipe, *map(str, settings.values())]), make_engine, accept_edits=False
     )
     session = Session(study, make_engine, open_view(quiet=True))
     return capacity_stage(session, CapacityRequest(card_bytes=parse_bytes(card)), sample_independent=True).as_dict()

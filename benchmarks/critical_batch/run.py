@@ -25,22 +25,12 @@ import scipy
 from batchlab.analysis.critical.branches import Branch, branched_critical_batch
 from batchlab.analysis.critical.hyperbola import fit_hyperbola
 from batchlab.analysis.critical.iso_loss import BudgetRun, critical_batch_from_budgets, points_at_loss
-from batchlab.analysis.critical.noise_scale import (
-    GradientNorms,
-    NoiseScale,
-    SignNorms,
-    best_step,
-    fit_optimal_step,
-    noise_scale,
-    sign_noise_scale,
-)
-from batchlab.analysis.critical.steps_to_target import (
-    CriticalBatch,
-    StepsFinding,
-    StepsPoint,
-    critical_batch,
-    judge_sweep,
-)
+from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale
+from batchlab.analysis.critical.optimal_step import best_step, fit_optimal_step
+from batchlab.analysis.critical.sign_noise_scale import SignNorms, sign_noise_scale
+from batchlab.analysis.critical.steps_finding import CriticalBatch, StepsFinding
+from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batch, judge_sweep
+from batchlab.words.critical_reasons import steps_reason
 
 Rows = list[tuple[object, ...]]
 ILL_CONDITIONED = (10064, 5073, 2578, 1335, 723, 435, 309, 250, 220, 205, 197, 188, 184, 182, 180)
@@ -232,8 +222,8 @@ def traps() -> Rows:
         found = critical_batch([StepsPoint(b, s) for b, s in zip(sizes, values, strict=True)], origin="constant_lr")
         read = ""
         if found.read_off and not found.fit:
-            read = f" 20 % overhead read off without the curve: {found.read_off:.1f}."
-        return name, answer(found), found.reason + read
+            read = f"; 20 % overhead read off without the curve: {found.read_off:.1f}"
+        return name, answer(found), steps_reason(found) + read
 
     newton = judged("exact Newton steps, E constant", lambda b: 95 / b)
     ill = judged("ill-conditioned quadratic h = c = 1/i", ILL_CONDITIONED)
@@ -247,8 +237,8 @@ def traps() -> Rows:
     return [
         newton,
         ill,
-        ("fixed tokens, quadratic", answer(fixed), fixed.reason),
-        ("one decayed sweep with its best batch inside", answer(decayed), decayed.reason),
+        ("fixed tokens, quadratic", answer(fixed), steps_reason(fixed)),
+        ("one decayed sweep with its best batch inside", answer(decayed), steps_reason(decayed)),
         grows,
         flat,
     ]
@@ -276,7 +266,7 @@ def step_law(data: Path) -> Rows:
         spread = [run for run in runs if run.batch in (128, 256, 512, 736, 1024, 2048)]
         found = critical_batch_from_budgets(spread, target, loss_sd=0.001)
         if found.twice is None or found.twice.value is None:
-            rows.append((f"{name}, 6 sizes", twice, found.status, found.reason))
+            rows.append((f"{name}, 6 sizes", twice, found.status, steps_reason(found)))
         else:
             value = found.twice.value
             curve = found.overhead.value.value if found.overhead is not None and found.overhead.value is not None else 0
@@ -317,7 +307,7 @@ def zhang(data: Path) -> Rows:
             fit = fit_hyperbola(b, s)
             judged = critical_batch([StepsPoint(x, y) for x, y in zip(b, s, strict=True)], origin="constant_lr")
             value = judged.twice.value if judged.twice is not None else None
-            ours = f"estimate: {value.value:.0f} [{value.low:.0f}, {value.high:.0f}]" if value else judged.reason
+            ours = f"estimate: {value.value:.0f} [{value.low:.0f}, {value.high:.0f}]" if value else steps_reason(judged)
             expected = f"2× samples {float(reference['b_over_a_seqs']):.1f}, "
             expected += f"20 % overhead over 256 {float(reference['cbs_20pct_vs_bs256_seqs']):.1f}"
             found = f"2× samples {fit.b_crit:.1f}, 20 % overhead {1.2 * 256 + 0.2 * fit.b_crit:.1f}"

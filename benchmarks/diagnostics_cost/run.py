@@ -25,7 +25,7 @@ from batchlab.core.spec import DeviceSettings, Diagnostics, OptimizerSettings, T
 from batchlab.data.stream import SampleStream
 from batchlab.recipes import recipe
 from batchlab.runs.observation import Observer
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 from batchlab.runs.workload import Loaded, load
 from batchlab.search.budget import token_budget_of
 from batchlab.storage.run_folder import RunFolder
@@ -41,7 +41,9 @@ BUDGET = QUICKSTART["budget"]["token_budget"]
 class Context(RunFolder):
     """A real run folder without progress reports or stop requests."""
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
         pass
 
     def stop_requested(self) -> bool:

@@ -48,7 +48,9 @@ LAYOUTS = ((4, 1), (16, 1), (64, 1), (4, 4), (16, 4))  # micro-batch size × acc
 class Context(RunFolder):
     """A real run folder without progress reports or stop requests."""
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
         pass
 
     def stop_requested(self) -> bool:

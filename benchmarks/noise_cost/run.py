@@ -25,9 +25,10 @@ from batchlab.core.experiment import OptimizerConfig, ScheduleConfig, TaskRefere
 from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import GradientSampler, steps_between
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 from batchlab.runs.workload import Loaded, load
 from batchlab.storage.run_folder import RunFolder
+from batchlab.words.gradient_samples import why_no_gradient_samples
 
 TARGET = 0.97
 SEQUENCE_LENGTH = 64
@@ -67,7 +68,7 @@ def timed(loaded: Loaded, spec: TrainSpec) -> Cost:
             if step >= WARM:
                 (sampled if sampler.due(step) else plain).append(time.perf_counter() - begun)
         if sampler.why_not:
-            raise SystemExit(f"Nothing was sampled: {sampler.why_not}.")
+            raise SystemExit(f"Nothing was sampled: {why_no_gradient_samples(*sampler.why_not)}.")
         rows.unlock()
     middle = statistics.median(plain)
     return Cost(middle, statistics.median(sampled) / middle - 1)

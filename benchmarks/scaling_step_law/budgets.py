@@ -10,8 +10,7 @@ from table import SEQUENCE_LENGTH, Task, best_cell, coarse_cell, fitted_optimum
 from words import as_table, paragraph, spread
 
 from batchlab.scaling import Exponent, Optimum, Scaled, fit_power_law, optimum_at_budget, optimum_at_size
-from batchlab.scaling.optimum import BATCH_BY_BUDGET, RATE_BY_BUDGET
-from batchlab.scaling.published import DEEPSEEK, POWER_LINES, STEP_LAW
+from batchlab.scaling.published import BATCH_BY_BUDGET, DEEPSEEK, RATE_BY_BUDGET, STEP_LAW
 
 READINGS = {"surface fit": fitted_optimum, "lowest of all cells": best_cell, "coarse study": coarse_cell}
 FACTORS = ((1.0, 3.0), (3.0, 6.0), (6.0, 12.0), (12.0, 30.0))
@@ -47,11 +46,11 @@ def _with(batch: Exponent, rate: Exponent) -> PREDICTION:
 
 
 def _exactly(exponent: Exponent) -> Exponent:
-    return Exponent(exponent.mean, 1e-6, "")
+    return Exponent(exponent.mean, 1e-6)
 
 
 def _loosely(exponent: Exponent) -> Exponent:
-    return Exponent(exponent.mean, 50.0, "")
+    return Exponent(exponent.mean, 50.0)
 
 
 def _unmoved(measured: list[Optimum], target: Task) -> tuple[float, float]:
@@ -73,10 +72,8 @@ METHODS: dict[str, PREDICTION] = {
     "**default**: own exponent averaged with the published": _shipped,
     "own least-squares exponent alone": _with(_loosely(BATCH_BY_BUDGET), _loosely(RATE_BY_BUDGET)),
     "published exponent alone": _with(_exactly(BATCH_BY_BUDGET), _exactly(RATE_BY_BUDGET)),
-    "default, without Step Law in 'published'": _with(Exponent(0.47, 0.1, ""), Exponent(-0.06, 0.1, "")),
-    "Power Lines' exponents (0.383, learning rate unchanged)": _with(
-        Exponent(0.383, 1e-6, POWER_LINES.name), Exponent(0.0, 1e-6, POWER_LINES.name)
-    ),
+    "default, without Step Law in 'published'": _with(Exponent(0.47, 0.1), Exponent(-0.06, 0.1)),
+    "Power Lines' exponents (0.383, learning rate unchanged)": _with(Exponent(0.383, 1e-6), Exponent(0.0, 1e-6)),
     "optimum not moved": _unmoved,
     "DeepSeek's law, nothing measured": _law("DeepSeek"),
     "Step Law, nothing measured (fitted on these runs)": _law("Step Law"),

@@ -235,7 +235,7 @@ def cheaper(tasks: list[Task], kept: Kept) -> list[str]:
 
 CONSTANTS = (
     (batchlab.search.surrogate, "STEEPNESS_CENTRE"),
-    (batchlab.search.surrogate, "STEEPNESS_OCTAVES"),
+    (batchlab.search.surrogate, "STEEPNESS_SD"),
     (batchlab.search.surrogate, "RESIDUAL_CENTRE"),
     (batchlab.search.surrogate, "LENGTHSCALE"),
     (batchlab.search.surrogate, "FAR"),

@@ -1,10 +1,10 @@
 """Run a function at the first batch size that does not run out of memory, like accelerate's decorator of that name.
 
-The one place where out of memory is caught in the person's own process, and so the lesser way: what a failed attempt
-leaves behind can make sizes fail that fit, and sizes between two attempts are never tried. Code that has
-`from accelerate.utils import find_executable_batch_size` needs only another import. Three differences: every call
-starts at `starting_batch_size` again (accelerate goes on from the size of the call before), each retry is announced by
-a warning, and every back end's failed allocations are recognised, oneDNN's too.
+This is the only place that catches out-of-memory errors in your own process, and therefore the less reliable way: what
+a failed attempt leaves behind can make sizes fail that would fit, and sizes between two attempts are never tried. Code
+with `from accelerate.utils import find_executable_batch_size` only needs to change the import. There are three
+differences: every call starts at `starting_batch_size` again (accelerate continues from the size of the previous call),
+each retry gives a warning, and failed allocations of every back end are recognised, including oneDNN.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from batchlab.torch_.out_of_memory import as_out_of_memory
+from batchlab.words.capacity_reasons import retry_warning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,13 +46,14 @@ def find_executable_batch_size(
     starting_batch_size: int = 128,
     reduce_batch_size_fn: Callable[[], int] | None = None,
 ) -> Callable[..., Any]:
-    """Decorator, with or without arguments: call `function(batch_size, …)`, again with less after out of memory.
+    """Decorator, with or without arguments: call `function(batch_size, …)`, again with less where memory ran out.
 
-    function: takes the batch size as its first argument, which callers leave out.
-    starting_batch_size: of the first attempt in every call; each later one has int(0.9 · size).
-    reduce_batch_size_fn: called without arguments after out of memory, returns the next size instead.
-    Errors: RuntimeError when the size reaches zero, TypeError when a caller passes a batch size; whatever else
-    `function` raises passes through.
+    function: takes the batch size as its first argument, which callers omit.
+    starting_batch_size: of the first attempt of every call; each later one has int(0.9 · size).
+    reduce_batch_size_fn: called without arguments after running out of memory; returns the next size instead.
+
+    Raises RuntimeError when the size reaches zero, TypeError when a caller passes a batch size, and whatever else
+    `function` raises.
     """
     if function is None:
         return functools.partial(
@@ -73,7 +75,7 @@ def find_executable_batch_size(
                 if (failure := as_out_of_memory(error)) is None:
                     raise
             failed, size = size, int(size * REDUCTION) if reduce_batch_size_fn is None else reduce_batch_size_fn()
-            _warn(wrapped.__name__, failed, size)
+            warnings.warn(retry_warning(wrapped.__name__, failed, size), stacklevel=2)
         _clear_caches()
         raise RuntimeError("No executable batch size found, reached zero.") from failure
 
@@ -94,17 +96,8 @@ def _require_no_batch_size(function: Callable[..., Any], args: tuple[Any, ...]) 
 
 
 def _clear_caches() -> None:
-    """Of the process's accelerator, if it has one. A function that never imported torch leaves nothing there."""
+    """Free the caches of the process's accelerator, if any. A function that never imported torch leaves none."""
     if "torch" in sys.modules:
         from batchlab.torch_.memory import release_all
 
         release_all()
-
-
-def _warn(name: str, failed: int, size: int) -> None:
-    then = f"running it again at {size}" if size > 0 else "nothing smaller is left"
-    warnings.warn(
-        f"{name} ran out of memory at batch size {failed}; {then}. `batchlab capacity` or batchlab.find_max_batch_size "
-        "finds the largest size that fits beforehand, in processes of its own and mostly without a failure.",
-        stacklevel=3,
-    )

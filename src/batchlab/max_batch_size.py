@@ -13,17 +13,18 @@ from typing import Any
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit
 from batchlab.core.errors import BatchlabError, InputError
-from batchlab.core.experiment import TaskReference, build_experiment
+from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.protocols import View
+from batchlab.core.settings import merge
 from batchlab.core.task import Task
 from batchlab.storage.store import Store
-from batchlab.study.open_study import OpenStudy, complete, engine_factory, inspect
+from batchlab.study.open_study import OpenStudy, engine_factory, prepare
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
-from batchlab.study.task_source import merge, resolve_task
+from batchlab.study.task_source import resolve_task
 from batchlab.words.capacity import capacity_lines
 
 
@@ -54,19 +55,19 @@ def find_max_batch_size(
     time_limit: float = 600.0,
     settings: dict[str, Any] | None = None,
 ) -> MaxBatchSize:
-    """The largest micro-batch that fits, each trial in a fresh process; your model and optimizer stay untouched.
+    """The largest micro-batch that fits. Each probe runs in a fresh process; your model and optimizer are not touched.
 
-    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. Processes of
-        their own import it from there, so call this under `if __name__ == "__main__":`.
+    task: a `batchlab.task(...)` kept in a variable of a module, or what the command line takes as TASK. The probing
+        processes import it from there, so call this under `if __name__ == "__main__":`.
     memory_limit: bytes, or text like "16GiB", above a warmed-up process; default: the device's memory.
     headroom: share ("5%") or amount ("512MiB") of the limit left free; "0" for the exact largest size.
-    prove: run one more sample too, which must fail.
+    prove: also run one more sample, which must fail.
     accumulate: leave room for gradients that stay alive between the micro-batches of one step.
-    most: no larger size is of interest; default: all of the training data.
-    time_limit: seconds without a sign of life after which a trial is ended.
-    settings: any others of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
+    most: the largest size of interest; default: all of the training data.
+    time_limit: seconds without a sign of life after which a probe is stopped.
+    settings: any other of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
 
-    Raises InputError for a task that cannot be found or imported, BatchlabError for one that fails by itself.
+    Raises InputError for a task that cannot be found or imported, BatchlabError for one whose own code fails.
     """
     values = _values(task) if isinstance(task, Task) else resolve_task(str(task))
     chosen: dict[str, dict[str, Any]] = {
@@ -81,13 +82,16 @@ def find_max_batch_size(
     }
     if values.get("device", {}).get("name") == "simulated":
         chosen["device"]["name"] = "simulated"
-    values = merge(merge(values, chosen), settings or {})
-    return measure_capacity(values, CapacityRequest(prove=prove, most=most))
+    experiment = build_experiment(merge(merge(values, chosen), settings or {}))
+    return measure_capacity(experiment, CapacityRequest(prove=prove, most=most))
 
 
-def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
-    """The capacity of a task by experiment values, in a folder that is gone afterwards."""
-    with scratch_session(values, quiet=quiet) as session:
+def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
+    """The capacity of an experiment's task, measured in a temporary folder.
+
+    Raises InputError for a task that cannot be loaded, BatchlabError for one whose own code fails.
+    """
+    with scratch_session(asked, quiet=quiet) as session:
         try:
             found = capacity_stage(session, request, sample_independent=True)
             if request.variants:
@@ -98,16 +102,15 @@ def measure_capacity(values: dict[str, Any], request: CapacityRequest, *, quiet:
 
 
 @contextmanager
-def scratch_session(values: dict[str, Any], *, quiet: bool = True) -> Iterator[Session]:
-    """A study by experiment values in a folder that is gone afterwards."""
-    asked = build_experiment(values)
+def scratch_session(asked: Experiment, *, quiet: bool = True) -> Iterator[Session]:
+    """A session on a study in a temporary folder. Raises InputError as `prepare` does."""
     make_engine = engine_factory(asked)
-    task_info = inspect(asked, make_engine)
+    experiment, task_info = prepare(asked, make_engine, sweep=False)
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        store = Store.create(Path(scratch) / "study", complete(asked, task_info))
+        store = Store.create(Path(scratch) / "study", experiment)
         view: View = open_view(quiet)
         try:
-            yield Session(OpenStudy(store, store.experiment, task_info), make_engine, view)
+            yield Session(OpenStudy(store, experiment, task_info), make_engine, view)
         finally:
             view.close()
 

@@ -10,9 +10,9 @@
         obs.step()
     print(obs.summary())
 
-Gradients are looked at while they are added, by the hooks that batchlab's own loop uses; nothing is copied, and
-clipping or the optimizer may change `.grad` afterwards as they like. Gradients must be cleared between steps. In data
-parallel training each process sees its own share only.
+Gradients are measured while they are accumulated, by the hooks that batchlab's own loop uses. Nothing is copied, and
+clipping or the optimizer may change `.grad` afterwards. Gradients must be cleared between steps. In data-parallel
+training each process measures only its own share.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
 from batchlab.core.errors import InputError
-from batchlab.core.format import format_bytes
+from batchlab.words.observation import no_sampled_step, observation_line
 
 EVERY = 25
-"""Sampled steps are this far apart by default; what one costs is in benchmarks/noise_cost/results.md."""
+"""Every how many steps one is sampled by default; its cost is in benchmarks/noise_cost/results.md."""
 
 
 def observe(
@@ -38,10 +38,12 @@ def observe(
     scaler: Any = None,
     parameters: Literal["all", "norm_layers"] = "all",
 ) -> Observation:
-    """Watch the gradients of a torch model in a loop of one's own.
+    """Watch the gradients of a torch model in your own training loop.
 
     every: steps from one sampled step to the next. scaler: the torch.amp.GradScaler in use; its factor is divided out,
-    and steps that overflowed are left out and counted. parameters: norm_layers is cheaper, and another noise scale.
+    and overflowed steps are left out and counted. parameters: "norm_layers" is cheaper, but another noise scale.
+
+    Raises InputError where `every` is below 1 or the model cannot be watched.
     """
     if every < 1:
         raise InputError(f"observe(every={every}): give a whole number of at least 1.")
@@ -53,7 +55,7 @@ def observe(
 
 
 class Observation:
-    """What was seen so far. Made by `observe`."""
+    """What was measured so far. Made by `observe`."""
 
     def __init__(self, watched: Any, every: int) -> None:
         self._watched = watched
@@ -75,12 +77,12 @@ class Observation:
 
     @contextmanager
     def micro_batch(self, tokens: float, share: float | None = None, samples: int | None = None) -> Iterator[None]:
-        """Around the backward pass of one micro-batch of `tokens` targets (or samples: the noise scale comes in these).
+        """Put around the backward pass of one micro-batch of `tokens` targets or samples, the unit of the noise scale.
 
-        share: what the mean loss of the micro-batch was multiplied by before backward, 1/accumulation if left out;
-        give tokens/total where the loss is divided by the whole step's tokens. samples: how many, with equally many
-        targets each; with it, and the forward pass inside too, norm layers tell them apart, so that a single
-        micro-batch is enough for `norm_layer_noise_scale`.
+        share: what the mean loss of the micro-batch was multiplied by before backward, by default 1/accumulation;
+        give tokens/total where the loss is divided by the tokens of the whole step. samples: the number of samples,
+        each with equally many targets; with it, and with the forward pass inside too, norm layers measure single
+        samples, so that a single micro-batch is enough for `norm_layer_noise_scale`.
         """
         if samples is not None and samples < 1:
             raise InputError(f"micro_batch(samples={samples}): give the number of samples in it, at least 1.")
@@ -95,7 +97,7 @@ class Observation:
         self._shares.append(share)
 
     def step(self) -> None:
-        """After the last micro-batch of an optimizer step, whether the optimizer took it or skipped it."""
+        """Call after the last micro-batch of an optimizer step, also where the optimizer skipped it."""
         if not self._tokens:
             raise InputError("step() came without a micro_batch() before it.")
         self.tokens += sum(self._tokens)
@@ -125,7 +127,7 @@ class Observation:
         self._samples.append(GradientNorms(tuple(self._tokens), means, whole, tokens=self.tokens, weights=weights))
 
     def _sample_norm_layers(self, within: Sequence[float], of_mean: float, shares: Sequence[float]) -> None:
-        """A sampled step's single samples over norm layers; `within` is n·Σ_j |v_j|² of each micro-batch."""
+        """Add the single samples of a step over norm layers; `within` is n·Σ_j |v_j|² of each micro-batch."""
         counts = [count for count in self._counts if count is not None]
         if len(counts) < len(shares) or len(within) < len(shares) or sum(counts) < 2:
             return
@@ -143,40 +145,26 @@ class Observation:
 
     @property
     def samples(self) -> Sequence[GradientNorms]:
-        """Every sampled step's norms, for `batchlab.analysis.noise_scale`."""
+        """The norms of every sampled step, as `noise_scale` takes them."""
         return tuple(self._samples)
 
     def noise_scale(self) -> NoiseScale:
-        """B_simple over all sampled steps, in what `tokens` counted; `reason` says why there is none."""
-        found = noise_scale(self._samples)
-        if self._samples or found.value is not None:
-            return found
-        return NoiseScale(**{**{name: getattr(found, name) for name in found.__slots__}, "reason": self._why_none()})
+        """B_simple over all sampled steps, in what `tokens` counted; `summary` says why there is none."""
+        return noise_scale(self._samples)
 
     def norm_layer_noise_scale(self) -> NoiseScale | None:
-        """That of norm layers alone, from single samples: cheap, and another number, to be multiplied by the ratio of
-        the two where both are there. None where `samples` were not given, or no norm layer tells them apart."""
+        """B_simple of norm layers alone, from single samples: cheap, but another number, to be multiplied by the ratio
+        of the two where both are known. None where `samples` was not given or the model has no norm layer that measures
+        single samples."""
         return noise_scale(self._norm_layer_samples) if self._norm_layer_samples else None
 
     def noise_scales(self, window: int) -> tuple[NoiseScale, ...]:
-        """One for every `window` sampled steps: it grows during training."""
+        """One noise scale per `window` sampled steps, because it grows during training."""
         return noise_scale_series(self._samples, window)
-
-    def _why_none(self) -> str:
-        if self._watched.why_not:
-            return f"The gradients cannot be measured: {self._watched.why_not}."
-        if self.lone_steps:
-            return (
-                "Every sampled step was one micro-batch, whose noise cannot be told from its gradient: accumulate over "
-                "at least 2, or cut the batch in two."
-            )
-        if self.stale_steps:
-            return "Gradients of an earlier step were still there when sampled steps began: call zero_grad() each step."
-        return f"No step was sampled in {self.steps} steps; every {self._every}th is."
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Since the first micro-batch, everything in the loop included."""
+        """Tokens per second since the first micro-batch, everything in the loop included."""
         if self._began is None or not self.steps:
             return None
         seconds = self._watched.now() - self._began
@@ -184,29 +172,27 @@ class Observation:
 
     @property
     def peak_bytes(self) -> int | None:
-        """At most allocated since `observe`; on a CPU by the whole process above that moment."""
+        """Peak allocated memory since `observe`; on a CPU that of the whole process above its memory then."""
         peak: int | None = self._watched.peak_bytes()
         return peak
 
     def summary(self) -> str:
-        """One line: noise scale with its interval and n, tokens/s, peak memory."""
-        found, speed, peak = self.noise_scale(), self.tokens_per_second, self.peak_bytes
-        if found.value is not None:
-            value = found.value
-            said = f"noise scale {value.value:.3g} [{value.low or 0:.3g}, {value.high or math.inf:.3g}]"
-        elif found.at_least is not None:
-            said = f"noise scale at least {found.at_least:.3g}"
-        else:
-            said = f"noise scale not known ({found.reason.rstrip('.')})"
-        parts = [f"{said}, n = {found.steps} sampled steps"]
-        inner = self.norm_layer_noise_scale()
-        if inner is not None and inner.value is not None:
-            value = inner.value
-            parts.append(f"of norm layers {value.value:.3g} [{value.low or 0:.3g}, {value.high or math.inf:.3g}]")
-        if found.overflowed:
-            parts.append(f"{found.overflowed} overflowed steps left out")
-        if speed is not None:
-            parts.append(f"{speed:,.0f} tokens/s")
-        if peak is not None:
-            parts.append(f"peak {format_bytes(peak)}")
-        return " · ".join(parts)
+        """One line: the noise scale with its interval and n or why it is unknown, tokens/s, peak memory."""
+        return observation_line(
+            self.noise_scale(),
+            self.norm_layer_noise_scale(),
+            self.tokens_per_second,
+            self.peak_bytes,
+            missing=self._missing(),
+        )
+
+    def _missing(self) -> str:
+        if self._samples:
+            return ""
+        return no_sampled_step(
+            unmeasurable=self._watched.why_not,
+            single=self.lone_steps,
+            stale=self.stale_steps,
+            steps=self.steps,
+            every=self._every,
+        )

@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.runs import runs_from
-from batchlab.analysis.values import Largest, ReachesLoss, SpeedUnknown
+from batchlab.analysis.values import Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell
@@ -68,6 +68,7 @@ def test_without_noise_only_the_best_is_recommended(synthetic_study: Study) -> N
     assert findings.surface.best is not None
     assert findings.recommended is not None
     assert findings.recommended.layout.global_batch_size == findings.surface.best.global_batch_size
+    assert findings.recommended.reason == OnlyCandidate(noise_measured=False)
 
 
 def test_without_speed_the_best_is_recommended(synthetic_study: Study) -> None:
@@ -110,7 +111,7 @@ def test_runs_carry_their_rows_in_order(synthetic_study: Study) -> None:
 def test_analysis_needs_neither_torch_nor_plotting() -> None:
     code = (
         "import sys, batchlab.analysis.assemble, batchlab.words.summary, batchlab.plan, batchlab.search.grid; "
-        "print([m for m in ('torch', 'scipy', 'plotly', 'jinja2') if m in sys.modules])"
+        "print([m for m in ('torch', 'scipy', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

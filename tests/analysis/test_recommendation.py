@@ -13,7 +13,7 @@ from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.values import BatchRow, Goal, ReachesLoss
 from batchlab.core.errors import InputError
 from batchlab.plan import make_plan
-from batchlab.words.recommendation import describe_reason
+from batchlab.words.reasons import describe_reason
 
 Study = Callable[..., Any]
 

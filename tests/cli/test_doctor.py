@@ -1,4 +1,4 @@
-"""What `batchlab doctor` says of this machine."""
+"""What `batchlab doctor` finds on this machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,52 @@ from pathlib import Path
 
 import pytest
 
+from batchlab import __version__
 from batchlab.cli import doctor
+from batchlab.cli.app import run
+from batchlab.core.errors import InputError
 
 
-def test_every_extra_but_torch_and_dev_is_an_optional_package():
+def test_every_extra_but_torch_and_dev_is_an_optional_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert set(doctor.OPTIONAL) == set(project["optional-dependencies"]) - {"torch", "dev"}
+    assert {check.name for check in doctor.OPTIONAL} == set(project["optional-dependencies"]) - {"torch", "dev"}
 
 
-def test_optional_packages_are_listed_with_their_version_or_how_to_install_them(monkeypatch: pytest.MonkeyPatch):
+def test_an_optional_package_is_found_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
         if package == "wandb":
             raise importlib.metadata.PackageNotFoundError(package)
         return "1.2.3"
 
     monkeypatch.setattr(doctor, "version", version)
-    lines = doctor.doctor_lines()
-    assert lines[0].startswith("batchlab ")
-    assert any(line.startswith("tokenizers 1.2.3 (BPE") for line in lines)
-    assert lines[-1] == "wandb: not installed (--track wandb); run: pip install 'batchlab[wandb]'"
+    found = {check.name: check.run() for check in doctor.OPTIONAL}
+    assert found["tokenizers"].status == "ok"
+    assert found["tokenizers"].details.startswith("1.2.3")
+    assert found["wandb"].status == "missing"
+    assert found["wandb"].remedy == "pip install 'batchlab[wandb]'"
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> None:
+        raise InputError(name)
+
+    monkeypatch.setattr(doctor, "load_framework", none)
+    found = {check.name: check.run() for check in doctor.CHECKS}
+    assert found["torch"].status == found["device"].status == "missing"
+    assert found["torch"].remedy == "pip install 'batchlab[torch]'"
+    assert found["cores"].status == found["memory"].status == "ok"
+
+
+def test_every_check_has_a_line_and_a_name_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    names = [check.name for check in doctor.CHECKS]
+    assert [line[1] for line in lines] == names
+    assert len(set(names)) == len(names)
+    assert {line[0] for line in lines} <= {"ok", "warn", "missing"}
+    assert lines[0][2].rstrip(",") == __version__
+
+
+def test_a_remedy_ends_the_line() -> None:
+    line = doctor.describe("torch", doctor.Finding("missing", "needed for training", "pip install x"))
+    assert line.split(maxsplit=2) == ["missing", "torch", "needed for training; run: pip install x"]

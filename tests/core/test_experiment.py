@@ -13,11 +13,9 @@ from batchlab.core.experiment import (
     Experiment,
     TaskReference,
     build_experiment,
-    describe_settings,
     differing_fields,
-    field_names,
-    set_dotted,
 )
+from batchlab.core.settings import Difference
 
 BASE: dict[str, Any] = {"name": "mine", "task": {"kind": "recipe", "target": "quickstart"}}
 
@@ -105,40 +103,17 @@ def test_wrong_values_are_refused_in_a_sentence(settings_: dict[str, Any], says:
     assert caught.value.exit_code == 2
 
 
-def test_dotted_settings() -> None:
-    values: dict[str, Any] = {"batch": {"micro_batch_size": 3}}
-    set_dotted(values, "optimizer.beta2", 0.9)
-    set_dotted(values, "batch.micro_batching", "off")
-    set_dotted(values, "name", "x")
-    assert values == {
-        "batch": {"micro_batch_size": 3, "micro_batching": "off"},
-        "optimizer": {"beta2": 0.9},
-        "name": "x",
-    }
-    with pytest.raises(InputError, match="'name' is a single value"):
-        set_dotted(values, "name.first", 1)
-
-
-def test_every_setting_has_a_dotted_name_that_works() -> None:
-    names = field_names()
-    assert "optimizer.beta2" in names
-    assert "task.target" in names
-    assert len(set(names)) == len(names)
-    dumped = experiment().model_dump(mode="json")
-    for name in names:
-        node = dumped
-        for part in name.split("."):
-            node = node[part]
-    assert len(describe_settings()) == len(names)
-
-
 def test_differences_are_named_with_both_values() -> None:
     one, other = experiment(), experiment(optimizer={"beta2": 0.9}, model={"layers": 3})
     assert differing_fields(one, other) == [
-        "model.layers: None there, 3 asked now",
-        "optimizer.beta2: 0.95 there, 0.9 asked now",
+        Difference("model.layers", None, 3),
+        Difference("optimizer.beta2", 0.95, 0.9),
     ]
     assert differing_fields(one, one) == []
+
+
+def test_more_patience_is_the_same_question() -> None:
+    assert differing_fields(experiment(), experiment(device={"silence_seconds": 1.0})) == []
 
 
 def test_task_references_read_as_people_write_them() -> None:

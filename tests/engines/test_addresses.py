@@ -11,7 +11,7 @@ import pytest
 
 from batchlab.core.record import Record
 from batchlab.core.spec import CapacitySpec, TrainSpec
-from batchlab.engines.addresses import placed_alike
+from batchlab.engines.addresses import at_fixed_addresses
 from batchlab.engines.local import LocalEngine
 
 SHOW = (sys.executable, "-c", "import ctypes, sys; print(ctypes.addressof(ctypes.c_int(1)), id(object()), *sys.argv)")
@@ -27,24 +27,26 @@ def output(command: Sequence[str]) -> str:
 
 @pytest.fixture
 def allowed() -> None:
-    if int(output(placed_alike(["cat", "/proc/self/personality"])), 16) & 0x40000 == 0:
+    if int(output(at_fixed_addresses(["cat", "/proc/self/personality"])), 16) & 0x40000 == 0:
         pytest.skip("this container forbids personality(2)")
 
 
 @pytest.mark.usefixtures("allowed")
 def test_objects_lie_where_they_lay_before() -> None:
-    first, second = (output(placed_alike([*SHOW, "a b", "--c"])) for _ in range(2))
+    first, second = (output(at_fixed_addresses([*SHOW, "a b", "--c"])) for _ in range(2))
     assert first == second
     assert first.endswith(" -c a b --c\n")
 
 
 def test_the_command_s_exit_code_is_kept() -> None:
-    assert subprocess.run(placed_alike([sys.executable, "-c", "raise SystemExit(7)"]), check=False).returncode == 7
+    assert (
+        subprocess.run(at_fixed_addresses([sys.executable, "-c", "raise SystemExit(7)"]), check=False).returncode == 7
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("allowed")
-def test_probes_and_limited_runs_are_placed_alike_and_others_are_not(
+def test_probes_and_limited_runs_are_at_fixed_addresses_and_others_are_not(
     local_engine: Callable[..., LocalEngine],
     carry_out: Callable[..., list[Record]],
     toy_train: Callable[..., TrainSpec],
@@ -52,4 +54,4 @@ def test_probes_and_limited_runs_are_placed_alike_and_others_are_not(
     starts: Callable[[], list[dict[str, Any]]],
 ) -> None:
     carry_out(local_engine(workers=1), toy_capacity(), toy_train(limit=2**30), toy_train())
-    assert [entry["placed_alike"] for entry in starts()] == [True, True, False]
+    assert [entry["at_fixed_addresses"] for entry in starts()] == [True, True, False]

@@ -73,7 +73,7 @@ def test_the_same_spec_twice_runs_once_and_is_answered_twice(
         ({"input_error": "No such file."}, Outcome.FAILED, r"No such file\."),
         ({"exit": True}, Outcome.FAILED, r"SystemExit: 3 \(line \d+ of toy_worker.py\)"),
         ({"out_of_memory": True}, Outcome.OUT_OF_MEMORY, "no more"),
-        ({"memory_error": True}, Outcome.OUT_OF_MEMORY, "The device has no more memory."),
+        ({"memory_error": True}, Outcome.OUT_OF_MEMORY, "Out of memory."),
     ],
 )
 def test_whatever_the_persons_code_does_is_an_outcome(
@@ -118,7 +118,7 @@ def test_a_full_disk_ends_the_study_not_the_run(
         engine.wait(60.0)
     engine.close()
     assert RunFolder(tmp_path, spec).record() is None
-    assert not RunFolder(tmp_path, spec).locked_elsewhere()
+    assert not RunFolder(tmp_path, spec).locked_by_another()
 
 
 def test_a_run_that_another_process_has_is_waited_for(

@@ -177,11 +177,11 @@ def test_it_dies_with_its_parent(toy_train: Callable[..., TrainSpec], tmp_path: 
     while "about to hang" not in run.log_tail():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert run.locked_elsewhere()
+    assert run.locked_by_another()
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    while run.locked_elsewhere():
+    while run.locked_by_another():
         assert time.monotonic() < deadline, "the orphan still holds its run"
         time.sleep(0.02)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -120,13 +120,13 @@ def _log_start(spec: Spec, context: RunContext) -> None:
         "pid": os.getpid(),
         "time": time.monotonic(),
         "environment": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")},
-        "placed_alike": sys.platform == "linux" and _placed_alike(),
+        "at_fixed_addresses": sys.platform == "linux" and _at_fixed_addresses(),
     }
     with (context.cache_dir / "starts.jsonl").open("a") as file:
         file.write(json.dumps(entry) + "\n")
 
 
-def _placed_alike() -> bool:
+def _at_fixed_addresses() -> bool:
     return int(Path("/proc/self/personality").read_text(), 16) & 0x40000 != 0
 
 

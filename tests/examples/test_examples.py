@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from batchlab.core.batch import Unit
+from batchlab.core.check import CheckResult
 from batchlab.core.experiment import OptimizerConfig, TaskReference
-from batchlab.core.record import CheckResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.check import check

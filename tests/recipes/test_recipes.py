@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from batchlab.cli.options import Options, experiment_values
+from batchlab.cli.options import Options, parse_experiment
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, DataConfig, build_experiment
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
@@ -68,20 +68,20 @@ def test_the_published_axes():
 def test_only_recipes_have_variants(variant):
     flag = "--" + variant.replace("_", "-")
     with pytest.raises(InputError, match=flag):
-        experiment_values("mine.py", Options(**{variant: True}))
+        parse_experiment("mine.py", Options(**{variant: True}))
     with pytest.raises(InputError, match=r"no --(low-resource|quick-test) variant.*tinystories, wikitext2, elman"):
-        experiment_values("quickstart", Options(**{variant: True}))
+        parse_experiment("quickstart", Options(**{variant: True}))
 
 
 def test_two_variants_at_once_are_rejected():
     with pytest.raises(InputError, match="one of them"):
-        experiment_values("elman", Options(low_resource=True, quick_test=True))
+        parse_experiment("elman", Options(low_resource=True, quick_test=True))
 
 
 def test_flags_override_a_variant():
-    values = experiment_values("elman", Options(quick_test=True, token_budget="65536", set_=("model.dim=32",)))
-    assert values["budget"]["token_budget"] == 65_536
-    assert values["model"] == {"dim": 32, "depth": 3}
+    asked = parse_experiment("elman", Options(quick_test=True, token_budget="65536", set_=("model.dim=32",)))
+    assert asked.budget.token_budget == 65_536
+    assert asked.model == {"dim": 32, "depth": 3}
 
 
 PUBLISHED = {"tinystories": "TinyStories", "wikitext2": "WikiText-2", "elman": "the Pile"}

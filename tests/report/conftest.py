@@ -13,7 +13,9 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
-from batchlab.core.record import CheckItem, Environment, MetricRow
+from batchlab.analysis.values import EnvironmentDifference
+from batchlab.core.check import CheckItem, OverlapFinding, RaisedError, StartLoss
+from batchlab.core.record import Environment, MetricRow
 from batchlab.words.failures import Failure
 from batchlab.words.story import Story, tell
 
@@ -29,7 +31,7 @@ STATES: dict[str, dict[str, Any]] = {
     "undertrained": {"token_budget": 64 * 64 * 20},
     "no capacity": {},
     "no speed": {},
-    "looked at": {"diverges_above": 6.0},
+    "snapshots": {"diverges_above": 6.0},
     "ten sizes": {
         "sizes": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
         "token_budget": 512 * 64 * 60,
@@ -38,9 +40,9 @@ STATES: dict[str, dict[str, Any]] = {
 }
 _LEFT_OUT = {"no capacity": "capacity", "no speed": "throughput"}
 _CHECKS = (
-    CheckItem(name="loss", status="ok", text="The loss of 8 samples is the mean of two losses of 4."),
-    CheckItem(name="leak", status="note", text="3 of 256 held-out samples also occur in training."),
-    CheckItem(name="learning rate", status="fail", text="The optimizer ignores the learning rate it is given."),
+    CheckItem(name="loss", status="ok", finding=StartLoss(found="finite", loss=5.5, vocabulary=256)),
+    CheckItem(name="leak", status="note", finding=OverlapFinding(found="some", share=3 / 256)),
+    CheckItem(name="learning rate", status="fail", finding=RaisedError(message="KeyError: 'lr' (line 3 of mine.py)")),
 )
 
 HOSTILE = (
@@ -83,7 +85,7 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
             experiment, task_info, records, rows, decisions = synthetic_study(**STATES[state])
             if state in _LEFT_OUT:
                 records = [(spec, record) for spec, record in records if spec.kind != _LEFT_OUT[state]]
-            given = looked_at(rows) if state == "looked at" else rows
+            given = with_snapshots(rows) if state == "snapshots" else rows
             partial = "keep" in STATES[state]
             made[state] = assemble(
                 experiment, task_info, records, given, decisions, _CHECKS, 31 if partial else None, partial
@@ -93,10 +95,10 @@ def study(synthetic_study: Callable[..., Any]) -> Callable[[str], Findings]:
     return build
 
 
-def looked_at(
+def with_snapshots(
     rows: Callable[[str], list[MetricRow]], layers: Sequence[str] = ("blocks.0", "blocks.1", "blocks.2")
 ) -> Callable[[str], list[MetricRow]]:
-    """The same rows with what a full look would have read at each evaluation, and one spike; diverged runs break."""
+    """The same rows with a full diagnostic snapshot at each evaluation, and one spike; diverged runs break."""
 
     def read(row: MetricRow) -> dict[str, float]:
         share = row.tokens / 1e6
@@ -116,7 +118,7 @@ def looked_at(
             readings |= {f"attention_entropy/{layer}/head{head}": 2.0 - head - share for head in range(2)}
         return readings
 
-    def with_looks(identity: str) -> list[MetricRow]:
+    def read_with_snapshots(identity: str) -> list[MetricRow]:
         found = rows(identity)
         evaluations = [row for row in found if row.val_loss is not None]
         if not evaluations:
@@ -127,7 +129,7 @@ def looked_at(
         spiked = training[20].model_copy(update={"train_loss_max": (training[20].train_loss or 0.0) + 3.0})
         return [*(spiked if row is training[20] else row for row in found), *snapshots]
 
-    return with_looks
+    return read_with_snapshots
 
 
 @pytest.fixture(scope="session")
@@ -140,14 +142,14 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         cells = tuple(
             replace(cell, runs=tuple(replace(run, reason=HOSTILE) for run in cell.runs)) for cell in row.cells
         )
-        return replace(row, cells=cells, remark=HOSTILE, fit=replace(row.fit, why_not=HOSTILE))
+        return replace(row, cells=cells)
 
     task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
     experiment, _, records, rows, _ = synthetic_study(**STATES["failures"])
-    spoilt = looked_at(rows, [f"{HOSTILE}.{i}" for i in range(3)])
+    spoilt = with_snapshots(rows, [f"{HOSTILE}.{i}" for i in range(3)])
     runs = runs_from(records, spoilt)
-    looked = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
-    surface = replace(looked, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in looked.rows))
+    judged = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
+    surface = replace(judged, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in judged.rows))
     return replace(
         found,
         runs=runs,
@@ -157,15 +159,14 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
         environment=Environment(
             batchlab="0", python="3", numpy="2", platform=HOSTILE, processor=HOSTILE, device=HOSTILE, framework=HOSTILE
         ),
-        checks=(CheckItem(name=HOSTILE, status="fail", text=HOSTILE),),
+        checks=(CheckItem(name=HOSTILE, status="fail", finding=RaisedError(message=HOSTILE)),),
         memory=replace(
             found.memory,
             points=tuple(replace(point, reason=HOSTILE) for point in found.memory.points),
-            limit_is=HOSTILE,
         ),
-        surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows), cannot_tell=HOSTILE),
+        surface=replace(surface, rows=tuple(spoil(row) for row in surface.rows)),
         accepted_edits=(HOSTILE,),
-        environments_differ=(HOSTILE,),
+        environments_differ=(EnvironmentDifference(HOSTILE, (HOSTILE,)),),
     )
 
 
@@ -175,7 +176,7 @@ def hostile_story(hostile: Findings) -> Story:
     told = tell(hostile)
     return Story(
         trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in told.trust),
-        answers=tuple(replace(answer, answer=HOSTILE, doubt=HOSTILE, evidence=HOSTILE) for answer in told.answers),
+        answers=tuple(replace(answer, answer=HOSTILE, caveat=HOSTILE, evidence=HOSTILE) for answer in told.answers),
         unknown=(HOSTILE,),
         failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
         conclusions=(HOSTILE,),

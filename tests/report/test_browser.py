@@ -16,7 +16,7 @@ from batchlab.report.write import write_report
 pytestmark = pytest.mark.slow
 
 Study = Callable[[str], Findings]
-SHOWN = ("whole", "looked at", "partial", "failures", "ten sizes", "all diverged", "nothing trained")
+SHOWN = ("whole", "snapshots", "partial", "failures", "ten sizes", "all diverged", "nothing trained")
 
 # What a drawn plot must hold, counted in the page itself.
 COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
@@ -34,7 +34,7 @@ COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
     mayScroll: box.style.minWidth !== '',
   };
 })"""
-BOTTOMS = """() => ['answer', 'trust', 'questions', 'not-answered'].map(
+BOTTOMS = """() => ['answer', 'trust', 'questions', 'unknown'].map(
   (id) => [id, document.getElementById(id).getBoundingClientRect().bottom])"""
 
 
@@ -116,8 +116,8 @@ def test_hostile_words_do_nothing(browser: Any, hostile: Findings, plan: Any, at
     [
         ("whole", 1280, "dark"),
         ("whole", 390, "light"),
-        ("looked at", 1280, "light"),
-        ("looked at", 390, "dark"),
+        ("snapshots", 1280, "light"),
+        ("snapshots", 390, "dark"),
         *((shown, width, scheme) for shown in SHOWN for width, scheme in ((1280, "light"), (390, "dark"))),
     ],
 )
@@ -155,7 +155,7 @@ def test_plots_follow_a_change_of_scheme(browser: Any, reports: dict[str, Path])
 
 
 def test_curves_are_drawn_against_steps_and_time_and_tokens_again(browser: Any, reports: dict[str, Path]) -> None:
-    visit = Visit(browser, reports["looked at"], 1280, "light")
+    visit = Visit(browser, reports["snapshots"], 1280, "light")
     axes, before = [], visit.page.evaluate(COUNT)
     for way in ("steps", "hours", ""):
         visit.page.check(f'#ways input[value="{way}"]')

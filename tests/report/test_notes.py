@@ -1,16 +1,19 @@
-"""The experiment page, and a person's Markdown told apart into blocks."""
+"""The experiment page, and a person's Markdown as harmless HTML."""
 
 from __future__ import annotations
 
+import html
 import re
+from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.html import render_html
-from batchlab.report.notes import Block, notes_blocks, notes_page
+from batchlab.report.notes import notes_html, notes_page
 from batchlab.words.story import tell
 
 BUDGET = {
@@ -21,6 +24,7 @@ BUDGET = {
     "undertrained": [64],
     "text": "",
 }
+BLOCK = re.compile(r'/?(p|ul|ol|li|pre|code|blockquote|h3)|[bh]r /|ol start="\d+"|(h3|code) class="[^"]*"')
 SECTIONS = [
     "Objective",
     "Hypothesis",
@@ -41,16 +45,16 @@ def test_the_page_is_filled_in_from_the_study(study: Callable[[str], Findings]) 
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == SECTIONS
     parts = dict(zip(SECTIONS, re.split(r"^## .+\n", page, flags=re.MULTILINE)[1:], strict=True))
     assert f"{found.task_info.parameter_count:,} parameters" in parts["Frozen variables"]
-    assert "- optimizer: " in parts["Frozen variables"]
+    assert "\n- optimizer: " in parts["Frozen variables"]
     assert "learning rates" not in parts["Frozen variables"]
-    assert "- learning rate: 1.0e-3 and 3.0e-3" in parts["Independent variables"]
-    largest = found.experiment.batch.global_batch_sizes[-1]
-    steps = 65536 // (largest * found.experiment.sequence_length)
-    assert f"batch {largest:,} gets {steps:,} steps" in parts["Design and budget"]
-    assert "12 training runs planned, 20 at most" in parts["Design and budget"]
-    assert "2 h" in parts["Design and budget"]
-    assert "too few steps to be judged: batch 64" in parts["Design and budget"]
+    assert "- learning rate: 1.0e-3 and 3.0e-3\n" in parts["Independent variables"]
+    assert parts["Design and budget"].count("\n- ") == 5
     assert "(results.csv)" in parts["Results"]
+    assert "\n\n\n" not in page
+
+
+def test_the_page_holds_text_as_it_is(hostile: Findings, attack: str) -> None:
+    assert attack in notes_page(hostile, (1e-3,), BUDGET)
 
 
 def test_blocks_of_markdown() -> None:
@@ -61,51 +65,67 @@ and the next
 - first
 - second
   goes on
-* third
+  - inner
 
 1. one
-2) two
+2. two
 ## Below
+> quoted
+
 ```
 # not a heading
 ```
 last"""
-    assert notes_blocks(text) == (
-        Block("heading", ("Title",), 1),
-        Block("paragraph", ("one line\nand the next",)),
-        Block("bullets", ("first", "second\ngoes on", "third")),
-        Block("numbers", ("one", "two")),
-        Block("heading", ("Below",), 2),
-        Block("code", ("# not a heading",)),
-        Block("paragraph", ("last",)),
+    assert notes_html(text).replace("\n", "") == (
+        '<h3 class="level-1">Title</h3>'
+        "<p>one line<br />and the next</p>"
+        "<ul><li>first</li><li>second<br />goes on<ul><li>inner</li></ul></li></ul>"
+        "<ol><li>one</li><li>two</li></ol>"
+        '<h3 class="level-2">Below</h3>'
+        "<blockquote><p>quoted</p></blockquote>"
+        "<pre><code># not a heading</code></pre>"
+        "<p>last</p>"
     )
-    assert notes_blocks("") == ()
-    assert notes_blocks("```\nnever closed") == (Block("code", ("never closed",)),)
+    assert notes_html("") == ""
+    assert notes_html("```\nnever closed") == "<pre><code>never closed</code></pre>\n"
 
 
-@given(st.text(alphabet=st.sampled_from(list("#-*1.) `~ab<\n")), max_size=80))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x](javascript:alert(1))",
+        "![x](https://example.org/x.png)",
+        "<https://example.org>",
+        "[x]: https://example.org",
+        "<script>alert(1)</script>",
+        "<!-- hidden -->",
+        "a *b* _c_ `d` &amp; \\*",
+    ],
+)
+def test_what_is_inside_a_block_stays_as_typed(text: str) -> None:
+    assert notes_html(text) == f"<p>{html.escape(text)}</p>\n"
+
+
+@given(st.text(alphabet=st.sampled_from(list("#-*1.) `~ab<>\n")), max_size=80))
 def test_no_word_is_lost(text: str) -> None:
-    shown = "".join(part for block in notes_blocks(text) for part in block.texts)
-    assert [c for c in shown if c in "ab<"] == [c for c in _outside_fences(text) if c in "ab<"]
+    made = notes_html(text)
+    # the line that opens a fence may name a language, which becomes a class
+    languages = "".join(re.findall(r'class="language-([^"]*)"', made))
+    shown = html.unescape(re.sub(r"<[^>]*>", "", made) + languages)
+    assert Counter(c for c in shown if c in "ab<") <= Counter(c for c in text if c in "ab<")
+    if "```" not in text and "~~~" not in text:
+        assert Counter(c for c in shown if c in "ab<") == Counter(c for c in text if c in "ab<")
 
 
-def _outside_fences(text: str) -> str:
-    """A fence's own line may carry the name of a language, which is not shown."""
-    kept, inside = [], ""
-    for line in text.splitlines():
-        fence = re.match(r"\s*(```+|~~~+)", line)
-        if inside:
-            inside = "" if line.strip() == inside else inside
-            kept += [line] if inside else []
-        elif fence:
-            inside = fence[1]
-        else:
-            kept.append(line)
-    return "".join(kept)
+@given(st.text(max_size=60), st.text(alphabet=st.sampled_from(list("[]()!<>:/&;#x'\"`_*\\ \nab")), max_size=60))
+def test_only_tags_of_blocks_come_out(anything: str, markup: str) -> None:
+    for text in (anything, markup):
+        tags = set(re.findall(r"<([^>]*)>", notes_html(text)))
+        assert all(BLOCK.fullmatch(tag) for tag in tags), tags
 
 
 def test_the_report_shows_blocks_escaped(study: Callable[[str], Findings]) -> None:
     text = render_html(study("whole"), tell(study("whole")), None, "# <b>big</b>\n\n- a & b\n\n```\n<script>\n```\n")
     assert '<h3 class="level-1">&lt;b&gt;big&lt;/b&gt;</h3>' in text
-    assert "<ul><li>a &amp; b</li></ul>" in text
-    assert "<pre>&lt;script&gt;</pre>" in text
+    assert "<ul>\n<li>a &amp; b</li>\n</ul>" in text
+    assert "<pre><code>&lt;script&gt;\n</code></pre>" in text

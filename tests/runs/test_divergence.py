@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.runs.divergence import Divergence, DivergenceWatch, window_steps
+from batchlab.runs.divergence import Diverged, DivergenceWatch, require_finite, require_near_start, window_steps
 
 
 def first_alarm(losses: list[float], window: int = 10) -> int | None:
@@ -45,16 +45,33 @@ def test_a_negative_loss_that_falls_is_fine_and_one_that_explodes_is_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("measured", "reason"),
     [
-        (Divergence(7, train_loss=math.nan, grad_norm=math.nan), "The training loss was NaN at step 7 of 1,000."),
-        (Divergence(7, train_loss=2.5, grad_norm=math.inf), "The gradient norm was infinite at step 7 of 1,000."),
-        (Divergence(7, val_loss=math.nan), "The validation loss was NaN at step 7 of 1,000."),
-        (Divergence(7, 9.0, 1.0), "The mean training loss was over 3 times its start, 2.5, at step 7 of 1,000."),
+        ({"train_loss": math.nan, "grad_norm": math.nan}, "The training loss was NaN at step 7 of 1,000."),
+        ({"train_loss": 2.5, "grad_norm": math.inf}, "The gradient norm was infinite at step 7 of 1,000."),
+        ({"val_loss": math.nan}, "The validation loss was NaN at step 7 of 1,000."),
     ],
 )
-def test_what_was_not_finite_is_named(found: Divergence, reason: str) -> None:
-    assert found.reason(1000, 2.5) == reason
+def test_what_was_not_finite_is_named(measured: dict[str, float], reason: str) -> None:
+    with pytest.raises(Diverged) as raised:
+        require_finite(7, 1000, **measured)
+    assert str(raised.value) == reason
+    row = raised.value.row(tokens_per_step=8)
+    assert (row.step, row.tokens) == (7, 56)
+    assert {name: getattr(row, name) for name in measured} == pytest.approx(measured, nan_ok=True)
+
+
+def test_what_is_finite_passes() -> None:
+    require_finite(7, 1000, train_loss=2.5, grad_norm=0.0, val_loss=-1.0)
+
+
+def test_a_mean_far_above_the_start_is_named_with_the_start() -> None:
+    watch = DivergenceWatch(1)
+    require_near_start(watch, 6, 1000, train_loss=2.5, grad_norm=1.0)
+    with pytest.raises(Diverged) as raised:
+        require_near_start(watch, 7, 1000, train_loss=9.0, grad_norm=1.0)
+    assert str(raised.value) == "The mean training loss was over 3 times its start, 2.5, at step 7 of 1,000."
+    assert (raised.value.train_loss, raised.value.grad_norm) == (9.0, 1.0)
 
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=300))

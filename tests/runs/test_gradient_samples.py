@@ -14,11 +14,12 @@ from batchlab.analysis.critical.noise_scale import GradientNorms, unbiased_parts
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import OptimizerConfig, TaskReference
 from batchlab.core.protocols import Interrupted
-from batchlab.core.record import GradientSample, MetricRow
+from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
 from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import SPARSEST, GradientSampler, steps_between
-from batchlab.runs.train import one_step, train
+from batchlab.runs.step import one_step
+from batchlab.runs.train import train
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.problem import NoisyQuadratic, held_out_data, training_data
 from batchlab.simulated.trainable import SimulatedTrainable
@@ -107,14 +108,14 @@ def test_a_lone_micro_batch_is_cut_in_two_and_only_rounding_changes() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "split", "why"),
-    [(1, True, "one sample per step cannot be split"), (8, False, "one micro-batch that may not be split")],
+    [(1, True, NoGradientSamples.ONE_SAMPLE), (8, False, NoGradientSamples.ONE_MICRO_BATCH)],
 )
 def test_one_micro_batch_that_stays_whole_is_no_sample_and_the_record_says_why(
-    batch: int, split: bool, why: str
+    batch: int, split: bool, why: NoGradientSamples
 ) -> None:
     ended, notebook = run(spec(batch, batch, GradientSampling(every=4, split_lone=split)))
     assert not notebook.samples
-    assert why in ended.result.no_gradient_samples
+    assert ended.result.no_gradient_samples == (why,)
 
 
 def test_a_framework_that_cannot_measure_trains_all_the_same() -> None:
@@ -141,7 +142,7 @@ def test_a_framework_that_cannot_measure_trains_all_the_same() -> None:
     ended, notebook = run(spec(16, 4, GradientSampling(every=4)), trainable=outer)
     assert ended.outcome == "completed"
     assert not notebook.samples
-    assert "cannot measure" in ended.result.no_gradient_samples
+    assert ended.result.no_gradient_samples == (NoGradientSamples.UNSUPPORTED,)
 
 
 def test_a_resumed_run_logs_the_same_samples() -> None:

@@ -24,7 +24,7 @@ def test_an_exact_power_law_is_found_whatever_is_published(exponent: float, y0: 
     assert law.at(1e9)[0] == pytest.approx(y0, rel=1e-2)
 
 
-def test_one_point_has_the_published_exponent_with_its_doubt() -> None:
+def test_one_point_has_the_published_exponent_with_its_uncertainty() -> None:
     law = fit_power_law([(1e9, 64.0)], PUBLISHED)
     assert law.measured is None
     assert (law.exponent, law.n) == (0.5, 1)
@@ -54,7 +54,7 @@ def test_scatter_larger_than_assumed_widens_the_interval() -> None:
 
 
 @given(x=st.floats(1e6, 1e12))
-def test_doubt_grows_with_distance(x: float) -> None:
+def test_uncertainty_grows_with_distance(x: float) -> None:
     law = fit_power_law([(1e9, 64.0)], PUBLISHED)
     value, low, high = law.at(x)
     assert low < value < high
@@ -75,6 +75,6 @@ def test_intervals_hold_what_they_promise() -> None:
 
 
 @pytest.mark.parametrize("points", [[], [(0.0, 1.0)], [(1.0, -1.0)], [(1.0, math.nan)], [(math.inf, 1.0)]])
-def test_points_that_are_none_are_an_error(points: list[tuple[float, float]]) -> None:
+def test_points_that_are_not_positive_numbers_are_an_error(points: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="above zero"):
         fit_power_law(points, PUBLISHED)

@@ -30,10 +30,6 @@ def test_the_published_sweep():
     assert (cost.runs, cost.tokens) == (11, 327_680_000)
     assert cost.flops == pytest.approx(6 * 22_696_448 * 327_680_000 * 11)
     assert cost.state_bytes == 16 * 22_696_448
-    assert cost.text == (
-        "11 runs × 328M tokens = 3.6B tokens, about 491 petaFLOP (6 × parameters × tokens); "
-        "weights, gradients and optimizer state of one take 0.34 GiB"
-    )
 
 
 @pytest.mark.parametrize(("momentum", "copies"), [(0.9, 3), (0.0, 2)])
@@ -48,4 +44,5 @@ def test_without_a_token_budget_only_runs_and_memory_are_known():
     values["budget"] = {"time_budget_seconds": 60.0, "max_runs": 5}
     cost = cost_of(build_experiment(values), task_info(parameters=2**28))
     assert cost.flops is None
-    assert cost.text == "5 runs; weights, gradients and optimizer state of one take 4.00 GiB"
+    assert cost.tokens is None
+    assert (cost.runs, cost.state_bytes) == (5, 2**32)

@@ -15,8 +15,6 @@ from batchlab.core.protocols import Search
 from batchlab.search.grid import (
     GridSearch,
     default_learning_rates,
-    parse_learning_rates,
-    parse_sizes,
     runs_at_most,
     runs_expected,
 )
@@ -52,7 +50,7 @@ def basin(best_lr: float, *, best_batch: float = 16, steep: float = 1.0) -> Judg
 
 
 def test_it_is_a_search() -> None:
-    search: Search = GridSearch((4,), RATES)
+    search: Search[Trial, TrialOutcome] = GridSearch((4,), RATES)
     assert search.ask()
 
 
@@ -124,7 +122,7 @@ def test_single_batch_size_gets_seeds_at_its_best_cell_only() -> None:
     assert rounds[-1] == (Trial(16, 2e-3, 6), Trial(16, 2e-3, 7))
 
 
-def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
+def test_undertrained_sizes_are_run_but_neither_extended_nor_seeded() -> None:
     good = basin(64e-3, best_batch=64)
 
     def judge(trial: Trial) -> TrialOutcome:
@@ -135,7 +133,7 @@ def test_starved_sizes_are_run_but_neither_extended_nor_seeded() -> None:
     assert {t.global_batch_size for trials in rounds[2:] for t in trials} == {8, 16}
 
 
-def test_starved_sizes_are_used_when_there_is_no_other() -> None:
+def test_undertrained_sizes_are_used_when_there_is_no_other() -> None:
     rounds = run(GridSearch((8, 16), RATES), lambda trial: TrialOutcome(trial.learning_rate, judged=False))
     assert {t.seed for t in rounds[-1]} == {1, 2}
 
@@ -171,7 +169,7 @@ def test_max_runs_keeps_every_size_first_then_seeds_of_the_best(max_runs: int) -
     extensions=st.integers(0, 4),
     max_runs=st.one_of(st.none(), st.integers(1, 40)),
     salt=st.integers(),
-    starved_from=st.integers(1, 600),
+    undertrained_from=st.integers(1, 600),
 )
 def test_deterministic_bounded_and_independent_of_completion_order(
     sizes: set[int],
@@ -180,14 +178,14 @@ def test_deterministic_bounded_and_independent_of_completion_order(
     extensions: int,
     max_runs: int | None,
     salt: int,
-    starved_from: int,
+    undertrained_from: int,
 ) -> None:
     rates = [2.0**e for e in exponents]
 
     def judge(trial: Trial) -> TrialOutcome:
-        dice = random.Random(f"{salt} {trial}")
-        loss = None if dice.random() < 0.2 else dice.random()
-        return TrialOutcome(loss, judged=trial.global_batch_size < starved_from)
+        rng = random.Random(f"{salt} {trial}")
+        loss = None if rng.random() < 0.2 else rng.random()
+        return TrialOutcome(loss, judged=trial.global_batch_size < undertrained_from)
 
     def make() -> GridSearch:
         return GridSearch(list(sizes), rates, seeds=seeds, max_extensions=extensions, max_runs=max_runs)
@@ -218,82 +216,6 @@ def test_defaults_are_four_rates_about_a_factor_three_apart(family: str) -> None
     assert len(rates) == 4
     assert all(2.9 < high / low < 3.5 for low, high in pairwise(rates))
     assert {"adam": 1e-3, "sgd": 0.1, "other": 1e-2}[family] in rates
-
-
-@pytest.mark.parametrize(
-    ("text", "rates"),
-    [
-        ("1e-4,3e-4", (1e-4, 3e-4)),
-        ("3e-4, 1e-4,1e-4", (1e-4, 3e-4)),
-        ("0.1", (0.1,)),
-        ("1e-4:1e-1", (1e-4, 1e-3, 1e-2, 1e-1)),
-        ("1e-4:1e-2:3", (1e-4, 1e-3, 1e-2)),
-        ("1e-4:3e-3:2", (1e-4, 3e-3)),
-    ],
-)
-def test_learning_rates_are_parsed(text: str, rates: tuple[float, ...]) -> None:
-    assert parse_learning_rates(text) == pytest.approx(rates)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "empty"),
-        ("1e-3,", "empty"),
-        ("-1e-3", "not a positive"),
-        ("0", "not a positive"),
-        ("nan", "not a positive"),
-        ("1e-3,inf", "not a positive"),
-        ("fast", "not a number"),
-        ("3e-3:1e-4", "lower end first"),
-        ("1e-3:1e-3", "lower end first"),
-        ("1e-4:1e-3:1", "at least 2"),
-        ("1e-4:1e-3:2.5", "at least 2"),
-        ("1e-4:1e-3:", "at least 2"),
-        ("1:2:3:4", "too many colons"),
-        ("1e-3:1.001e-3:9", "do not fit"),
-    ],
-)
-def test_wrong_learning_rates_are_answered_with_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        parse_learning_rates(text)
-    assert repr(text) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("1,8,32", (1, 8, 32)),
-        ("32, 8,8", (8, 32)),
-        ("7", (7,)),
-        ("1:512", tuple(2**i for i in range(10))),
-        ("3:24", (3, 6, 12, 24)),
-        ("4:50", (4, 8, 16, 32, 50)),
-        ("8:8", (8,)),
-    ],
-)
-def test_sizes_are_parsed(text: str, sizes: tuple[int, ...]) -> None:
-    assert parse_sizes(text) == sizes
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "empty"),
-        ("4,,8", "empty"),
-        ("-4", "not a batch"),
-        ("0", "not a batch"),
-        ("1.5", "not a whole number"),
-        ("big", "not a whole number"),
-        ("64:8", "smaller end first"),
-        ("1:2:3", "too many colons"),
-        (":8", "empty"),
-    ],
-)
-def test_wrong_sizes_are_answered_with_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        parse_sizes(text)
-    assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize(("sizes", "rates"), [((), RATES), ((4,), ()), ((0,), RATES), ((4,), (math.nan,))])

@@ -12,7 +12,7 @@ def valley(size: int, rate: float) -> float:
     return 3 * (1 + 0.01 * (math.log2(rate / 2e-3) ** 2 + 0.3 * math.log2(size / 32) ** 2))
 
 
-def test_it_agrees_with_what_was_run_and_doubt_grows_away_from_it() -> None:
+def test_it_agrees_with_what_was_run_and_uncertainty_grows_away_from_it() -> None:
     cells = [(size, rate) for size in (16, 32, 64) for rate in (1e-3, 2e-3, 4e-3)]
     outcomes = {Trial(size, rate, 0): TrialOutcome(valley(size, rate)) for size, rate in cells}
     losses, deviations = infer(outcomes, [32, 32, 8], [2e-3, 2.8e-3, 1e-6])

@@ -15,15 +15,15 @@ def told(losses: dict[Trial, float]) -> dict[Trial, TrialOutcome]:
     return {trial: TrialOutcome(loss) for trial, loss in losses.items()}
 
 
-def test_more_seeds_first_then_fresh_ones_at_the_two_that_noise_cannot_part() -> None:
+def test_more_seeds_first_then_confirmation_seeds_at_the_two_within_noise() -> None:
     repeats = Repeats(seeds=2, confirm=2)
     first = repeats.next(told(FIRST), 99)
     assert first == (Trial(16, 1e-3, 1), Trial(32, 1e-3, 1))
     close = FIRST | {Trial(16, 1e-3, 1): 2.08, Trial(32, 1e-3, 1): 1.99}
-    fresh = repeats.next(told(close), 99)
-    assert fresh == tuple(Trial(size, 1e-3, seed) for size in (32, 16) for seed in (2, 3))  # 32 leads by its mean
-    assert repeats.next(told(close | dict.fromkeys(fresh, 2.0)), 99) == ()
-    assert repeats.runs(3) >= len(first) + len(fresh)
+    confirming = repeats.next(told(close), 99)
+    assert confirming == tuple(Trial(size, 1e-3, seed) for size in (32, 16) for seed in (2, 3))  # 32 leads by its mean
+    assert repeats.next(told(close | dict.fromkeys(confirming, 2.0)), 99) == ()
+    assert repeats.runs(3) >= len(first) + len(confirming)
 
 
 def test_a_rival_that_is_clearly_behind_is_spared() -> None:

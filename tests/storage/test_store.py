@@ -35,7 +35,7 @@ def test_creating_twice_is_opening(tmp_path: Path, experiment: Experiment) -> No
 def test_another_experiment_is_refused_with_what_differs(tmp_path: Path, experiment: Experiment) -> None:
     Store.create(tmp_path / "s", experiment)
     other = experiment.model_copy(update={"sequence_length": 128})
-    with pytest.raises(StudyChanged, match="sequence_length: 1 there, 128 asked now") as caught:
+    with pytest.raises(StudyChanged, match="sequence_length: stored 1, asked 128") as caught:
         Store.create(tmp_path / "s", other)
     assert "--out" in str(caught.value)
     assert caught.value.exit_code == 2

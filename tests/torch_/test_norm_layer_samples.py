@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import TaskReference
-from batchlab.core.record import GradientSample
+from batchlab.core.record import GradientSample, NoGradientSamples
 from batchlab.core.spec import GradientSampling, TrainSpec, Workload
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
@@ -200,4 +200,4 @@ def test_without_per_sample_gradients_there_is_a_reason(make: Any) -> None:
     lone = GradientSampling(every=1, parameters="norm_layers", split_lone=False)
     sampler, found = sampled(make, lone, compile=True)
     assert not found
-    assert "may not be split, and no norm layer gives" in sampler.why_not
+    assert sampler.why_not == (NoGradientSamples.ONE_MICRO_BATCH, NoGradientSamples.SAMPLES_NOT_SEPARATED)

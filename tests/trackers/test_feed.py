@@ -74,7 +74,7 @@ def test_a_study_is_told_row_by_row_and_a_broken_tracker_is_dropped(
     with_trackers(monkeypatch, mine=live, broken=broken)
     assert run([*STUDY, "--out", str(tmp_path / "s")]) == 0
     text = capsys.readouterr().out
-    assert text.count("broken failed and gets no more of this study (ConnectionError: the service is gone)") == 1
+    assert text.count("broken failed and will not be updated further (ConnectionError: the service is gone)") == 1
     assert f"batchlab mirror {tmp_path / 's'} --to broken" in text
     assert (broken.closed, live.closed) == (0, 1)
     store = Store.open(tmp_path / "s")

@@ -4,17 +4,81 @@ from __future__ import annotations
 
 import pytest
 
-from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
+from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint, MemoryVariant, Remedy
+from batchlab.analysis.capacity.memory import fit_line
+from batchlab.core.record import PhasePeak, TracePoint
+from batchlab.storage.decisions import LimitKind
 from batchlab.words.capacity import capacity_lines
 
+MIB = 2**20
 
-def capacity(points: tuple[MemoryPoint, ...], **more: object) -> Capacity:
+
+def capacity(points: tuple[MemoryPoint, ...] = (), **more: object) -> Capacity:
     known = {"max_micro_batch_size": 8, "status": "verified", "searched_up_to": 100, "smallest_failed": None}
-    return Capacity(points=points, **{**known, "limit_bytes": 2**22, **more})
+    return Capacity(points=points, **{**known, "limit_bytes": 200 * MIB, **more})
 
 
-@pytest.mark.parametrize(("shapes", "said"), [(((8, 64), (8,)), True), (None, False)])
-def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, said):
+def said(found: Capacity) -> str:
+    return "\n".join(capacity_lines(found))
+
+
+def traced(size: int) -> TracePoint:
+    peak = PhasePeak(
+        phase="backward",
+        parameter_bytes=10 * MIB,
+        gradient_bytes=10 * MIB,
+        optimizer_bytes=20 * MIB,
+        activation_bytes=10 * size * MIB,
+        temporary_bytes=0,
+    )
+    return TracePoint(micro_batch_size=size, phases=(peak,))
+
+
+def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
+    points = tuple(MemoryPoint(size, True, (40 + 10 * size) * MIB) for size in (2, 4, 8))
+    line = fit_line([(point.micro_batch_size, point.peak_bytes) for point in points])
+    text = said(capacity(points, line=line, limit_is=LimitKind.DEVICE_MEMORY, headroom_bytes=20 * MIB))
+    assert text.startswith("FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran)")
+    assert "0.20 GiB (the device's own memory) − headroom 20.0 MiB = 0.18 GiB; 80.0 MiB left" in text
+    assert "40.0 MiB + 10.0 MiB per sample (R² 1.0000" in text
+    assert "3 probes in fresh processes, 0 out of memory" in text
+
+
+@pytest.mark.parametrize(("shapes", "named"), [(((8, 64), (8,)), True), (None, False)])
+def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, named):
     points = (MemoryPoint(4, True, 2**20, "", ((4, 64), (4,))), MemoryPoint(8, True, 2**21, "", shapes))
-    line = "worst batch  the largest samples ran, arrays of 8×64 and 8: a budget of 512 and 8 elements"
-    assert (line in "\n".join(capacity_lines(capacity(points)))) == said
+    line = "worst batch  the largest samples ran, arrays of 8×64 and 8: a budget of 512 and 8 elements per batch"
+    assert (line in said(capacity(points))) == named
+
+
+def test_where_nothing_fits_it_says_what_is_needed_and_what_would_fit() -> None:
+    found = capacity(
+        max_micro_batch_size=None,
+        status="none",
+        limit_bytes=40 * MIB,
+        traced=(traced(1), traced(2)),
+        remedies=(Remedy("checkpointing", 45 * MIB), Remedy("bf16", 30 * MIB)),
+    )
+    text = said(found)
+    assert "nothing within 40.0 MiB: one sample needs at least 50.0 MiB, of which parameters 10.0 MiB" in text
+    assert "bf16: 30.0 MiB by its trace\n" in text
+    assert "checkpointing: 45.0 MiB by its trace, still too much on its own" in text
+
+
+def test_a_model_that_cannot_be_traced_and_a_loss_that_is_not_finite_are_said() -> None:
+    points = (MemoryPoint(8, True, 100 * MIB, finite_loss=False),)
+    text = said(capacity(points, untraceable="The model branches on a value."))
+    assert "not traced   The model branches on a value. Sizes were found by running them." in text
+    assert "not finite where it ran" in text
+
+
+def test_memory_variants_say_what_fits_or_why_they_cannot_be_used() -> None:
+    variants = (
+        MemoryVariant("as it is", 48, "verified", 900.0, 16),
+        MemoryVariant("bf16", 96),
+        MemoryVariant("chunked loss", why_not="no linear layer"),
+    )
+    text = said(capacity((MemoryPoint(8, True, 100 * MIB),), variants=variants))
+    assert "48 (verified)   900 per second at 16, measured" in text
+    assert "96 (predicted)   speed not measured" in text
+    assert "chunked loss  not possible: no linear layer" in text

@@ -5,7 +5,8 @@ from typing import Any
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
-from batchlab.core.record import CheckItem, CheckResult, Outcome, Record
+from batchlab.core.check import CheckItem, CheckResult, OverlapFinding
+from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CapacitySpec, CheckSpec, Spec, ThroughputSpec
 from batchlab.words.failures import Failure, failures
 from batchlab.words.story import tell
@@ -23,6 +24,7 @@ def test_a_sound_study_lists_nothing(synthetic_study: Study) -> None:
 
 def test_out_of_memory_is_answered_with_accumulation(synthetic_study: Study) -> None:
     (failure,) = listed(synthetic_study(out_of_memory=(64,)), "Out of memory")
+    assert failure.what.count("ut of memory") == 1
     assert failure.where.startswith("batch 64 at learning rate 3.0e-4, 1.0e-3, 3.0e-3 and 1.0e-2")
     assert "2 micro-batches of at most 48 give the same global batch" in failure.remedy
     assert "bf16" in failure.remedy
@@ -34,7 +36,7 @@ def test_divergence_is_answered_with_a_rate_that_trained(synthetic_study: Study)
     assert "Stay at or below 3.0e-3, which trained at this size" in at_64.remedy
     assert "warmup_fraction above 0.1 (10 steps now)" in at_64.remedy
     everywhere = listed(synthetic_study(diverges_above=0.0), "Diverged")
-    assert all("Every learning rate tried here from 3.0e-4 diverged" in failure.remedy for failure in everywhere)
+    assert all("Every learning rate from 3.0e-4 up diverged at this size" in failure.remedy for failure in everywhere)
 
 
 def test_a_failed_run_keeps_its_reason(synthetic_study: Study) -> None:
@@ -43,12 +45,12 @@ def test_a_failed_run_keeps_its_reason(synthetic_study: Study) -> None:
     assert "log.txt" in failure.remedy
 
 
-def test_starved_sizes_are_told_the_budget_they_need(synthetic_study: Study) -> None:
-    (failure,) = listed(synthetic_study(token_budget=64 * 64 * 20), "Starved")
+def test_undertrained_sizes_are_told_the_budget_they_need(synthetic_study: Study) -> None:
+    (failure,) = listed(synthetic_study(token_budget=64 * 64 * 20), "Undertrained")
     assert f"--token-budget {50 * 64 * 64}" in failure.remedy
 
 
-def test_falling_speed_names_spill(synthetic_study: Study) -> None:
+def test_falling_speed_names_the_host_memory_fallback(synthetic_study: Study) -> None:
     experiment, task_info, records, rows, decisions = synthetic_study()
     slowed: list[tuple[Any, Record]] = []
     for spec, record in records:
@@ -58,13 +60,13 @@ def test_falling_speed_names_spill(synthetic_study: Study) -> None:
         slowed.append((spec, record))
     (failure,) = listed((experiment, task_info, slowed, rows, decisions), "More than 20 % slower")
     assert failure.where == "batch 64"
-    assert "spilled" in failure.remedy
+    assert "host-memory fallback" in failure.remedy
 
 
 def test_batch_statistics_and_failed_checks_are_explained(synthetic_study: Study) -> None:
     experiment, task_info, records, rows, decisions = synthetic_study(out_of_memory=(64,))
     result = CheckResult(
-        items=(CheckItem(name="data", status="fail", text="12 % of the held-out samples are in the training data."),),
+        items=(CheckItem(name="data", status="fail", finding=OverlapFinding(found="leaked", share=0.62)),),
         sample_independent=False,
         mixing_layer="bn1",
     )

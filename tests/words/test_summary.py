@@ -19,10 +19,11 @@ def test_the_five_lines_in_full(synthetic_study: Study) -> None:
     assert lines(synthetic_study(noise_sd=0.0)) == [
         "TRAIN WITH  micro-batch 16 × accum 1 × 1 device = 16 sequences (1,024 tokens/step), LR 1.0e-3, "
         "warm-up 40,960 tokens",
-        "as good     batch 16 alone at its own best LR (best 16 at 1.0e-3: 2.407 [2.407, 2.407], 3 seeds)",
-        "fits        48 (proved) · 43.6k tok/s at 16, knee at 32 · critical batch not measured",
-        "not known   budgets beyond 410k tokens; the critical batch size; "
-        "49 and more samples at once: only by accumulation; memory on another device",
+        "tied        batch 16 alone, at its own best LR (best: batch 16 at 1.0e-3: 2.407 [2.407, 2.407], 3 seeds)",
+        "fits        48 (proved) · 43.6k tok/s at 16, knee at 32 · 2.9 tokens per parameter · "
+        "critical batch size not measured",
+        "unknown     budgets beyond 410k tokens; the critical batch size; "
+        "batches of 49 and more: only with gradient accumulation; memory on another device",
         "open s/report.html · s/training_plan.json",
     ]
 
@@ -44,9 +45,9 @@ def test_the_five_lines_in_full(synthetic_study: Study) -> None:
 def test_always_five_lines_with_the_same_beginnings(synthetic_study: Study, settings: dict[str, Any]) -> None:
     text = lines(synthetic_study(**settings), partial="keep" in settings, planned_runs=24)
     assert len(text) == 5
-    assert [line[:12] for line in text[:4]] == ["TRAIN WITH  ", "as good     ", "fits        ", "not known   "]
+    assert [line[:12] for line in text[:4]] == ["TRAIN WITH  ", "tied        ", "fits        ", "unknown     "]
     assert text[4].startswith("open s/report.html")
-    assert "critical batch not measured" in text[2]
+    assert "critical batch size not measured" in text[2]
     assert not any(("None" in line and "None of the" not in line) or "nan" in line for line in text)
 
 
@@ -54,10 +55,11 @@ def test_one_seed_says_so(synthetic_study: Study) -> None:
     assert "n = 1, noise was not measured" in lines(synthetic_study(seeds=1))[1]
 
 
-def test_several_as_good_are_named_with_the_fastest(synthetic_study: Study) -> None:
+def test_tied_sizes_are_named_with_the_fastest(synthetic_study: Study) -> None:
     text = lines(synthetic_study(batch_curvature=0.0005))[1]
     assert "each at its own best LR" in text
-    assert text.endswith("64 is the fastest of them")
+    assert "; 64 is the fastest, " in text
+    assert text.endswith(" less time per token than 8")
 
 
 def test_no_answer_says_why_and_offers_no_plan(synthetic_study: Study) -> None:

@@ -17,14 +17,15 @@ from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
-from batchlab.analysis.values import FailedProbe
+from batchlab.analysis.values import EnvironmentDifference, FailedProbe
+from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, CheckResult, Environment, MetricRow, Outcome, Record, TaskInfo
+from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
-"""What must be equal for runs to be compared; threads differ on purpose between runs that share and runs alone."""
+"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together."""
 
 
 def assemble(
@@ -63,7 +64,7 @@ def assemble(
         experiment=experiment,
         task_info=task_info,
         environment=environments[0] if environments else None,
-        environments_differ=differing_environments(environments),
+        environments_differ=environment_differences(environments),
         checks=tuple(checks) or (checked.items if checked else ()),
         sample_independent=checked.sample_independent if checked else True,
         token_budget=budget,
@@ -108,11 +109,11 @@ def _token_budget(experiment: Experiment, records: Sequence[tuple[Spec, Record]]
     return planned if planned is not None else experiment.budget.token_budget
 
 
-def differing_environments(environments: Sequence[Environment]) -> tuple[str, ...]:
-    """One phrase per property in which the records' environments differ."""
-    phrases = []
+def environment_differences(environments: Sequence[Environment]) -> tuple[EnvironmentDifference, ...]:
+    """The properties in which the records' environments differ."""
+    found = []
     for name in COMPARED:
         values = sorted({str(getattr(environment, name)) or "unknown" for environment in environments})
         if len(values) > 1:
-            phrases.append(f"{name.replace('_', ' ')}: {', '.join(values)}")
-    return tuple(phrases)
+            found.append(EnvironmentDifference(name, tuple(values)))
+    return tuple(found)

@@ -1,21 +1,23 @@
 """What a study's answer becomes at another batch size, token budget or model size: extrapolated by `scaling`, not
-measured, each number with its rule, source, range and interval, and the cheapest runs that could show it wrong."""
+measured, each number with its rule and interval, and the cheapest runs that could show it to be wrong."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.experiment import AcrossBatch
-from batchlab.core.format import format_count
 from batchlab.core.spec import MIN_STEPS
 from batchlab.scaling import (
+    Confirmation,
     Optimum,
     Refused,
     Scaled,
+    SmallStudy,
     beta2_by_half_life,
     confirm_batch,
     confirm_budget,
@@ -26,19 +28,26 @@ from batchlab.scaling import (
     warmup_by_tokens,
     weight_decay_by_timescale,
 )
+from batchlab.scaling.refusals import NoAnswer, TooFewSteps
+from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.storage.decisions import PriorTrial
-
-STUDY_RUNS = 8
-"""Runs of a study that looks for an optimum again: nine in ten replays of public runs were within 0.15 % by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to carry the answer; None: as in the study. `parameters` of a wider model of the same family."""
+    """Where to extrapolate the answer to; None: as in the study. `parameters` of a wider model of the same family."""
 
     global_batch_size: int | None = None
     token_budget: int | None = None
     parameters: int | None = None
+
+
+class RateCaveat(StrEnum):
+    """What an extrapolated learning rate also suffers from, beside its rule's own limits."""
+
+    SMALLEST_BATCH_IS_BEST = "smallest_batch_is_best"
+    LARGEST_BATCH_IS_BEST = "largest_batch_is_best"
+    OPTIMIZER_IS_NOT_ADAM = "optimizer_is_not_adam"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +59,18 @@ class Extrapolation:
     token_budget: int
     best_batch_size: Scaled
     learning_rate: Scaled
+    rate_caveats: tuple[RateCaveat, ...]
     warmup_tokens: Scaled
     beta2: Scaled | None
     weight_decay: Scaled | None
-    confirm: str
+    confirmation: Confirmation
 
 
 def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
-    """The answer at `target`, or the sentence that says why no rule reaches there."""
+    """The answer at `target`, or why no rule reaches there."""
     surface = found.surface
     if surface is None or surface.best is None or surface.best.best is None or not found.token_budget:
-        return Refused("The study has no answer that could be extrapolated.")
+        return Refused(NoAnswer())
     budget = target.token_budget or found.token_budget
     moved = _optimum(found, surface, surface.best, target)
     if isinstance(moved, Refused):
@@ -71,11 +81,7 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     per_step = size * found.experiment.sequence_length
     budget = budget // per_step * per_step
     if budget < MIN_STEPS * per_step:
-        return Refused(
-            f"Batch {size:,} would make {budget // per_step:,} steps of a budget of {format_count(budget)} "
-            f"{found.experiment.unit}; under {MIN_STEPS} steps no rule was shown to hold. Give a smaller batch or "
-            "a larger budget."
-        )
+        return Refused(TooFewSteps(size, budget // per_step, budget, found.experiment.unit, MIN_STEPS))
     across = found.experiment.optimizer.across_batch
     if elsewhere:
         rate = learning_rate_at(
@@ -103,11 +109,12 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
         batch_size_from=best_batch if target.global_batch_size is None else None,
         token_budget=budget,
         best_batch_size=best_batch,
-        learning_rate=_with_doubts(found, surface, rate),
+        learning_rate=rate,
+        rate_caveats=_rate_caveats(found, surface),
         warmup_tokens=warmup,
         beta2=beta2 if isinstance(beta2, Scaled) else None,
         weight_decay=decay if isinstance(decay, Scaled) else None,
-        confirm=_confirm(found, target, rate, size, best_batch),
+        confirmation=_confirmation(found, target, rate, size, best_batch),
     )
 
 
@@ -127,17 +134,10 @@ def _optimum(
     """(B_opt, learning rate there) at the target's budget and model size."""
     own = measured_optimum(found)
     assert own is not None
-    good = [row.global_batch_size for row in surface.tied]
+    tied = [row.global_batch_size for row in surface.tied]
     sizes = [row.global_batch_size for row in surface.rows]
-    batch = Scaled(
-        best.global_batch_size,
-        "the batch size with the lowest mean loss of those tried",
-        "this study",
-        f"batch {sizes[0]:,} to {sizes[-1]:,}",
-        min(good),
-        max(good),
-    )
-    rate = Scaled(own.learning_rate, "the best learning rate tried there", "this study", batch.range)
+    batch = Scaled(best.global_batch_size, LowestLoss(Quantity.BATCH_SIZE, sizes[0], sizes[-1]), min(tied), max(tied))
+    rate = Scaled(own.learning_rate, LowestLoss(Quantity.LEARNING_RATE, sizes[0], sizes[-1]))
     if target.token_budget is not None and target.token_budget != found.token_budget:
         earlier = [optimum for optimum in found.earlier_optima if optimum.token_budget != own.token_budget]
         moved = optimum_at_budget([replace(own, parameters=None), *earlier], target.token_budget)
@@ -162,31 +162,23 @@ def _tuned(surface: SurfaceFinding) -> list[BatchRow]:
 
 
 def _widened(after: Scaled, before: Scaled) -> Scaled:
-    """`after`, which was made from `before`, with the doubt and the words of both."""
+    """`after`, which was made from `before`, with the uncertainty and the rules of both."""
     low = (after.low or after.value) * (before.low or before.value) / before.value
     high = (after.high or after.value) * (before.high or before.value) / before.value
-    if before.source == "this study":
-        return replace(after, low=low, high=high)
-    return Scaled(
-        after.value,
-        f"{before.rule}; then {after.rule}",
-        f"{before.source}; {after.source}",
-        f"{before.range}; {after.range}",
-        low,
-        high,
-    )
+    rule = after.rule if isinstance(before.rule, LowestLoss) else Chained(before.rule, after.rule)
+    return Scaled(after.value, rule, low, high)
 
 
-def _with_doubts(found: Findings, surface: SurfaceFinding, rate: Scaled) -> Scaled:
-    doubts = []
+def _rate_caveats(found: Findings, surface: SurfaceFinding) -> tuple[RateCaveat, ...]:
+    caveats = []
     sizes = [row.global_batch_size for row in surface.rows]
     best = surface.best.global_batch_size if surface.best else 0
     if len(sizes) > 1 and best in (sizes[0], sizes[-1]):
-        end = "smallest" if best == sizes[0] else "largest"
-        doubts.append(f"the best batch was the {end} tried, so B_opt is only bounded")
+        smallest = best == sizes[0]
+        caveats.append(RateCaveat.SMALLEST_BATCH_IS_BEST if smallest else RateCaveat.LARGEST_BATCH_IS_BEST)
     if found.task_info.optimizer_family != "adam":
-        doubts.append("the rules were tested with AdamW only")
-    return replace(rate, range="; ".join([rate.range, *doubts]))
+        caveats.append(RateCaveat.OPTIMIZER_IS_NOT_ADAM)
+    return tuple(caveats)
 
 
 def _constants(
@@ -210,21 +202,16 @@ def _constants(
     return beta2, decay
 
 
-def _confirm(found: Findings, target: Target, rate: Scaled, size: int, best_batch: Scaled) -> str:
-    unit = found.experiment.unit.value
+def _confirmation(found: Findings, target: Target, rate: Scaled, size: int, best_batch: Scaled) -> Confirmation:
     own = measured_optimum(found)
     assert own is not None
     if target.parameters is not None and target.parameters != found.task_info.parameter_count:
-        tokens = own.token_budget
-        return (
-            f"a study of {STUDY_RUNS} runs at {format_count(tokens)} {unit} with the model of "
-            f"{format_count(target.parameters)} parameters around batch {best_batch.value:,.0f} and learning rate "
-            f"{rate.value:.3g}, {format_count(STUDY_RUNS * tokens)} {unit} in all"
-        )
+        return SmallStudy(own.token_budget, best_batch.value, rate.value, target.parameters)
     if target.token_budget is not None and target.token_budget != found.token_budget:
         asked = confirm_budget([replace(own, parameters=None), *found.earlier_optima], target.token_budget)
-        return asked.reason if isinstance(asked, Refused) else asked.says.replace("tokens", unit)
-    return confirm_batch(rate, size, own.token_budget).says.replace("tokens", unit)
+        assert not isinstance(asked, Refused), "the target itself is within reach, and this budget is nearer"
+        return asked
+    return confirm_batch(rate, size, own.token_budget)
 
 
 def earlier_optima(trials: Sequence[PriorTrial], token_budget: float) -> tuple[Optimum, ...]:

@@ -1,7 +1,7 @@
 """What the records say: plain values that the report, the plan and the summary are written from.
 
-Nothing here computes; each part is made by the module of its name (memory, throughput, loss_surface). Every sentence a
-reader meets is built from these numbers, and every number that is an estimate carries its n and its interval.
+Nothing here computes; each part is made by the module of its name (memory, throughput, loss_surface). Every sentence of
+the documents is built from these numbers, and every estimate carries its n and its interval.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
 from batchlab.analysis.values import (
     DiagnosticsFinding,
+    EnvironmentDifference,
     FailedProbe,
     Recommendation,
     Run,
     SurfaceFinding,
     ThroughputFinding,
 )
+from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import CheckItem, Environment, TaskInfo
+from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
+from batchlab.storage.decisions import SearchStop
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Findings:
     experiment: Experiment
     task_info: TaskInfo
     environment: Environment | None
-    environments_differ: tuple[str, ...]
+    environments_differ: tuple[EnvironmentDifference, ...]
     checks: tuple[CheckItem, ...]
     sample_independent: bool
     token_budget: int | None
@@ -46,7 +49,7 @@ class Findings:
     planned_runs: int | None = None
     partial: bool = False
     accepted_edits: tuple[str, ...] = field(default=())
-    search_stopped: str = ""  # why an adaptive search ended, as a sentence
+    search_stopped: SearchStop | None = None  # None: a grid, or not ended
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had

@@ -15,6 +15,7 @@ from batchlab.analysis.values import (
     Goal,
     Largest,
     LowestLoss,
+    OnlyCandidate,
     ReachesLoss,
     Reason,
     Recommendation,
@@ -50,9 +51,10 @@ def recommend(
     fastest = max(timed, key=lambda row: (row.tokens_per_second or 0.0, -row.global_batch_size)) if timed else best
     largest = max(tied, key=lambda row: row.global_batch_size)
     target = _highest(tied)
-    speed = _made(
-        "fastest", fastest, warmup_tokens, _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
-    )
+    only = OnlyCandidate(surface.noise_sd is not None) if len(tied) == 1 else None
+    speed_reason = only or _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
+    largest_reason = only or Largest(len(tied), largest.layout.grad_accum_steps)
+    speed = _made("fastest", fastest, warmup_tokens, speed_reason)
     return speed, (
         _made("quality", best, warmup_tokens, _lowest_loss(surface, best)),
         speed,
@@ -61,7 +63,7 @@ def recommend(
             for goal in OF_A_LOSS
             if len(reached := _reached(tied, target, goal)) > 1
         ),
-        _made("largest", largest, warmup_tokens, Largest(len(tied), largest.layout.grad_accum_steps)),
+        _made("largest", largest, warmup_tokens, largest_reason),
     )
 
 
@@ -105,7 +107,7 @@ def _made(goal: Goal, row: BatchRow, warmup_tokens: float, reason: Reason) -> Re
 
 def _lowest_loss(surface: SurfaceFinding, best: BatchRow) -> LowestLoss:
     loss = best.val_loss
-    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.fresh))
+    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.confirmation_seeds))
 
 
 def _fastest_reason(fastest: BatchRow, best: BatchRow, tied: int) -> Fastest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
@@ -35,7 +36,7 @@ class ThroughputFinding:
     points: tuple[ThroughputPoint, ...]
     fastest: int | None  # global batch size
     knee: int | None  # smallest global batch size within 10 % of the fastest
-    falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: spill or a missing fast path
+    falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: host-memory fallback, slow kernel
     disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor
 
     def at(self, global_batch_size: int) -> ThroughputPoint | None:
@@ -93,19 +94,41 @@ class Cell:
         return sum(self.losses) / len(self.losses) if self.losses else None
 
 
+class FitProblem(StrEnum):
+    """Why a local fit in log2 LR says nothing of a batch size's best learning rate."""
+
+    TOO_FEW = "too_few"  # fewer than three learning rates with a finite loss
+    AT_EDGE = "at_edge"  # the best cell is the first or last one with a finite loss
+    NOT_CONVEX = "not_convex"
+    OUTSIDE = "outside"  # the fitted best is outside the learning rates tried
+    TOO_FAR = "too_far"  # the fitted best is too many doublings from the best cell
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """`finite` learning rates have a finite loss; `doublings` lie between the best cell and the fitted best."""
+
+    problem: FitProblem
+    finite: int
+    doublings: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LrFit:
-    """Local fit in log2 LR through the cells around the best one of a batch size."""
+    """Local fit in log2 LR through the cells around the best one of a batch size. `no_fit` None: it is valid."""
 
-    valid: bool
-    why_not: str
+    no_fit: NoFit | None
     best_learning_rate: float | None = None
     best_loss: float | None = None
-    curvature: float | None = None  # nats per octave²
+    curvature: float | None = None  # nats per doubling²
     learning_rates: tuple[float, ...] = ()  # the cells used
     doublings: float | None = None  # standard error of the best learning rate
     cautious_learning_rate: float | None = None  # with the least expected cost: below the best, the less it is known
     next_learning_rate: float | None = None  # where the fit is not valid: the run that would help most
+
+    @property
+    def valid(self) -> bool:
+        return self.no_fit is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +146,6 @@ class BatchRow:
     tied: bool
     tokens_per_second: float | None
     hours: float | None  # budget ÷ measured tokens/s
-    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +156,24 @@ class Inferred:
     learning_rate: float
     val_loss: float
     percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class AllUndertrained:
+    """No batch size is judged: the `sizes` with a finite loss had too few steps."""
+
+    sizes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoFiniteLoss:
+    """No batch size is judged: none of the runs has a finite loss. `outcomes`: how they ended, each named once."""
+
+    runs: int
+    outcomes: tuple[Outcome, ...]
+
+
+NoBest = AllUndertrained | NoFiniteLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +188,10 @@ class SurfaceFinding:
     correlation: float | None  # between paired runs of different batch sizes, over seeds
     pairing: Literal["verified", "declared", "none"]
     resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
-    cannot_tell: str = ""  # why there is no best, in a sentence
-    tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) that noise cannot separate from the best
+    no_best: NoBest | None = None  # None: there is a best
+    tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) within noise of the best
     paired_seeds: int = 0  # most seeds over which a size was compared with the best in pairs; 0: unpaired
-    fresh: int = 0  # seeds of the best cell that chose nothing, from which its loss is quoted
+    confirmation_seeds: int = 0  # of the best cell, from which its loss is quoted; they had no part in the choice
     inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
 
@@ -223,6 +263,13 @@ class SpeedUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class OnlyCandidate:
+    """Nothing is statistically tied with the lowest loss; without measured noise nothing ever is."""
+
+    noise_measured: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fastest:
     """The fastest of `tied` statistically tied batch sizes."""
 
@@ -259,7 +306,7 @@ class ReachesLoss:
     runner_up: CostToLoss | None
 
 
-Reason = LowestLoss | SpeedUnknown | Fastest | Largest | ReachesLoss
+Reason = LowestLoss | SpeedUnknown | OnlyCandidate | Fastest | Largest | ReachesLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +316,14 @@ class Recommendation:
     learning_rate: float
     warmup_tokens: float
     reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentDifference:
+    """A property of the environment in which the records differ, by its name in `Environment`, with its values."""
+
+    name: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done; 1 finished, but an answer that was asked for is missing; 2 wrong usage or input; 130 stopped.
+Exit codes: 0 done; 1 finished, but a required answer is missing; 2 wrong usage or input; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from batchlab.cli.commands.data import data
 from batchlab.cli.commands.listing import doctor, recipes, settings
 from batchlab.cli.commands.reading import mirror, plan, report, status
 from batchlab.cli.commands.stages import check, study, sweep, throughput
-from batchlab.core.errors import BatchlabError, did_you_mean
+from batchlab.core.errors import BatchlabError, InputError, did_you_mean
 
 app = App(
     name="batchlab",
@@ -50,7 +50,7 @@ app.command(data)
 
 @app.command(show=False)
 def worker(*, study: Path) -> int:
-    """Execute specs from standard input (used by engines)."""
+    """Execute specs from standard input; used by engines."""
     from batchlab.engines.worker import main as work
 
     return work(["--study", str(study)])
@@ -66,8 +66,8 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        print(f"batchlab: {_usage_sentence(error, arguments)}", file=sys.stderr)
-        return 2
+        print(f"batchlab: {_usage_error(error, arguments)}", file=sys.stderr)
+        return InputError.exit_code
     except BatchlabError as error:
         print(f"batchlab: {error}", file=sys.stderr)
         return error.exit_code
@@ -80,9 +80,9 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage_sentence(error: CycloptsError, arguments: list[str]) -> str:
-    commands = [name for name in app if not name.startswith("-")]
+def _usage_error(error: CycloptsError, arguments: list[str]) -> InputError:
+    commands = [name for name in app if not name.startswith("-") and app[name].show]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         close = did_you_mean(arguments[0], commands)
-        return f"There is no command {arguments[0]!r}.{close} Possible: {', '.join(sorted(commands))}."
-    return f"{str(error).strip()} Try: batchlab {arguments[0] if arguments else ''} --help"
+        return InputError(f"There is no command {arguments[0]!r}.{close} Possible: {', '.join(sorted(commands))}.")
+    return InputError(f"{str(error).strip()} Try: batchlab {arguments[0] if arguments else ''} --help")

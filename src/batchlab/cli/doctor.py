@@ -1,52 +1,110 @@
-"""What batchlab sees on this machine, one line each, with what to do where something useful is missing."""
+"""What batchlab finds on this machine, one check at a time, with what to do where something useful is missing."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
 
 import psutil
 
 from batchlab import __version__
 from batchlab.core.errors import InputError
-from batchlab.core.format import format_bytes
+from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
 from batchlab.runs.workload import load_framework
 
-OPTIONAL = {
-    "tokenizers": "BPE vocabularies, data.tokenizer and batchlab data prepare",
-    "datasets": "data.path=hf:NAME",
-    "tensorboard": "--track tensorboard",
-    "wandb": "--track wandb",
-}
-"""Package, which is also the name of the extra that brings it, and what it is for."""
+Status = Literal["ok", "warn", "missing"]
 
 
-def doctor_lines() -> list[str]:
-    """Versions, cores, memory, the device that would be used by default, and the optional packages."""
-    return [*_machine(), *(_optional(package, purpose) for package, purpose in OPTIONAL.items())]
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found. `remedy`: a command that adds what is missing."""
+
+    status: Status
+    details: str
+    remedy: str = ""
 
 
-def _optional(package: str, purpose: str) -> str:
-    try:
-        return f"{package} {version(package)} ({purpose})"
-    except PackageNotFoundError:
-        return f"{package}: not installed ({purpose}); run: pip install 'batchlab[{package}]'"
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing to check; `run` raises nothing."""
+
+    name: str
+    run: Callable[[], Finding]
 
 
-def _machine() -> list[str]:
+def describe(name: str, found: Finding) -> str:
+    """A check as one line."""
+    return f"{found.status:<8} {name:<12} {found.details}" + (f"; run: {found.remedy}" if found.remedy else "")
+
+
+def _versions() -> Finding:
+    return Finding("ok", f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+
+
+def _cores() -> Finding:
+    return Finding("ok", f"{format_plural(usable_cores(), 'core')} usable")
+
+
+def _memory() -> Finding:
     memory = psutil.virtual_memory()
-    lines = [
-        f"batchlab {__version__}, Python {platform.python_version()}, {platform.platform()}",
-        f"cores usable: {usable_cores()}; memory: {format_bytes(memory.total)}, free {format_bytes(memory.available)}",
-    ]
+    return Finding("ok", f"{format_bytes(memory.total)}, {format_bytes(memory.available)} free")
+
+
+def _torch() -> Finding:
     try:
         framework = load_framework("torch")
     except InputError:
-        return [*lines, "torch: not installed, so nothing can be trained; run: pip install 'batchlab[torch]'"]
+        return Finding("missing", "needed for training", _install("torch"))
+    return Finding("ok", framework.environment(DeviceSettings(name="cpu")).framework)
+
+
+def _device() -> Finding:
+    """The device that a study uses by default."""
+    try:
+        framework = load_framework("torch")
+    except InputError:
+        return Finding("missing", "needs torch")
     device = framework.resolve_device("auto")
     seen = framework.environment(DeviceSettings(name=device))
     size = f", {format_bytes(seen.device_memory_bytes)}" if seen.device_memory_bytes else ""
     level = f", {seen.instruction_set}" if seen.instruction_set else ""
-    return [*lines, seen.framework, f"device used by default: {device} ({seen.device}{size}{level})"]
+    return Finding("ok", f"{device} ({seen.device}{size}{level})")
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'batchlab[{extra}]'"
+
+
+def optional(package: str, purpose: str) -> Check:
+    """A check for an optional package, whose name is also that of the extra that installs it."""
+
+    def run() -> Finding:
+        try:
+            return Finding("ok", f"{version(package)} ({purpose})")
+        except PackageNotFoundError:
+            return Finding("missing", f"optional ({purpose})", _install(package))
+
+    return Check(package, run)
+
+
+OPTIONAL = (
+    optional("tokenizers", "BPE vocabularies"),
+    optional("datasets", "data.path=hf:NAME"),
+    optional("tensorboard", "--track tensorboard"),
+    optional("wandb", "--track wandb"),
+)
+
+CHECKS: tuple[Check, ...] = (
+    Check("batchlab", _versions),
+    Check("cores", _cores),
+    Check("memory", _memory),
+    Check("torch", _torch),
+    Check("device", _device),
+    *OPTIONAL,
+)
+"""Every check, in the order in which `batchlab doctor` prints it."""

@@ -16,7 +16,7 @@ from batchlab.core.errors import InputError
 
 
 class Frozen(BaseModel):
-    """Base of every value batchlab writes to disk: immutable, no unknown fields, JSON round trip."""
+    """Base of every value that batchlab writes to disk: immutable, no unknown fields, JSON round trip."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True, ser_json_inf_nan="strings")
 
@@ -40,7 +40,7 @@ class BatchLayout(Frozen):
     sequence_length: PositiveInt = 1
 
     @model_validator(mode="after")
-    def _pieces_fit(self) -> Self:
+    def _sizes_fit(self) -> Self:
         if self.data_parallel_size > self.global_batch_size:
             raise ValueError(
                 f"{self.data_parallel_size} devices cannot share a global batch of {self.global_batch_size}; "
@@ -70,14 +70,14 @@ class BatchLayout(Frozen):
     def micro_batch_sizes(self, rank: int = 0) -> tuple[int, ...]:
         """Sizes of the micro-batches device `rank` runs in one step, in order; all ranks together sum to the global."""
         share, extra = divmod(self.global_batch_size, self.data_parallel_size)
-        mine = share + (1 if rank < extra else 0)
-        passes = math.ceil(mine / self.micro_batch_size)
-        small, larger = divmod(mine, passes)
+        own = share + (1 if rank < extra else 0)
+        passes = math.ceil(own / self.micro_batch_size)
+        small, larger = divmod(own, passes)
         return (small + 1,) * larger + (small,) * (passes - larger)
 
 
 def require_devices(devices: int) -> None:
-    """InputError unless a person's number of data-parallel devices is at least 1."""
+    """Raise InputError unless the given number of data-parallel devices is at least 1."""
     if devices < 1:
         raise InputError(f"--devices {devices}: give at least 1.")
 
@@ -85,9 +85,10 @@ def require_devices(devices: int) -> None:
 def lay_out(
     global_batch_size: int, max_micro_batch_size: int, *, data_parallel_size: int = 1, sequence_length: int = 1
 ) -> BatchLayout:
-    """The layout with the fewest, evenest micro-batches none of which exceeds `max_micro_batch_size`.
+    """The layout with the fewest and most even micro-batches of at most `max_micro_batch_size` samples.
 
-    64 samples where 48 fit become 32 + 32, not 48 + 16: equal pieces cost the least memory for the same passes.
+    64 samples where 48 fit become 32 + 32, not 48 + 16: of layouts with as many passes, the even one needs the least
+    memory.
     """
     share = math.ceil(global_batch_size / data_parallel_size)
     passes = math.ceil(share / max_micro_batch_size)

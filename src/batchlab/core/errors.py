@@ -1,4 +1,4 @@
-"""What can go wrong, said to the person who can mend it.
+"""Errors whose text is written for the person who can fix the cause.
 
 An error's text is one or two sentences: what was given, what is possible, what to do. The command line prints exactly
 that text, without a traceback, and exits with the error's `exit_code`.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchlabError(Exception):
-    """Something the person can mend. `str(error)` is the sentence they read."""
+    """Something that the person can fix. `str(error)` is the text they read."""
 
     exit_code = 1
 
@@ -27,17 +27,21 @@ class InputError(BatchlabError):
 
 
 class StudyChanged(InputError):
-    """The study on disk answers another question than the one asked now, or the person's code was edited."""
+    """The study on disk has another configuration than the one given now, or the person's code was edited."""
 
 
 class StudyInterrupted(BatchlabError):
-    """Ctrl-C or SIGTERM: finished runs are kept, the text says how to continue."""
+    """Ctrl-C or SIGTERM. Finished runs are kept; the text says how to continue."""
 
     exit_code = 130
 
 
 class StorageFailed(BatchlabError):
-    """The disk is full or not writable: finished runs are kept, the text says what to do."""
+    """The disk is full or not writable. Finished runs are kept; the text says what to do."""
+
+
+class RunFailure(BatchlabError):
+    """A run did not complete. It never ends a study: the text becomes the `reason` of the run's record."""
 
 
 class NotMeasurable(BatchlabError):
@@ -45,15 +49,15 @@ class NotMeasurable(BatchlabError):
 
 
 def did_you_mean(given: str, possible: Iterable[str]) -> str:
-    """`" Did you mean 'adamw'?"`, or an empty string when nothing possible is close to what was given."""
+    """`" Did you mean 'adamw'?"`, or an empty string where nothing possible is close to what was given."""
     close = difflib.get_close_matches(given, list(possible), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def sentence_from_validation(error: ValidationError, fields: Iterable[str] = ()) -> str:
-    """The first problems pydantic found, as sentences that name the dotted field, the value given and what is possible.
+    """The first problems that pydantic found, as sentences: the dotted field, the value given, what is possible.
 
-    `fields` are the dotted names that exist; a misspelt one is answered with the closest.
+    `fields` are the dotted names that exist; for a misspelt one the closest is suggested.
     """
     known = list(fields)
     sentences = []

@@ -1,11 +1,10 @@
 """The frozen question a study answers: what is trained, which sizes and learning rates, for how long, on what.
 
-Every field has a dotted name (`optimizer.beta2`) that `--set`, study.toml and error messages share.
+Settings by their dotted names are in core/settings.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -23,6 +22,7 @@ from pydantic import (
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.parse import parse_bytes, require_headroom
+from batchlab.core.settings import Difference, differences, field_names
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -40,7 +40,7 @@ def _off_is_none(value: object) -> object:
 
 
 class TaskReference(Frozen):
-    """Where the thing to train comes from; a worker process loads it by this alone."""
+    """Where the task comes from; a worker process loads it by this alone."""
 
     kind: Literal["recipe", "file", "module"]
     target: str = Field(description="recipe name, absolute path of a Python file, or module name")
@@ -51,31 +51,30 @@ class TaskReference(Frozen):
 
 
 class DataConfig(Frozen):
-    """What is trained on. Tasks from a person's own file bring their own data and leave all of this unset."""
+    """The data. Tasks from a person's own file bring their own and leave all of this unset."""
 
     path: str | None = Field(
         default=None, description="text file, folder of text, hf:NAME[:SPLIT], or token ids (.npy, .bin)"
     )
     valid_path: str | None = Field(default=None, description="held-out data; default: the last part of `path`")
-    valid_fraction: OpenFraction = Field(default=0.1, description="share held out where there is no valid_path")
+    valid_fraction: OpenFraction = Field(default=0.1, description="share held out where valid_path is unset")
     bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = Field(
-        default="uint16", description="of a .bin file that no `batchlab data prepare` has described"
+        default="uint16", description="of a .bin file that was not made by `batchlab data prepare`"
     )
     tokenizer: Annotated[str, Field(min_length=1)] = Field(
         default="bytes",
-        description="how text becomes ids: bytes; bpe, trained on it; a folder with vocab.json and merges.txt; "
-        "a tokenizer.json",
+        description="bytes; bpe, trained on the text; a folder with vocab.json and merges.txt; or a tokenizer.json",
     )
     vocabulary: PositiveInt | None = Field(
         default=None,
-        description="ids the model has rows for, and that bpe is trained to; default: as many as there are",
+        description="rows of the model's embedding, and the size of a trained bpe; default: that of the tokenizer",
     )
     special_tokens: tuple[str, ...] = Field(
-        default=("<|endoftext|>",), description="bpe: passages of the text that are one id each"
+        default=("<|endoftext|>",), description="bpe: strings that become one id each"
     )
     windows: Literal["shuffled", "random"] = Field(
         default="shuffled",
-        description="tokens of a training sample: shuffled windows that do not overlap, or from random positions",
+        description="training samples: shuffled windows that do not overlap, or windows at random positions",
     )
 
 
@@ -84,9 +83,10 @@ class BatchConfig(Frozen):
 
     global_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (4, 8, 16, 32, 64)
     micro_batching: Literal["auto", "off"] = Field(
-        default="auto", description="auto: split sizes that do not fit into micro-batches; off: they are out of memory"
+        default="auto",
+        description="auto: batches that do not fit are split; off: they run out of memory",
     )
-    micro_batch_size: PositiveInt | None = Field(default=None, description="never more than this in one pass")
+    micro_batch_size: PositiveInt | None = Field(default=None, description="upper bound of the micro-batch size")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -96,7 +96,7 @@ class BatchConfig(Frozen):
 
 
 class AcrossBatch(StrEnum):
-    """How the optimizer's time constants follow the batch size (scaling.py has the formulas)."""
+    """How the optimizer's time constants follow the batch size; formulas in scaling/time_constants.py."""
 
     HALF_LIFE = "half_life"
     HALF_LIFE_AND_DECAY = "half_life_and_decay"
@@ -104,11 +104,11 @@ class AcrossBatch(StrEnum):
 
 
 class OptimizerConfig(Frozen):
-    """The optimizer as it is at `reference_batch_size`; `across_batch` says what changes at other sizes."""
+    """The optimizer's settings at `reference_batch_size`; `across_batch` says what changes at other sizes."""
 
     name: Literal["adamw", "adam", "sgd", "task"] = Field(
         default="adamw",
-        description="adam adds the decay to the gradient; sgd has momentum; task: the person's own optimizer",
+        description="adam adds weight decay to the gradient; sgd has momentum; task: the task's own optimizer",
     )
     beta1: Beta = 0.9
     beta2: Beta = 0.95
@@ -116,7 +116,7 @@ class OptimizerConfig(Frozen):
     momentum: Beta = 0.9
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
     grad_clip: Annotated[PositiveFloat | None, BeforeValidator(_off_is_none)] = Field(
-        default=1.0, description='global gradient norm; "off": measured, not clipped'
+        default=1.0, description='maximum global gradient norm; "off": measured, not clipped'
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
     reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
@@ -128,12 +128,12 @@ class OptimizerConfig(Frozen):
 
 
 class ScheduleConfig(Frozen):
-    """The learning rate over the run, in tokens, so that it is the same curve for every batch size."""
+    """The learning rate over a run, in tokens, so that it is the same curve for every batch size."""
 
     kind: Literal["cosine", "constant", "wsd"] = "cosine"
     warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run spent decaying to the end")
-    final_fraction: Fraction = Field(default=0.1, description="last learning rate ÷ peak")
+    decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
+    final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
 
 
 class BudgetConfig(Frozen):
@@ -142,7 +142,7 @@ class BudgetConfig(Frozen):
     token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
     epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
     time_budget_seconds: PositiveFloat | None = None
-    max_runs: PositiveInt | None = Field(default=None, description="training runs the whole sweep may use")
+    max_runs: PositiveInt | None = Field(default=None, description="training runs that the whole sweep may use")
     max_tokens: PositiveInt | None = Field(default=None, description="tokens (or samples) of all its runs together")
 
 
@@ -154,26 +154,28 @@ class SweepConfig(Frozen):
 
     search: Literal["grid", "adaptive"] = Field(
         default="adaptive",
-        description="grid: every size at every LR; adaptive: each run where the ones before promise most",
+        description="grid: every size at every LR; adaptive: each run where it is expected to improve the answer most",
     )
     prior: str | None = Field(
         default=None,
-        description="adaptive starts from it: folder of an earlier or cheaper study of this model, or a published law",
+        description="where adaptive starts: folder of an earlier or cheaper study of this model, or a published law",
     )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
         default=None, description="default: by optimizer family"
     )
-    max_extensions: NonNegativeInt = Field(default=3, description="times the grid grows where a best is at its edge")
+    max_extensions: NonNegativeInt = Field(
+        default=3, description="extensions of the grid where the best is at its edge"
+    )
     seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
     confirm: NonNegativeInt | None = Field(
         default=None,
-        description="fresh seeds at the best cell and its rival, for the quoted loss; default: 2 where seeds > 1",
+        description="confirmation seeds at the best cell and its rival, for the quoted loss; default: 2 if seeds > 1",
     )
     first_seed: NonNegativeInt = 0
 
     @property
     def confirmation_seeds(self) -> range:
-        """Seeds that choose nothing: what is quoted comes from them."""
+        """Seeds that choose nothing; the quoted loss comes from them."""
         count = self.confirm if self.confirm is not None else 2 if self.seeds > 1 else 0
         start = self.first_seed + self.seeds
         return range(start, start + count)
@@ -186,49 +188,51 @@ class SweepConfig(Frozen):
 
 
 class EvaluationConfig(Frozen):
-    """The fixed held-out set, evaluated at token counts that every batch size meets."""
+    """The fixed held-out set, evaluated at token counts that end a step of every batch size."""
 
     points: PositiveInt = Field(default=8, description="evaluations per run, the last one at its end")
     samples: PositiveInt = Field(default=256, description="held-out samples, the same for every run")
     target_loss: PositiveFloat | None = Field(
-        default=None, description="a validation loss to reach; the report says who"
+        default=None, description="a validation loss to reach; the report says which sizes did"
     )
 
 
 class NoiseConfig(Frozen):
-    """Norms of micro-batch gradients, logged at sampled steps: the noise scale comes from them."""
+    """Norms of micro-batch gradients at sampled steps, from which the gradient noise scale is estimated."""
 
     points: NonNegativeInt = Field(
         default=64,
-        description="sampled steps of a run, never more often than every 25th (batches under 8: 50th); 0: none",
+        description="sampled steps of a run, at most every 25th (for batches under 8 every 50th); 0: none",
     )
     parameters: Literal["all", "norm_layers"] = Field(
         default="all",
-        description="norm_layers: cheaper, sample by sample; another noise scale, which every fourth sample calibrates",
+        description="norm_layers: cheaper, per sample; another noise scale, which every fourth sampled step calibrates",
     )
 
 
 class CriticalConfig(Frozen):
-    """The runs of `batchlab critical --run`: what steps to a loss and branches are measured with."""
+    """The runs of `batchlab critical --run`, which measure steps to a loss and branches."""
 
     budgets: tuple[OpenFraction, ...] = Field(
-        default=(0.25, 0.5), description="further token budgets, as shares of the study's; with it at least 3 in all"
+        default=(0.25, 0.5), description="further token budgets, as shares of the study's; at least 3 in all with it"
     )
     checkpoints: tuple[Annotated[float, Field(gt=0.0, le=1.0)], ...] = Field(
-        default=(0.25, 1.0), description="where branches leave a run at constant learning rate, as shares of the budget"
+        default=(0.25, 1.0), description="where branches leave the parent run, as shares of the budget"
     )
     multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] = Field(
         default=(1, 2, 4, 8),
-        description="branches at so many times the recommended batch; 1 is what they are compared to",
+        description="batch sizes of the branches, as multiples of the recommended one; they are compared with 1",
     )
-    pairs: Annotated[int, Field(ge=3)] = Field(default=4, description="branches per multiplier, each on other tokens")
+    pairs: Annotated[int, Field(ge=3)] = Field(
+        default=4, description="branches per multiplier, each on different tokens"
+    )
     window: OpenFraction = Field(default=0.125, description="length of a branch, as a share of the budget")
     tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
 
 
 MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
-"""checkpointing: the activations of each repeated block are computed again in the backward pass; chunked_loss: the last
-linear layer and its cross-entropy go over the targets in pieces; fused_optimizer: one kernel instead of temporaries."""
+"""checkpointing: the activations of each repeated block are recomputed in the backward pass; chunked_loss: the last
+linear layer and its cross-entropy go over the targets in chunks; fused_optimizer: one kernel without temporaries."""
 
 
 class DeviceConfig(Frozen):
@@ -239,16 +243,19 @@ class DeviceConfig(Frozen):
     compile: bool = False
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
     headroom: Headroom | None = Field(
-        default=None, description="of the limit, left free by the largest micro-batch: 5% or 512MiB; default 5%"
+        default=None,
+        description="part of the limit that stays free: 5% or 512MiB; default: 5%",
     )
     memory_optimizations: tuple[MemoryOptimization, ...] = Field(
-        default=(), description="to need less memory: checkpointing, chunked_loss, fused_optimizer"
+        default=(), description="any of checkpointing, chunked_loss, fused_optimizer"
     )
-    workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by cores")
+    workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by core count")
     silence_seconds: PositiveFloat = Field(
-        default=600.0, description="a run that gives no sign of life for so long is ended and failed"
+        default=600.0, description="a run that reports nothing for this long is ended and counts as failed"
     )
-    threads: PositiveInt | None = Field(default=None, description="CPU threads of one training run; default: by cores")
+    threads: PositiveInt | None = Field(
+        default=None, description="CPU threads per training run; default: by core count"
+    )
 
 
 class Experiment(Frozen):
@@ -276,72 +283,23 @@ class Experiment(Frozen):
 
     @property
     def reference_batch_size(self) -> int:
-        """The size at which the optimizer's settings are meant as written: given, or the (lower) middle of the axis."""
+        """The batch size that the optimizer's settings hold for: as given, else the (lower) middle of the axis."""
         sizes = self.batch.global_batch_sizes
         return self.optimizer.reference_batch_size or sizes[(len(sizes) - 1) // 2]
 
 
-def field_names(model: type[Frozen] = Experiment, prefix: str = "") -> list[str]:
-    """Every dotted setting name, for messages and completion."""
-    names: list[str] = []
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Frozen):
-            names += field_names(inner, f"{prefix}{name}.")
-        else:
-            names.append(prefix + name)
-    return names
+_PATIENCE = {"device.silence_seconds"}
+"""Changes no result, and a study whose run was ended too early must be able to continue with more of it."""
 
 
 def build_experiment(values: Mapping[str, Any]) -> Experiment:
-    """An Experiment from nested values; InputError with readable sentences when something does not validate."""
+    """An Experiment from nested values. Raises InputError naming the first settings that do not validate."""
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        raise InputError(sentence_from_validation(error, field_names())) from None
+        raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
 
 
-def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
-    """Write `value` at `a.b.c` into nested dictionaries; InputError when a part of the name is not a section."""
-    *parents, leaf = dotted.split(".")
-    node: Any = values
-    for part in parents:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise InputError(f"--set {dotted}=…: {part!r} is a single value, not a section.")
-    node[leaf] = value
-
-
-def differing_fields(one: Experiment, other: Experiment) -> list[str]:
-    """Sentences `name: stored → asked` for every dotted field in which two experiments differ as questions."""
-    return _differences(one.model_dump(mode="json"), other.model_dump(mode="json"), "")
-
-
-def _differences(one: Any, other: Any, name: str) -> list[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return [
-            sentence
-            for key in sorted({*one, *other})
-            for sentence in _differences(one.get(key), other.get(key), f"{name}.{key}" if name else key)
-        ]
-    return [] if one == other or name in _PATIENCE else [f"{name}: {one!r} there, {other!r} asked now"]
-
-
-_PATIENCE = {"device.silence_seconds"}
-"""Changes no result, and a study whose run was ended too early is to be continued with more of it."""
-
-
-def describe_settings() -> list[str]:
-    """One line per setting: dotted name, default, meaning where the name does not say it all."""
-    lines = []
-    for name in field_names():
-        model: type[Frozen] = Experiment
-        *parents, leaf = name.split(".")
-        for part in parents:
-            inner = model.model_fields[part].annotation
-            assert isinstance(inner, type)
-            model = inner
-        field = model.model_fields[leaf]
-        default = "" if field.is_required() else json.dumps(field.get_default(call_default_factory=True), default=str)
-        lines.append(f"{name:34} {default:24} {field.description or ''}".rstrip())
-    return lines
+def differing_fields(stored: Experiment, asked: Experiment) -> list[Difference]:
+    """Every dotted setting in which two experiments differ as questions."""
+    return [difference for difference in differences(stored, asked) if difference.name not in _PATIENCE]

@@ -36,15 +36,20 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: float | None) -> str:
-    """`8,192`; from 100,000 up `512k`, `51.2M`, `1.3B`."""
+    """`8,192`; from 100,000 up `512k`, `51.2M`, `1.3B`, `2.1T`."""
     if count is None:
         return NONE
-    for factor, suffix in ((1e9, "B"), (1e6, "M")):
+    for factor, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if abs(count) >= factor:
             return f"{count / factor:.3g}{suffix}"
     if abs(count) >= 100_000:
         return f"{count / 1e3:.3g}k"
     return f"{count:,.0f}"
+
+
+def format_size(size: float) -> str:
+    """A batch size that need not be whole: `5.66`, `41.2`; from 100 up as `format_count`."""
+    return f"{size:.3g}" if abs(size) < 100 else format_count(size)
 
 
 def format_learning_rate(learning_rate: float | None) -> str:

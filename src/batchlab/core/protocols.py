@@ -1,5 +1,6 @@
-"""The seams. Each is a Protocol small enough to implement in an afternoon, and each has a contract test in
-`batchlab.testing` that an implementation, a person's own too, can run.
+"""The interfaces between the parts of batchlab, and the values that cross them.
+
+Each is a small Protocol with a contract test in `batchlab.testing`, which every implementation can run, also your own.
 """
 
 from __future__ import annotations
@@ -7,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.errors import NotMeasurable
-from batchlab.core.record import Environment, MeasuredMemory, MetricRow, Outcome, Record, Result, TraceResult
+from batchlab.core.record import (
+    Environment,
+    MeasuredMemory,
+    MetricRow,
+    NoGradientSamples,
+    Outcome,
+    Record,
+    Result,
+    TraceResult,
+)
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
@@ -22,7 +31,7 @@ Batch = tuple[npt.NDArray[Any], ...]
 
 
 class StepStats(NamedTuple):
-    """What one optimizer step tells. Values may live on the device: `float()` of one may wait for it."""
+    """Statistics of one optimizer step. Values may be on the device: `float()` of one may wait for it."""
 
     loss: SupportsFloat  # mean over the global batch's targets, before the update
     grad_norm: SupportsFloat  # global L2 norm before clipping
@@ -44,14 +53,15 @@ class MemoryReading(NamedTuple):
 
 
 class AddedNorms(NamedTuple):
-    """What each of a step's micro-batches added to the gradient: v₁ … v_K, and what they add up to. Values may live on
-    the device. `norm_layers` restricts the first two to the parameters of norm layers.
+    """Norms of what each micro-batch of a step added to the gradient, v₁ … v_K, and of their sum.
 
-    With u the sum of all but the last, s the last one's share of the step's targets: `difference` is
+    Values may be on the device. `norm_layers` holds the first two over the parameters of norm layers alone.
+
+    `signs`, with u = v₁ + … + v_{K−1} and s the last micro-batch's share of the step's targets: `difference` is
     Σᵢ |uᵢ/(1 − s) − v_Kᵢ/s|, `agreement` Σᵢ sign(uᵢ)·v_Kᵢ/s, `absolute` Σᵢ |uᵢ + v_Kᵢ|.
 
-    `norm_layer_samples` are Σ_j |w_j|²/s_j and |Σ_j w_j|² over norm layers, w_j being what a single sample added and
-    s_j its share of the step's targets; None where samples are not told apart.
+    `norm_layer_samples` is (Σ_j |w_j|²/s_j, |Σ_j w_j|²) over norm layers, w_j being what a single sample added and s_j
+    its share of the step's targets; None where gradients of single samples are not known.
     """
 
     squared: Sequence[SupportsFloat]  # |v_k|²
@@ -62,16 +72,16 @@ class AddedNorms(NamedTuple):
 
 
 class MemoryBound(NamedTuple):
-    """What a process held before the measured work, and what its device had left for it; None where nobody can tell."""
+    """What a process held before the measured work, and what was free on its device; None where that is unknown."""
 
     baseline_bytes: int | None
     available_bytes: int | None
 
 
 class OutOfMemory(Exception):
-    """Raised by a Trainable when the device has no more memory; caught by the worker, recorded as an outcome.
+    """Raised by a Trainable where the device is out of memory; the worker catches it and records the outcome.
 
-    certain: False where a library failed in a way that too little memory explains, and other things could as well.
+    certain: False where a library failed in a way that lack of memory explains, but other causes as well.
     """
 
     def __init__(self, text: str = "", *, certain: bool = True) -> None:
@@ -81,7 +91,7 @@ class OutOfMemory(Exception):
 
 @runtime_checkable
 class Trainable(Protocol):
-    """The one seam to a framework: a model, its optimizer and a device.
+    """The interface to a framework: a model, its optimizer and a device.
 
     One optimizer step is: `accumulate` each micro-batch with weight 1 / (sum of the global batch's counts), then
     `apply`. Nothing in between may wait for the device.
@@ -90,7 +100,7 @@ class Trainable(Protocol):
     sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
-        """Fresh parameters, optimizer state and random state; the same seed gives the same bits."""
+        """New parameters, optimizer state and random state; the same seed gives the same bits."""
 
     def count(self, batch: Batch) -> float:
         """Targets in the batch that the loss averages over, known before the forward pass."""
@@ -108,7 +118,7 @@ class Trainable(Protocol):
         """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
 
     def load(self, state: bytes) -> None:
-        """Continue from `state()`. Never executes what the bytes say (no pickled code)."""
+        """Continue from `state()`. Never executes code from the bytes, as pickle would."""
 
     def memory(self) -> MemoryReading:
         """Bytes now and at the peak."""
@@ -119,26 +129,27 @@ class Trainable(Protocol):
 
 @runtime_checkable
 class MeasuresGradients(Trainable, Protocol):
-    """A Trainable that can tell how large the gradient of each micro-batch is; without it a run has no noise scale."""
+    """A Trainable that can measure the gradient of each micro-batch; without it a run has no noise scale."""
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | NotMeasurable:
-        """`accumulate` each batch in turn, to the same bits, on gradients that were clear; the norms of what each
-        added, or the sentence why they cannot be told. Two batches or more, or one and norm layers that tell its
-        samples apart.
+    ) -> AddedNorms | NoGradientSamples:
+        """`accumulate` each batch in turn, to the same bits, on gradients that were clear.
+
+        Returns the norms of what each batch added, or why they are not known. Takes two batches or more, or one where
+        norm layers give gradients of single samples.
         """
 
 
 @runtime_checkable
 class Inspectable(Trainable, Protocol):
-    """A Trainable that lets `batchlab check` look inside. All values are host copies."""
+    """A Trainable that `batchlab check` can inspect. All values are host copies."""
 
     def parameter_count(self) -> int:
         """Trainable parameters."""
 
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
-        """'adam', 'sgd' or 'other', by which settings its parameter groups have."""
+        """'adam', 'sgd' or 'other', judged by the settings in its parameter groups."""
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """Name → value of every trainable parameter."""
@@ -161,17 +172,17 @@ class Inspectable(Trainable, Protocol):
 
 @runtime_checkable
 class Diagnosable(Trainable, Protocol):
-    """A Trainable that can tell more about a step than its loss. Looking changes no bit of the training."""
+    """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 
     def watch(self, detail: Literal["light", "full"]) -> None:
-        """Look at the next optimizer step: its `accumulate` calls and its `apply`. May wait for the device."""
+        """Observe the next optimizer step: its `accumulate` calls and its `apply`. May wait for the device."""
 
     def readings(self, batch: Batch) -> Mapping[str, float]:
-        """What the watched step showed, and an evaluation-mode pass over `batch` after it, by `quantity/part`."""
+        """Readings of the observed step, and of an evaluation-mode pass over `batch` after it, by `quantity/part`."""
 
 
 class Dataset(Protocol):
-    """Samples by index. Everything about order lives in `data.stream`, nothing here."""
+    """Samples by index. Their order is decided in `data.stream`."""
 
     @property
     def digest(self) -> str:
@@ -183,32 +194,36 @@ class Dataset(Protocol):
         """The samples at these indices, stacked."""
 
 
-class Search(Protocol):
-    """What to run next. Does no I/O, knows no device, is told outcomes in the order it asked.
+Question = TypeVar("Question")
+Answer = TypeVar("Answer", contravariant=True)
 
-    `ask` proposes one round (empty: done); its size never depends on which run finished first.
+
+class Search(Protocol[Question, Answer]):
+    """Proposes what to run next. Does no I/O, knows no device, and gets outcomes in the order it asked for them.
+
+    `ask` proposes one round, and nothing when it is done; its size never depends on which run finished first.
     """
 
-    def ask(self) -> Sequence[Any]: ...
+    def ask(self) -> Sequence[Question]: ...
 
-    def tell(self, proposals: Sequence[Any], outcomes: Sequence[Any]) -> None: ...
+    def tell(self, proposals: Sequence[Question], outcomes: Sequence[Answer]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A worker's sign of life."""
+    """How far a run is, reported by its worker."""
 
     run_id: str
     step: int
     steps: int
     tokens: int
-    loss: float | None
+    train_loss: float | None
     tokens_per_second: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run ended, now or in an earlier session; its record is on disk."""
+    """A run has ended, now or in an earlier session; its record is on disk."""
 
     spec: Spec
     record: Record
@@ -221,69 +236,71 @@ Setting = str | int | float | bool
 
 
 class Tracker(Protocol):
-    """Somewhere else where a study's runs are shown: TensorBoard, Weights & Biases, a system of your own.
+    """An experiment tracker that shows a study's runs: TensorBoard, Weights & Biases, or your own.
 
-    Several runs may be under way at once; the rows of one come in the order of their steps. Whatever a tracker raises
-    drops the tracker and is said once; it never stops a run.
+    Several runs may be in progress at once; the rows of each come in the order of their steps. A tracker that raises an
+    error is dropped with one warning; it never stops a run.
     """
 
     def begin(self, run: str, settings: Mapping[str, Setting]) -> None:
-        """All rows of this run follow, from its first; what was written of it before is replaced."""
+        """A run begins: all its rows follow, from the first. Replaces what was written of it before."""
 
     def row(self, run: str, row: MetricRow) -> None:
         """The next row of metrics.jsonl of a run that was begun."""
 
     def end(self, run: str, record: Record) -> None:
-        """The run has ended, in whatever way; no row of it follows."""
+        """The run has ended, with any outcome; no row of it follows."""
 
     def close(self) -> None:
-        """Write out what is left, of unended runs too. May be called twice."""
+        """Write out everything, also of runs that have not ended. May be called twice."""
 
 
 class Engine(Protocol):
-    """Where specs execute. Knows nothing of losses or plots."""
+    """Executes specs, in processes here or on other hosts. Knows nothing of losses or plots."""
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
         """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
 
     def wait(self, timeout: float) -> list[Event]:
-        """What happened since the last call; blocks up to `timeout` seconds for the first event."""
+        """Events since the last call; blocks up to `timeout` seconds for the first one."""
 
     def close(self) -> None:
-        """Stop what runs (it keeps a checkpoint) and free everything. May be called twice."""
+        """Stop all runs, which save checkpoints, and free everything. May be called twice."""
 
 
 class Framework(Protocol):
-    """One package (`torch_`, `simulated`) seen from outside: makes Trainables and knows its devices."""
+    """A framework package (`torch_`, `simulated`): creates Trainables and knows its devices."""
 
     def resolve_device(self, name: str) -> str:
-        """'auto' → the best device here; InputError naming what exists when `name` does not."""
+        """The device's full name; 'auto' is the best one here. Raises InputError where there is no such device."""
 
     def start(self, device: DeviceSettings, seed: int) -> None:
-        """Before each run in a worker: threads, precision flags, deterministic random state, compiler caches."""
+        """Prepare the process for a run: threads, precision flags, random state, compiler caches."""
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
-        """A Trainable for this task; nothing is allocated before its `init`."""
+        """A Trainable for this task, which allocates nothing before its `init`."""
 
     def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
-        """What whole steps need at each of the spec's sizes, without the device and without allocating tensors.
+        """Memory of whole steps at each of the spec's sizes, without the device and without allocating tensors.
 
-        `sample` and `held_out` are batches of (at least) one sample; their values do not matter, their shapes do.
+        `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
-        """All of the device's memory; a simulated task brings its device along. None where nobody can tell."""
+        """All of the device's memory; a simulated task defines its device. None where it is unknown."""
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
-        """Call once per process, after a warm-up step whose Trainable was dropped: applies `device.memory_limit` above
-        what the process holds now and restarts peak counting."""
+        """Apply `device.memory_limit` above what the process holds now, and restart the count of the peak.
+
+        Call once per process, after a warm-up step whose Trainable was deleted.
+        """
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and thread count, for the record."""
 
 
 class RunContext(Protocol):
-    """What a run may do to the world outside: write rows, save itself, show progress, learn that it should stop."""
+    """What a run can do besides computing: write rows and checkpoints, show progress, learn that it should stop."""
 
     cache_dir: Path
     repaired_lines: int
@@ -291,31 +308,33 @@ class RunContext(Protocol):
     def row(self, row: MetricRow) -> None:
         """Append to metrics.jsonl."""
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
-        """Show a sign of life; cheap to call often."""
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
+        """Show how far the run is; cheap to call often."""
 
     def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        """The last whole checkpoint, metrics rewound to its step; None (and no metrics left) to start afresh."""
+        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
 
     def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
-        """Keep a finished run's state for runs that start from it; it stays when the run's checkpoint goes."""
+        """Keep a finished run's state for runs that start from it; it is not removed with the run's checkpoint."""
 
     def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
-        """What another run of the same study kept; None where it kept nothing."""
+        """The state that another run of the same study kept; None where it kept none."""
 
     def stop_requested(self) -> bool:
-        """True once after SIGTERM or Ctrl-C: save and raise `Interrupted`."""
+        """True after SIGTERM or Ctrl-C: the run should save and raise `Interrupted`."""
 
 
 class Interrupted(Exception):
-    """A run was asked to stop and has saved its checkpoint; it has no record and goes on when asked again."""
+    """A run was asked to stop and has saved its checkpoint. It has no record, and resumes when submitted again."""
 
 
 class RunResult(NamedTuple):
-    """How a run came out, before it is wrapped into a Record."""
+    """How a run ended, before that becomes a Record."""
 
     outcome: Outcome
     reason: str
@@ -323,16 +342,16 @@ class RunResult(NamedTuple):
 
 
 class View(Protocol):
-    """Where a study says what it is doing."""
+    """Where a study shows what it is doing."""
 
     def stage(self, title: str, runs: int | None = None) -> None:
-        """A new stage begins; `runs` specs will be executed in it, where that is known."""
+        """A stage begins; it will execute `runs` specs, where that is known."""
 
     def say(self, text: str) -> None:
         """One line that stays."""
 
     def show(self, event: Event) -> None:
-        """Progress of, or the end of, a run."""
+        """Show a run's progress or end."""
 
     def close(self) -> None:
-        """Leave the screen as it is."""
+        """Stop updating the screen."""

@@ -1,6 +1,6 @@
-"""What came of a spec: outcome, numbers, environment. Bytes, seconds and nats throughout.
+"""The record of a run: outcome, numbers, environment. All values are in bytes, seconds and nats.
 
-Running out of memory, diverging, crashing or being killed are outcomes here, never exceptions that end a study.
+Running out of memory, diverging and crashing are outcomes here, never exceptions that end a study.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
+from batchlab.core.check import CheckResult
 
 
 class Outcome(StrEnum):
-    """How a run ended. `reason` in the record says it in a sentence."""
+    """How a run ended. The record's `reason` gives the details in a sentence."""
 
     COMPLETED = "completed"
     DIVERGED = "diverged"
@@ -23,12 +24,13 @@ class Outcome(StrEnum):
     FAILED = "failed"  # the task raised an error, or its process died for a reason that is not memory
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
+        """The name with spaces: 'out of memory'."""
         return self.value.replace("_", " ")
 
 
 class Environment(Frozen):
-    """What the numbers were made with; records from different environments are a finding, not silently compared."""
+    """What a run was executed with. Records from different environments are reported, not silently compared."""
 
     batchlab: str
     python: str
@@ -37,21 +39,15 @@ class Environment(Frozen):
     platform: str
     processor: str = ""
     instruction_set: str = Field(default="", description="the CPU capability the framework dispatched to")
-    device: str = Field(default="cpu", description="device name as its driver says it")
+    device: str = Field(default="cpu", description="device name as its driver reports it")
     device_memory_bytes: int | None = None
     cores: int = 1
     threads: int = 1
 
 
-class CheckItem(Frozen):
-    """One line of `batchlab check`: a tick, or what is wrong and the remedy."""
-
-    name: str
-    status: Literal["ok", "note", "fail"]
-    text: str
-
-
 class TaskInfo(Frozen):
+    """The task, its data and its device, as found by loading the task."""
+
     kind: Literal["inspect"] = "inspect"
     unit: Unit
     sequence_length: int
@@ -61,7 +57,7 @@ class TaskInfo(Frozen):
     parameter_count: int
     optimizer_family: Literal["adam", "sgd", "other"]
     own_optimizer: bool = False
-    data_source: str = Field(description="what the data is, in words")
+    data_source: str = Field(description="where the data comes from")
     data_digest: str
     data_files: dict[str, str] = Field(default_factory=dict, description="path → size and modification time")
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
@@ -69,28 +65,17 @@ class TaskInfo(Frozen):
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
 
 
-class CheckResult(Frozen):
-    kind: Literal["check"] = "check"
-    items: tuple[CheckItem, ...]
-    sample_independent: bool = True
-    mixing_layer: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        return all(item.status != "fail" for item in self.items)
-
-
 Phase = Literal["forward", "backward", "optimizer", "evaluation"]
 
 
 class PhasePeak(Frozen):
-    """The largest moment of one phase of a step, in bytes of live storage, by what holds them."""
+    """The peak of one phase of a step, in bytes of live storage by category."""
 
     phase: Phase
     parameter_bytes: int = Field(description="parameters and buffers")
     gradient_bytes: int
     optimizer_bytes: int = Field(description="optimizer state")
-    activation_bytes: int = Field(description="kept from the forward for the backward pass, the batch itself included")
+    activation_bytes: int = Field(description="kept from the forward pass for the backward pass, including the batch")
     temporary_bytes: int
 
     @property
@@ -105,12 +90,12 @@ class PhasePeak(Frozen):
 
 
 class TracePoint(Frozen):
-    """What one micro-batch size needs, without what kernels allocate inside themselves."""
+    """Memory that one micro-batch size needs, without what kernels allocate internally."""
 
     micro_batch_size: int
     phases: tuple[PhasePeak, ...]
     reserved_bytes: int | None = Field(
-        default=None, description="the CUDA caching allocator replayed over the same steps"
+        default=None, description="from a replay of the same steps through the CUDA caching allocator"
     )
 
     @property
@@ -119,9 +104,11 @@ class TracePoint(Frozen):
 
 
 class TraceResult(Frozen):
+    """Memory of whole steps at several micro-batch sizes, without the device."""
+
     kind: Literal["trace"] = "trace"
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
-    untraceable: str = Field(default="", description="why the model cannot be traced, one sentence; empty: it can")
+    untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
 
 
 MeasuredMemory = Literal["allocated", "reserved", "process"]
@@ -141,6 +128,8 @@ class PeakMemory(Frozen):
 
 
 class CapacityResult(PeakMemory):
+    """Whether whole steps at a micro-batch size fit in memory."""
+
     kind: Literal["capacity"] = "capacity"
     micro_batch_size: int
     fits: bool
@@ -149,24 +138,43 @@ class CapacityResult(PeakMemory):
     baseline_bytes: int | None = None
     seconds_per_sample: float | None = None
     batch_shapes: tuple[tuple[int, ...], ...] | None = Field(
-        default=None, description="of the worst batch's arrays, which ran here; None where samples are of one size"
+        default=None, description="of the largest batch's arrays, which ran here; None where all samples have one size"
     )
-    available_bytes: int | None = Field(default=None, description="what the device had left above the baseline")
-    certain: bool = Field(default=True, description="False: died in a way that memory and other things can explain")
+    available_bytes: int | None = Field(default=None, description="free on the device above the baseline")
+    certain: bool = Field(default=True, description="False: it died for a reason that may or may not be memory")
 
 
 class ThroughputResult(PeakMemory):
+    """Tokens per second of one layout, alone on the device."""
+
     kind: Literal["throughput"] = "throughput"
     tokens_per_second: float = Field(description="median over the timed blocks")
     tokens_per_second_blocks: tuple[float, ...]
     step_seconds: float
     warmup_seconds: float = Field(description="time before the first timed block, compilation included")
-    other_load: float | None = Field(default=None, description="share of the processor other programs used meanwhile")
+    other_load: float | None = Field(
+        default=None, description="share of the processor that other programs used meanwhile"
+    )
+
+
+class NoGradientSamples(StrEnum):
+    """Why the gradients of a run's micro-batches are not measured."""
+
+    UNSUPPORTED = "unsupported"  # by the framework
+    ONE_SAMPLE = "one_sample"  # a step has one sample
+    ONE_MICRO_BATCH = "one_micro_batch"  # a step is one micro-batch that may not be split
+    NO_NORM_LAYERS = "no_norm_layers"  # norm layers alone are measured, and there are none to train
+    SAMPLES_NOT_SEPARATED = "samples_not_separated"  # no norm layer gives gradients of single samples
+    NO_GRADIENT = "no_gradient"  # a micro-batch gave none
+    PARTIAL_GRADIENTS = "partial_gradients"  # a parameter's gradient arrives several times in one backward pass
+    SPARSE = "sparse"  # a parameter has sparse gradients
 
 
 class TrainResult(PeakMemory):
+    """Losses, speed and memory of a training run."""
+
     kind: Literal["train"] = "train"
-    steps: int = Field(description="optimizer steps done")
+    steps: int = Field(description="optimizer steps completed")
     tokens: int
     final_train_loss: float | None = Field(default=None, description="mean over the last tenth of the run")
     final_grad_norm: float | None = Field(
@@ -174,7 +182,7 @@ class TrainResult(PeakMemory):
     )
     val_loss: float | None = None
     val_error: float | None = Field(
-        default=None, description="standard error of val_loss over the held-out samples, from its batches"
+        default=None, description="standard error of val_loss over the held-out samples, estimated from its batches"
     )
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
@@ -182,10 +190,14 @@ class TrainResult(PeakMemory):
     epochs: float = Field(default=0.0, description="passes over the training samples; above 1 data is repeated")
     undertrained: bool = False
     seconds: float = 0.0
-    tokens_per_second: float | None = Field(default=None, description="of this run, co-scheduled or not")
-    resumed: int = Field(default=0, description="times this run went on from a checkpoint")
+    tokens_per_second: float | None = Field(
+        default=None, description="of this run, which may have shared the device with others"
+    )
+    resumed: int = Field(default=0, description="how often this run resumed from a checkpoint")
     repaired_lines: int = Field(default=0, description="torn or unreadable metric rows dropped on resume")
-    no_gradient_samples: str = Field(default="", description="why no gradient norms were logged, where they were asked")
+    no_gradient_samples: tuple[NoGradientSamples, ...] = Field(
+        default=(), description="why gradient norms that were asked for are not logged"
+    )
 
 
 def perplexity(loss: float | None) -> float | None:
@@ -205,12 +217,12 @@ Result = Annotated[
 
 
 class Record(Frozen):
-    """The last file a run writes. Its presence means the run is finished, whatever its outcome."""
+    """The last file that a run writes. Its presence means that the run is finished, whatever its outcome."""
 
     schema_version: Literal[1] = 1
     run_id: str
     outcome: Outcome
-    reason: str = Field(default="", description="one sentence for a person; empty when completed")
+    reason: str = Field(default="", description="one or two sentences; empty where completed")
     result: Result | None = None
     environment: Environment | None = None
     pairing: Literal["verified", "declared", "none"] = "none"
@@ -221,12 +233,14 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 class GradientSample(Frozen):
-    """Norms of the gradients of one step's micro-batches, each gradient a mean over its samples, before clipping."""
+    """Gradient norms of the micro-batches of one step, before clipping. Each gradient is a mean over its samples."""
 
-    parameters: Literal["all", "norm_layers"] = Field(default="all", description="what all norms here are taken over")
+    parameters: Literal["all", "norm_layers"] = Field(
+        default="all", description="which parameters all norms here are taken over"
+    )
     micro_batch_sizes: tuple[float, ...] = Field(description="in samples; shares of the step where targets differ")
     squared_norms: tuple[float, ...] = Field(description="squared 2-norm of each micro-batch's gradient")
-    mean_squared_norm: float = Field(description="squared 2-norm of their weighted mean, the step's gradient")
+    mean_squared_norm: float = Field(description="squared 2-norm of their weighted mean, which is the step's gradient")
     norm_layer_squared_norms: tuple[float, ...] | None = Field(default=None, description="over norm layers alone")
     norm_layer_mean_squared_norm: float | None = None
     norm_layer_samples: tuple[float, float] | None = Field(
@@ -243,12 +257,14 @@ class GradientSample(Frozen):
 
 class MetricRow(Frozen):
     """One row of metrics.jsonl: training means since the previous row, an evaluation (`val_loss`), `diagnostics`, or
-    what the micro-batches' `gradients` were like."""
+    norms of the micro-batches' `gradients`."""
 
     step: int
     tokens: int
     train_loss: float | None = None
-    train_loss_max: float | None = Field(default=None, description="of the single steps that train_loss averages")
+    train_loss_max: float | None = Field(
+        default=None, description="largest of the single steps that train_loss averages"
+    )
     val_loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None

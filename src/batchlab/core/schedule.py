@@ -1,8 +1,8 @@
 """The learning rate as a function of tokens, and its average over the tokens of one step.
 
-Every batch size follows the same curve over tokens. A step of B tokens covers the stretch [t, t + B) of it and uses the
-mean of the curve there, so a run of large steps integrates to the same learning-rate budget as a run of small ones,
-and even a single warm-up step starts above zero.
+Every batch size follows the same curve over tokens. A step of B tokens covers the interval [t, t + B) and uses the mean
+of the curve over it. So runs of large and of small steps have the same integral of the learning rate over tokens, and
+even a single warm-up step has a learning rate above zero.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Schedule:
         self.decay_start = max(self.decay_start, self.warmup)
 
     def at(self, token: float) -> float:
-        """Learning rate at a position; before 0 and after `total` the nearest end's."""
+        """Learning rate at a position, which is clamped to [0, total]."""
         token = min(max(token, 0.0), self.total)
         if token < self.warmup:
             return self.peak * token / self.warmup

@@ -1,7 +1,7 @@
 """One immutable, JSON-able unit of work for a worker process: a tagged union, discriminated by `kind`.
 
-A spec holds everything that affects its numbers, so its hash (`run_id`) names a run: the same question asked twice is
-the same run, in any study, on any engine.
+A spec holds everything that affects its numbers, so its hash (`run_id`) identifies a run: equal specs are the same run,
+in any study, on any engine.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
-from batchlab.core.experiment import DataConfig, OptimizerConfig, ScheduleConfig, TaskReference
-from batchlab.core.experiment import MemoryOptimization as MemoryOptimization
+from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
 
 
 class Workload(Frozen):
-    """What is trained: the task, its data and the digests of both. Equal workloads train the same thing."""
+    """What is trained: the task, its data and the digests of both."""
 
     task: TaskReference
     unit: Unit = Unit.TOKENS
@@ -30,7 +29,7 @@ class Workload(Frozen):
 
 
 class DeviceSettings(Frozen):
-    """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they are part of the spec."""
+    """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
     name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -38,12 +37,12 @@ class DeviceSettings(Frozen):
     threads: PositiveInt = 1
     memory_limit: PositiveInt | None = Field(default=None, description="bytes above the warmed-up baseline")
     memory_optimizations: tuple[MemoryOptimization, ...] = Field(
-        default=(), description="what is done to need less memory, besides precision"
+        default=(), description="ways of needing less memory, besides precision"
     )
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer for one batch size: the experiment's settings and how far this size is from the reference."""
+    """The optimizer for one batch size: the experiment's settings, and the ratio of this size to the reference."""
 
     config: OptimizerConfig = OptimizerConfig()
     batch_ratio: PositiveFloat = Field(default=1.0, description="global batch size ÷ reference batch size")
@@ -54,7 +53,7 @@ class GradientSampling(Frozen):
 
     every: PositiveInt = Field(description="steps from one sampled step to the next")
     parameters: Literal["all", "norm_layers"] = "all"
-    split_lone: bool = Field(default=False, description="cut a lone micro-batch in two at the sampled steps")
+    split_lone: bool = Field(default=False, description="split a single micro-batch in two at the sampled steps")
 
 
 class InspectSpec(Frozen):
@@ -67,7 +66,7 @@ class InspectSpec(Frozen):
 
 
 class CheckSpec(Frozen):
-    """Prove on the person's own code that a sweep over it means something (runs/check.py)."""
+    """Test the person's own code before a sweep over it (runs/check.py)."""
 
     kind: Literal["check"] = "check"
     workload: Workload
@@ -82,7 +81,7 @@ class CapacitySpec(Frozen):
     kind: Literal["capacity"] = "capacity"
     workload: Workload
     micro_batch_size: PositiveInt
-    grad_accum_steps: PositiveInt = Field(default=2, description="2 keeps gradients alive through a second pass")
+    grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -90,7 +89,7 @@ class CapacitySpec(Frozen):
 
 
 class TraceSpec(Frozen):
-    """Follow the memory of whole steps at several micro-batch sizes without the device and without real tensors."""
+    """Trace the memory of whole steps at several micro-batch sizes, without the device and without real tensors."""
 
     kind: Literal["trace"] = "trace"
     workload: Workload
@@ -114,10 +113,10 @@ class ThroughputSpec(Frozen):
 
 
 class Diagnostics(Frozen):
-    """What is looked at while a run trains, and how often. Looking changes no bit of the training."""
+    """Diagnostic snapshots of a training run, and how often. Taking them changes no bit of the training."""
 
     level: Literal["light", "full"] = "light"
-    interval: PositiveInt = Field(description="tokens between looks; a multiple of tokens_per_step")
+    interval: PositiveInt = Field(description="tokens between snapshots; a multiple of tokens_per_step")
 
 
 class TrainSpec(Frozen):
@@ -189,5 +188,5 @@ def run_id(spec: Spec) -> str:
     return f"{spec.kind}{label}-{digest}"
 
 
-# How often progress is saved, logged or looked at changes no result, so it does not make another run.
+# How often a run is saved, logged or diagnosed changes no result, so it is no part of the identity.
 _NOT_IDENTITY = {"log_points", "checkpoint_seconds", "diagnostics"}

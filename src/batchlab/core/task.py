@@ -1,6 +1,6 @@
 """What a person writes: a model, a loss and data. Everything else has a default.
 
-Framework-free: the functions are only held here, and called by the package named in `framework`.
+Independent of any framework: the functions are stored here and called by the package that `framework` names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from batchlab.core.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One thing to train. Make it with `batchlab.task(...)`, which checks the arguments."""
+    """One thing to train. Create it with `batchlab.task(...)`, which checks the arguments."""
 
     model: Callable[[], Any]
     loss: Callable[..., Any]
@@ -46,22 +46,32 @@ def task(
 ) -> Task:
     """Describe what to train, for `batchlab study this_file.py`.
 
-    model: called without arguments, returns a fresh `torch.nn.Module`.
-    loss: `loss(model, x, y)` → a scalar mean over its targets, or `(sum, count)`.
-    train, valid: a path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
-        indexing that gives `(x, y)`.
-    optimizer: `optimizer(params, lr)` → a torch optimizer; default AdamW with the study's settings.
-    sequence_length: tokens per sample, for token data; leave out for samples.
-    unit: "tokens" or "samples"; default: tokens where there is a sequence_length.
-    count: `count(x, y)` → targets the loss averages over, where that is not every element of y.
-    reduction: "sum" where the loss is a plain sum rather than a mean.
-    sample_independent: False where samples of a batch influence each other; default: found out by `batchlab check`.
+    Args:
+        model: Called without arguments; returns a new `torch.nn.Module`.
+        loss: `loss(model, x, y)` returns a scalar mean over its targets, or `(sum, count)`.
+        train: A path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
+            indexing that gives `(x, y)`.
+        valid: Held-out data of the same kind.
+        optimizer: `optimizer(params, lr)` returns a torch optimizer. Default: AdamW with the study's settings.
+        sequence_length: Tokens per sample, for token data. Omit it for samples.
+        unit: "tokens" or "samples". Default: tokens where there is a sequence_length.
+        count: `count(x, y)` returns the number of targets that the loss averages over, where that is not every element
+            of y.
+        reduction: "sum" where the loss is a plain sum rather than a mean.
+        sample_independent: False where the samples of a batch influence each other. Default: `batchlab check` tests it.
+
+    Raises:
+        InputError: An argument is not a function, or not one of the possible values.
     """
     for name, function in (("model", model), ("loss", loss)):
         if not callable(function):
             raise InputError(
                 f"batchlab.task({name}=…) was given {type(function).__name__}; give a function"
-                + (", e.g. model=lambda: MyModel(), so that every run starts afresh." if name == "model" else ".")
+                + (
+                    ", e.g. model=lambda: MyModel(), so that every run starts from new weights."
+                    if name == "model"
+                    else "."
+                )
             )
     for name, optional in (("optimizer", optimizer), ("count", count)):
         if optional is not None and not callable(optional):

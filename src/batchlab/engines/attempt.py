@@ -1,4 +1,4 @@
-"""One attempt at one run, in this process: execute the spec, turn whatever happens into a record, write it last."""
+"""One attempt at one run, in this process: execute the spec, turn the outcome into a record, write that last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batchlab.storage.run_folder import RunFolder
 
 
 class LiveRun(RunFolder):
-    """A run's folder with the two things only a live process has: somebody watching, and somebody who may say stop."""
+    """The folder of a run that this process executes, with its progress callback and its request to stop."""
 
     def __init__(
         self, study: Path, spec: Spec, show: Callable[[Progress], None], stop_requested: Callable[[], bool]
@@ -25,31 +25,35 @@ class LiveRun(RunFolder):
         self._show = show
         self._stop_requested = stop_requested
 
-    def progress(self, step: int, steps: int, tokens: int, loss: float | None, tokens_per_second: float | None) -> None:
-        """Show a sign of life."""
-        self._show(Progress(self.run_id, step, steps, tokens, loss, tokens_per_second))
+    def progress(
+        self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
+    ) -> None:
+        """Show how far the run is."""
+        self._show(Progress(self.run_id, step, steps, tokens, train_loss, tokens_per_second))
 
     def stop_requested(self) -> bool:
-        """True from the moment somebody asked the run to stop."""
+        """True once the run was asked to stop."""
         return self._stop_requested()
 
 
-class TryFresh(Exception):
-    """Out of memory in a process that had trained before: what it left behind may be to blame, so nothing is recorded
-    and the run is to be tried in a fresh process."""
+class NeedsFreshProcess(Exception):
+    """Out of memory in a process that had trained before, possibly because of what that left behind.
+
+    Nothing is recorded; the run is repeated in a fresh process.
+    """
 
 
-def carry_out(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record:
+def run_attempt(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record:
     """Execute a run whose lock this process holds, and write its record.
 
-    `reused`: the process trained something before. Running out of memory, diverging and errors of the person's code
-    become the record's outcome. Raises Interrupted (checkpoint saved, no record), StorageFailed and TryFresh.
+    `reused`: the process has trained before. Running out of memory, divergence and errors of the person's code become
+    the record's outcome. Raises Interrupted (checkpoint saved, no record), StorageFailed and NeedsFreshProcess.
     """
     spec = run.spec
     run.begin()
-    ended = _end(run)
+    ended = _execute(run)
     if ended.outcome is Outcome.OUT_OF_MEMORY and reused:
-        raise TryFresh
+        raise NeedsFreshProcess
     record = Record(
         run_id=run.run_id,
         outcome=ended.outcome,
@@ -63,8 +67,8 @@ def carry_out(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record
     return record
 
 
-def did_not_fit(spec: Spec, *, certain: bool = True) -> Result | None:
-    """What a run that ran out of memory, or perhaps did, has to show for it."""
+def result_of_out_of_memory(spec: Spec, *, certain: bool = True) -> Result | None:
+    """The result of a run that ran out of memory, or possibly did: a capacity probe records that it does not fit."""
     return (
         CapacityResult(micro_batch_size=spec.micro_batch_size, fits=False, certain=certain)
         if isinstance(spec, CapacitySpec)
@@ -72,30 +76,30 @@ def did_not_fit(spec: Spec, *, certain: bool = True) -> Result | None:
     )
 
 
-def _end(run: LiveRun) -> RunResult:
-    """Everything the run allocated is free again when this returns."""
+def _execute(run: LiveRun) -> RunResult:
+    """The run's result, whatever happened in it; when this returns, everything the run allocated is freed."""
     from batchlab.runs.execute import execute
 
     try:
         return execute(run.spec, run)
     except (OutOfMemory, MemoryError) as error:
         certain = not isinstance(error, OutOfMemory) or error.certain
-        reason = str(error) or "The device has no more memory."
-        return RunResult(Outcome.OUT_OF_MEMORY, reason, did_not_fit(run.spec, certain=certain))
+        reason = str(error) or "Out of memory."
+        return RunResult(Outcome.OUT_OF_MEMORY, reason, result_of_out_of_memory(run.spec, certain=certain))
     except InputError as error:
         return RunResult(Outcome.FAILED, str(error), None)
     except (Interrupted, StorageFailed):
         raise
-    except (Exception, SystemExit) as error:  # whatever it is, it must not end a study
+    except (Exception, SystemExit) as error:  # no error of a run may end the study
         failure = storage_failure(error, run.path) if isinstance(error, OSError) else None
         if failure is not None:
             raise failure from error
         run.log("".join(traceback.format_exception(error)))
-        return RunResult(Outcome.FAILED, describe(error, Path(run.spec.workload.task.target)), None)
+        return RunResult(Outcome.FAILED, describe_error(error, Path(run.spec.workload.task.target)), None)
 
 
-def describe(error: BaseException, file: Path) -> str:
-    """`Type: text (line 12 of mine.py)`: the innermost line of the person's own file, else of code that is not ours."""
+def describe_error(error: BaseException, file: Path) -> str:
+    """`Type: text (line 12 of mine.py)`: the innermost line of the person's file, else of any code not installed."""
     text = " ".join(str(error).split())[:500]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).name == file.name]
@@ -107,12 +111,12 @@ def describe(error: BaseException, file: Path) -> str:
 
 def _is_installed(filename: str) -> bool:
     path = Path(filename)
-    ours = Path(__file__).parents[1]
-    return path.is_relative_to(ours) or path.is_relative_to(sys.prefix) or path.is_relative_to(sys.base_prefix)
+    batchlab = Path(__file__).parents[1]
+    return path.is_relative_to(batchlab) or path.is_relative_to(sys.prefix) or path.is_relative_to(sys.base_prefix)
 
 
 def _environment(run: LiveRun) -> Environment | None:
-    """None where the task cannot even be loaded or no byte is left; the record's reason says so."""
+    """None where the task cannot be loaded or no memory is left; the record's reason then says so."""
     from batchlab.runs.execute import environment
 
     try:

@@ -1,4 +1,4 @@
-"""Executes in this process: for the simulated device, for tests, and for looking into a task with a debugger."""
+"""Executes in this process: for the simulated device, for tests, and for debugging a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.spec import Spec
-from batchlab.engines.attempt import LiveRun, carry_out
+from batchlab.engines.attempt import LiveRun, run_attempt
 
 _PARKED_SECONDS = 0.05
 
@@ -17,7 +17,7 @@ _PARKED_SECONDS = 0.05
 class InlineEngine:
     """An Engine without processes: `wait` executes the next spec and returns when it has ended.
 
-    `stop_requested` is asked between steps; once it says True the run saves itself and `wait` raises
+    `stop_requested` is called between steps; once it returns True, the run saves a checkpoint and `wait` raises
     `protocols.Interrupted`.
     """
 
@@ -27,11 +27,11 @@ class InlineEngine:
         self._waiting: deque[Spec] = deque()
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
-        """Queue a spec; here every one runs alone."""
+        """Queue a spec. Every spec runs alone here."""
         self._waiting.append(spec)
 
     def wait(self, timeout: float) -> list[Event]:
-        """Execute the first spec that no other process has; up to `timeout` seconds are spent looking for one."""
+        """Execute the first spec that no other process has locked; wait up to `timeout` seconds for one."""
         deadline = time.monotonic() + timeout
         while self._waiting:
             for _ in range(len(self._waiting)):
@@ -46,11 +46,11 @@ class InlineEngine:
         return []
 
     def close(self) -> None:
-        """Forget what was queued."""
+        """Drop what is queued."""
         self._waiting.clear()
 
     def _try(self, spec: Spec) -> list[Event] | None:
-        """The run's events, or None when another process has it. An interrupted one stays queued."""
+        """The run's events, or None where another process has it. An interrupted run stays queued."""
         shown: list[Progress] = []
         run = LiveRun(self._study, spec, shown.append, self._stop_requested)
         if not run.try_lock():
@@ -59,7 +59,7 @@ class InlineEngine:
             record = run.record()
             if record is None:
                 self._waiting.appendleft(spec)
-                record = carry_out(run)
+                record = run_attempt(run)
                 self._waiting.popleft()
         finally:
             run.unlock()

@@ -1,14 +1,13 @@
 """Worker processes on this machine.
 
-A thread of the engine hands specs to workers and listens to them, so that none waits while the study analyses. Training
-runs of equal settings share a process; everything that measures has a fresh one to itself.
+A thread of the engine hands specs to workers and reads their events, so that no worker waits while the study analyses.
+Training runs with equal settings share a process; everything that measures gets a fresh process of its own.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import signal
 import sys
 import threading
 import time
@@ -18,34 +17,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from batchlab.core.errors import StorageFailed
+from batchlab.core.errors import RunFailure, StorageFailed
 from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.record import Outcome, Record
-from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec
-from batchlab.engines.attempt import did_not_fit
-from batchlab.engines.crash import fatal_error
+from batchlab.core.spec import Spec
+from batchlab.engines.attempt import result_of_out_of_memory
+from batchlab.engines.crash import failure_of_death, failure_of_silence, fatal_error
 from batchlab.engines.pool import Job, Pool, WorkerSlot, visible_cuda_devices
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.run_folder import RunFolder
 
 TRAINING_RETRIES = 2
-"""Further attempts of a training run whose process died; each goes on from the last checkpoint."""
+"""Further attempts of a training run whose process died; each continues from the last checkpoint."""
 
 MEASURING_RETRIES = 1
-"""Further attempts of anything else that a signal ended: once may be an accident, the same twice is an outcome."""
+"""Further attempts of anything else that a signal ended: once may be an accident, twice is an outcome."""
 
-_MEMORY_SIGNALS = {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
 _TICK_SECONDS = 0.2
 _FAULT_BYTES = 65536
 _PARKED_SECONDS = 0.5
 
 
 class LocalEngine:
-    """An Engine over processes on this machine. `workers` training runs at a time, never more threads than cores.
+    """An Engine over processes on this machine: `workers` training runs at a time, never more threads than cores.
 
-    runs_per_worker: a shared worker is replaced after so many runs. silence_seconds: a run that gives no sign of life
-    for so long is ended and failed. grace_seconds: what runs get on `close` to save themselves. devices: CUDA devices
-    to spread workers over (default: those visible). command: how a worker is started; `--study DIR` is added.
+    runs_per_worker: a shared worker is replaced after this many runs.
+    silence_seconds: a run without a sign of life for this long is ended and recorded as failed.
+    grace_seconds: how long runs may take on `close` to save a checkpoint.
+    devices: CUDA devices to spread workers over; default: those visible.
+    command: how a worker is started; `--study DIR` is appended.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class LocalEngine:
         self._runs_per_worker = runs_per_worker
         self._silence_seconds = silence_seconds
         self._grace_seconds = grace_seconds
-        # The study's thread and the engine's own speak through these only.
+        # The study's thread and the engine's own communicate through these only.
         self._submitted: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self._closing, self._hurry = threading.Event(), threading.Event()
+        self._closing, self._end_now = threading.Event(), threading.Event()
         self._wake_out, self._wake_in = os.pipe()
         # The study's thread:
         self._outstanding = 0
@@ -76,7 +76,7 @@ class LocalEngine:
         # The engine's thread:
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []
-        self._looked_at_parked = 0.0
+        self._parked_checked = 0.0
         cards = visible_cuda_devices() if devices is None else devices
         self._pool = Pool(self._study, tuple(command), workers, cores or usable_cores(), cards)
         self._pool.listen_also(self._wake_out)
@@ -90,7 +90,7 @@ class LocalEngine:
         self._wake()
 
     def wait(self, timeout: float) -> list[Event]:
-        """What happened since the last call; blocks up to `timeout` seconds for the first event.
+        """Events since the last call; blocks up to `timeout` seconds for the first one.
 
         Returns at once when nothing is queued or running. Raises StorageFailed when a worker could not write.
         """
@@ -108,8 +108,10 @@ class LocalEngine:
         return events
 
     def close(self) -> None:
-        """Stop what runs (it keeps a checkpoint) and free everything. May be called twice; Ctrl-C meanwhile ends all
-        workers at once."""
+        """Stop all runs, which save checkpoints, and end all workers. May be called twice.
+
+        Ctrl-C meanwhile ends all workers at once.
+        """
         if self._closed:
             return
         self._closed = True
@@ -118,7 +120,7 @@ class LocalEngine:
         try:
             self._thread.join()
         finally:
-            self._hurry.set()
+            self._end_now.set()
             self._thread.join()
             os.close(self._wake_in)
             os.close(self._wake_out)
@@ -126,7 +128,7 @@ class LocalEngine:
     def _wake(self) -> None:
         os.write(self._wake_in, b"!")
 
-    # What follows happens in the engine's thread.
+    # The methods below run in the engine's thread.
 
     def _live(self) -> None:
         try:
@@ -134,33 +136,33 @@ class LocalEngine:
                 while not self._submitted.empty():
                     self._waiting.append(self._submitted.get())
                 self._start_waiting()
-                for place, event, exit_code in self._pool.words(_TICK_SECONDS):
+                for slot, event, exit_code in self._pool.events(_TICK_SECONDS):
                     if event is not None:
-                        self._hear(place, event)
-                    elif place.job is not None and not self._closing.is_set():
-                        self._after_death(place.job, exit_code, place.process.last_words())
-                self._look_at_parked()
+                        self._handle(slot, event)
+                    elif slot.job is not None and not self._closing.is_set():
+                        self._after_death(slot.job, exit_code, slot.process.last_output())
+                self._retry_parked()
                 self._end_silent()
-        except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's own thread
+        except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's thread
             self._events.put(error)
         finally:
-            self._pool.close(self._grace_seconds, self._hurry.is_set)
+            self._pool.close(self._grace_seconds, self._end_now.is_set)
 
     def _start_waiting(self) -> None:
-        """Start jobs in the order they came, as far as there is room."""
+        """Start jobs in the order they were submitted, as long as there is room."""
         while self._waiting:
             job = self._waiting[0]
             record = job.folder.record()
             if record is not None:
                 self._events.put(Finished(job.spec, record))
-            elif job.folder.locked_elsewhere():
+            elif job.folder.locked_by_another():
                 self._parked.append(job)
             elif not self._pool.start(job):
                 return
             self._waiting.popleft()
 
-    def _hear(self, place: WorkerSlot, event: dict[str, Any]) -> None:
-        name, job = event.pop("event"), place.job
+    def _handle(self, slot: WorkerSlot, event: dict[str, Any]) -> None:
+        name, job = event.pop("event"), slot.job
         if name == "failed_storage":
             raise StorageFailed(event["text"])
         if name == "ready" or job is None:
@@ -168,9 +170,9 @@ class LocalEngine:
         if name == "progress":
             self._events.put(Progress(**event))
             return
-        place.job = None
-        place.process.served += 1
-        wanted_again = place.key is not None and place.process.served < self._runs_per_worker
+        slot.job = None
+        slot.process.served += 1
+        wanted_again = slot.key is not None and slot.process.served < self._runs_per_worker
         match name:
             case "finished":
                 record = job.folder.record()
@@ -180,7 +182,7 @@ class LocalEngine:
                 wanted_again &= record.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
             case "busy":
                 self._parked.append(job)
-            case "try_fresh":
+            case "needs_fresh_process":
                 job.fresh = True
                 self._waiting.appendleft(job)
                 wanted_again = False
@@ -190,38 +192,21 @@ class LocalEngine:
             case _:
                 raise RuntimeError(f"a worker said {name!r}, which this engine does not understand")
         if not wanted_again:
-            place.process.dismiss()
+            slot.process.dismiss()
 
-    def _after_death(self, job: Job, exit_code: int, last_words: str) -> None:
-        """A worker exited without a word while it had this job."""
+    def _after_death(self, job: Job, exit_code: int, last_output: str) -> None:
+        """A worker exited while it had this job, without an event that ends it."""
         job.deaths += 1
         if job.deaths <= (TRAINING_RETRIES if job.trains else MEASURING_RETRIES) and (job.trains or exit_code < 0):
             job.fresh = True
             self._waiting.appendleft(job)
             return
-        how = f"by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
-        capacity = isinstance(job.spec, CapacitySpec)
-        limited = job.spec.device.memory_limit is not None and not isinstance(
-            job.spec, CheckSpec | InspectSpec | TraceSpec
-        )
         fatal = fatal_error(job.folder.log_end(_FAULT_BYTES), Path(job.spec.workload.task.target))
-        if exit_code in _MEMORY_SIGNALS and (capacity or (limited and not job.trains)):
-            killed = exit_code == -signal.SIGKILL
-            reason = (
-                f"Its process was killed by the system ({how}), most likely for memory."
-                if killed
-                else f"Its process ended {how}, perhaps for want of memory."
-            )
-            self._conclude(job, Outcome.OUT_OF_MEMORY, f"{reason} {fatal}.".removesuffix(" ."))
-            return
-        times = f", {job.deaths} times" if job.deaths > 1 else ""
-        memory = "; memory is the usual cause" if exit_code == -signal.SIGKILL else ""
-        tail = job.folder.log_tail() or last_words
-        last = f" {fatal}." if fatal else f" Last output: {tail}" if tail else ""
-        self._conclude(job, Outcome.FAILED, f"Its process ended {how}{times}{memory}.{last}")
+        output = job.folder.log_tail() or last_output
+        self._conclude(job, *failure_of_death(job.spec, exit_code, job.deaths, fatal, output))
 
-    def _conclude(self, job: Job, outcome: Outcome, reason: str) -> None:
-        """Record the end of a run whose worker cannot. Unless somebody else has it by now."""
+    def _conclude(self, job: Job, outcome: Outcome, failure: RunFailure) -> None:
+        """Record the end of a run whose worker cannot, unless another process has the run by now."""
         if not job.folder.try_lock():
             self._parked.append(job)
             return
@@ -231,8 +216,10 @@ class LocalEngine:
                 record = Record(
                     run_id=job.folder.run_id,
                     outcome=outcome,
-                    reason=reason,
-                    result=did_not_fit(job.spec, certain=False) if outcome is Outcome.OUT_OF_MEMORY else None,
+                    reason=str(failure),
+                    result=result_of_out_of_memory(job.spec, certain=False)
+                    if outcome is Outcome.OUT_OF_MEMORY
+                    else None,
                     pairing="verified" if job.trains else "none",
                     attempts=max(1, job.deaths),
                 )
@@ -241,27 +228,23 @@ class LocalEngine:
             job.folder.unlock()
         self._events.put(Finished(job.spec, record))
 
-    def _look_at_parked(self) -> None:
-        """Runs that another process had: finished there, or free to be taken over."""
+    def _retry_parked(self) -> None:
+        """Queue runs that another process had locked and has finished or released."""
         now = time.monotonic()
-        if not self._parked or now - self._looked_at_parked < _PARKED_SECONDS:
+        if not self._parked or now - self._parked_checked < _PARKED_SECONDS:
             return
-        self._looked_at_parked = now
+        self._parked_checked = now
         for job in list(self._parked):
-            if job.folder.record() is not None or not job.folder.locked_elsewhere():
+            if job.folder.record() is not None or not job.folder.locked_by_another():
                 self._parked.remove(job)
                 self._waiting.appendleft(job)
 
     def _end_silent(self) -> None:
+        """End runs that gave no sign of life for too long."""
         now = time.monotonic()
-        for place in self._pool.places:
-            if place.job is not None and now - place.process.heard > self._silence_seconds:
-                job, place.job = place.job, None
-                place.process.kill()
-                tail = job.folder.log_tail()
-                self._conclude(
-                    job,
-                    Outcome.FAILED,
-                    f"It gave no sign of life for {self._silence_seconds:g} seconds (device.silence_seconds) and was "
-                    "ended." + (f" Last output: {tail}" if tail else ""),
-                )
+        for slot in self._pool.slots:
+            if slot.job is not None and now - slot.process.last_heard > self._silence_seconds:
+                job, slot.job = slot.job, None
+                slot.process.kill()
+                failure = failure_of_silence(self._silence_seconds, job.folder.log_tail())
+                self._conclude(job, Outcome.FAILED, failure)

@@ -1,4 +1,4 @@
-"""Which job gets which worker process: sharing, exclusiveness, threads, devices, and the end of them all."""
+"""Which job gets which worker process: sharing, exclusive jobs, threads, devices, and shutting them down."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.spec import SPEC, CapacitySpec, Spec, TraceSpec, TrainSpec
-from batchlab.engines.addresses import placed_alike
+from batchlab.engines.addresses import at_fixed_addresses
 from batchlab.engines.process import WorkerProcess
 from batchlab.storage.run_folder import RunFolder
 
 _MMAP_THRESHOLD, _FROM_THE_SYSTEM = "MALLOC_MMAP_THRESHOLD_", str(2**20)
-"""glibc takes allocations above this from the system one by one and gives them back. Left alone it raises the threshold
-to 32 MiB as a process runs, and the heap fragments differently at every batch size: a decoder's peak lay 49 MB below
-its trace at batch 8 and 62 MB above at 55. Where memory is bounded or measured on a CPU it is therefore fixed."""
+"""glibc takes each allocation above this threshold from the system and returns it when freed. By default it raises the
+threshold up to 32 MiB as a process runs, and the heap fragments differently at every batch size: a decoder's peak was
+49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A spec somebody submitted, and the accidents it has had."""
+    """A submitted spec, and how often its process died."""
 
     spec: Spec
     exclusive: bool
@@ -38,7 +38,7 @@ class Job:
 
     @property
     def shared_with(self) -> str | None:
-        """Jobs of which this is equal may have one process after another; None: this one wants its own."""
+        """Jobs with equal keys may run in one process, one after the other; None: the job needs its own process."""
         if self.exclusive or self.fresh:
             return None
         if isinstance(self.spec, TraceSpec):
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
-    """A worker process and the job it has now."""
+    """A worker process and the job it is running."""
 
     process: WorkerProcess
     key: str | None
@@ -66,7 +66,7 @@ class Pool:
     """
 
     def __init__(self, study: Path, command: Sequence[str], workers: int, cores: int, devices: Sequence[str]) -> None:
-        self.places: list[WorkerSlot] = []
+        self.slots: list[WorkerSlot] = []
         self._study = study
         self._command = command
         self._workers = workers
@@ -75,70 +75,72 @@ class Pool:
         self._selector = selectors.DefaultSelector()
 
     def listen_also(self, descriptor: int) -> None:
-        """Let `words` return early when `descriptor` (non-blocking) becomes readable; it is emptied."""
+        """Let `events` return early when `descriptor` becomes readable; it is made non-blocking and emptied."""
         os.set_blocking(descriptor, False)
         self._selector.register(descriptor, selectors.EVENT_READ, data=descriptor)
 
     def start(self, job: Job) -> bool:
         """Give the job to an idle worker or a new one; False while there is no room."""
-        place = self._find(job)
-        if place is None:
+        slot = self._find(job)
+        if slot is None:
             return False
-        place.job = job
-        place.process.send({"spec": SPEC.dump_python(job.spec, mode="json"), "attempt": job.deaths + 1})
+        slot.job = job
+        slot.process.send({"spec": SPEC.dump_python(job.spec, mode="json"), "attempt": job.deaths + 1})
         return True
 
-    def words(self, timeout: float) -> Iterator[tuple[WorkerSlot, dict[str, Any] | None, int]]:
-        """(place, event, 0) for everything workers say within `timeout` seconds, then (place, None, exit code) for
-        those that have exited; these are gone from the pool, with everything they had started."""
+    def events(self, timeout: float) -> Iterator[tuple[WorkerSlot, dict[str, Any] | None, int]]:
+        """(slot, event, 0) for each event of a worker within `timeout` seconds; (slot, None, exit code) if it exited.
+
+        A worker that has exited is removed from the pool, and the processes it had started are ended.
+        """
         for ready, _ in self._selector.select(timeout):
             if ready.data is not None:
                 with suppress(BlockingIOError):
                     os.read(ready.data, 65536)
-        for place in list(self.places):
-            exit_code = place.process.exit_code()  # asked first: all its words are in the pipe by now
-            events, ended = place.process.events()
+        for slot in list(self.slots):
+            exit_code = slot.process.exit_code()  # read first: all its events are in the pipe by now
+            events, ended = slot.process.events()
             for event in events:
-                yield place, event, 0
+                yield slot, event, 0
             if ended or exit_code is not None:
-                self._forget_output(place)
+                self._forget_output(slot)
             if exit_code is not None:
-                self.places.remove(place)
-                yield place, None, exit_code
-                place.process.release()
+                self.slots.remove(slot)
+                yield slot, None, exit_code
+                slot.process.release()
 
-    def close(self, grace_seconds: float, hurry: Callable[[], bool]) -> None:
-        """Ask all workers to stop, wait, then insist. Runs save their checkpoints meanwhile."""
+    def close(self, grace_seconds: float, end_now: Callable[[], bool]) -> None:
+        """Ask all workers to stop, wait while their runs save checkpoints, then kill those that remain."""
         deadline = time.monotonic() + grace_seconds
-        for place in self.places:
-            place.process.ask_to_stop()
-        while self.places and time.monotonic() < deadline and not hurry():
-            for _ in self.words(timeout=0.02):
+        for slot in self.slots:
+            slot.process.ask_to_stop()
+        while self.slots and time.monotonic() < deadline and not end_now():
+            for _ in self.events(timeout=0.02):
                 pass
-        for place in self.places:
-            self._forget_output(place)
-            place.process.release()
-        self.places.clear()
+        for slot in self.slots:
+            self._forget_output(slot)
+            slot.process.release()
+        self.slots.clear()
         self._selector.close()
 
     def _find(self, job: Job) -> WorkerSlot | None:
-        running = [place.job for place in self.places if place.job is not None]
+        running = [slot.job for slot in self.slots if slot.job is not None]
         if any(other.exclusive for other in running) or (job.exclusive and running):
             return None
         threads = sum(other.spec.device.threads for other in running)
         if running and (len(running) >= self._workers or threads + job.spec.device.threads > self._cores):
             return None
-        idle = [place for place in self.places if place.job is None and not place.process.leaving]
+        idle = [slot for slot in self.slots if slot.job is None and not slot.process.leaving]
         key = job.shared_with
-        shared = next((place for place in idle if key is not None and place.key == key), None)
+        shared = next((slot for slot in idle if key is not None and slot.key == key), None)
         if shared is not None:
             return shared
-        # What has to make room must have left, and freed its memory, before the next one starts.
+        # A worker that makes room must have exited, and freed its memory, before the next one starts.
         if job.exclusive:
-            for place in idle:
-                place.process.dismiss()
-            return None if self.places else self._open(job, key)
-        if len(self.places) >= self._workers:
+            for slot in idle:
+                slot.process.dismiss()
+            return None if self.slots else self._open(job, key)
+        if len(self.slots) >= self._workers:
             if idle:
                 idle[0].process.dismiss()
             return None
@@ -147,20 +149,20 @@ class Pool:
     def _open(self, job: Job, key: str | None) -> WorkerSlot:
         device = None
         if job.spec.device.name == "cuda:0" and len(self._devices) > 1:
-            device = min(self._devices, key=[place.device for place in self.places].count)
+            device = min(self._devices, key=[slot.device for slot in self.slots].count)
         command, extra = self._command, {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
         if job.spec.device.name == "cpu" and (isinstance(job.spec, CapacitySpec) or job.spec.device.memory_limit):
             extra[_MMAP_THRESHOLD] = os.environ.get(_MMAP_THRESHOLD, _FROM_THE_SYSTEM)
-            command = placed_alike(command)
+            command = at_fixed_addresses(command)
         process = WorkerProcess(command, self._study, threads=job.spec.device.threads, extra=extra)
-        place = WorkerSlot(process, key, device)
-        self.places.append(place)
+        slot = WorkerSlot(process, key, device)
+        self.slots.append(slot)
         self._selector.register(process, selectors.EVENT_READ)
-        return place
+        return slot
 
-    def _forget_output(self, place: WorkerSlot) -> None:
-        if place.process.fileno() in self._selector.get_map():
-            self._selector.unregister(place.process)
+    def _forget_output(self, slot: WorkerSlot) -> None:
+        if slot.process.fileno() in self._selector.get_map():
+            self._selector.unregister(slot.process)
 
 
 def visible_cuda_devices() -> tuple[str, ...]:

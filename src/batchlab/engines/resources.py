@@ -1,4 +1,4 @@
-"""How many training runs at once, with how many threads: fill the machine, never oversubscribe it."""
+"""How many training runs at once, with how many threads: use all cores, never more threads than cores."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMORY_SHARE = 0.7
-"""Of the memory that is free at the start, concurrent workers may plan to use this much."""
+"""Share of the memory free at the start that concurrent workers may use."""
 
 MAX_WORKERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """`workers` training runs at a time with `threads` each; a measurement alone uses `measure_threads`."""
+    """`workers` training runs at a time with `threads` each; a measurement runs alone with `measure_threads`."""
 
     workers: int
     threads: int
@@ -31,11 +31,11 @@ def plan_concurrency(
     worker_bytes: int | None = None,
     free_bytes: int | None = None,
 ) -> Concurrency:
-    """Workers × threads ≤ cores, and their memory fits.
+    """Workers × threads ≤ cores, within the free memory.
 
-    On the CPU independent runs scale better than threads within one: on two cores and the quickstart model, two
-    single-thread workers gave 1.3 times the tokens/s of one with two threads, and oversubscribed ones a tenth.
-    On accelerators one run has the device to itself.
+    On a CPU, independent runs scale better than threads within one run: on two cores with the quickstart model, two
+    workers of one thread each trained 1.3 times the tokens/s of one worker with two threads; oversubscribed workers
+    trained a tenth of it. On accelerators, a run has the device to itself.
     """
     if device != "cpu":
         return Concurrency(workers or devices, threads or max(1, cores // max(1, devices)), threads or cores)
@@ -47,7 +47,7 @@ def plan_concurrency(
 
 
 def usable_cores() -> int:
-    """Cores this process may run on: its affinity, and the share a container's control group grants."""
+    """Cores this process may use: its affinity, limited by the quota of its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota_file = Path("/sys/fs/cgroup/cpu.max")
     if quota_file.is_file():

@@ -1,10 +1,10 @@
-"""The worker process, the same under every engine: specs come in as JSON lines, records are left in the study's folder.
+"""The worker process, the same for every engine: it reads specs as JSON lines and writes records to the study's folder.
 
     batchlab worker --study DIR
 
-Standard input takes `{"spec": …, "attempt": 1}`, one a line; standard output answers with events: `ready`, `progress`,
-`finished`, `busy`, `interrupted`, `try_fresh`, `failed_storage`. What the person's code prints goes to the run's
-log.txt and cannot disturb the answers. End of input means: finish what was asked, then leave.
+Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard output answers with events: `ready`,
+`progress`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`. What the person's code prints
+goes to the run's log.txt and cannot disturb the events. At the end of its input a worker finishes its run and exits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from batchlab.core.errors import StorageFailed
 from batchlab.core.protocols import Interrupted, Progress
 from batchlab.core.spec import SPEC, Spec, TrainSpec
-from batchlab.engines.attempt import LiveRun, TryFresh, carry_out
+from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
 
 PROGRESS_SECONDS = 0.2
@@ -38,14 +38,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve specs until the input ends. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs given as JSON lines.")
+    """Serve the study given on the command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
     return Worker(parser.parse_args(arguments).study.absolute()).serve()
 
 
 class Worker:
-    """One process serving one study. To be made and served in the main thread, which receives the signals."""
+    """One process serving one study. To be created and served in the main thread, which receives signals."""
 
     def __init__(self, study: Path) -> None:
         self._study = study
@@ -57,7 +57,7 @@ class Worker:
         self._out = os.dup(1)
 
     def serve(self) -> int:
-        """Answer commands until the input ends or somebody asks to stop."""
+        """Execute specs until the input ends or a signal asks to stop. Returns the exit code."""
         parent = os.getppid()
         _die_with_parent(parent)
         threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
@@ -69,18 +69,18 @@ class Worker:
         faulthandler.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before anybody counts on us
+        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before `ready`
 
         self._emit("ready")
         while not self._stop and (command := self._commands.get()) is not None:
-            if not self._obey(json.loads(command)):
+            if not self._execute(json.loads(command)):
                 break
         if self._stop:
-            self._emit("interrupted")  # for a spec that came too late to be begun
+            self._emit("interrupted")  # for a spec that was sent but not begun
         return 0
 
-    def _obey(self, command: dict[str, Any]) -> bool:
-        """Carry out one spec; False when this process should not take another."""
+    def _execute(self, command: dict[str, Any]) -> bool:
+        """Execute one spec; False where this process should not take another."""
         spec = SPEC.validate_python(command["spec"])
         run = LiveRun(self._study, spec, self._show, lambda: self._stop)
         try:
@@ -91,13 +91,13 @@ class Worker:
                 self._current = spec
                 self._last_progress = 0.0
                 _redirect_output(run.log_path)
-                carry_out(run, attempt=command.get("attempt", 1), reused=self._trained_before)
+                run_attempt(run, attempt=command.get("attempt", 1), reused=self._trained_before)
                 self._trained_before = True
             run.unlock()
             self._emit("finished", run_id=run.run_id)
-        except TryFresh:
+        except NeedsFreshProcess:
             run.unlock()
-            self._emit("try_fresh", run_id=run.run_id)
+            self._emit("needs_fresh_process", run_id=run.run_id)
             return False
         except Interrupted:
             run.unlock()
@@ -132,7 +132,7 @@ class Worker:
         self._commands.put(None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first asks the run to save and stop; the second, or one for a run that saves nothing, ends it now."""
+        """The first signal asks the run to save and stop; a second one ends it, like the first if it saves nothing."""
         if self._stop:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -144,7 +144,7 @@ class Worker:
 
 
 def _redirect_output(log: Path) -> None:
-    """Everything printed from here on, also by code that is not Python, goes to the run's log."""
+    """Send everything printed from here on, also by native code, to the run's log."""
     sys.stdout.flush()
     sys.stderr.flush()
     with storage_errors(log):
@@ -155,7 +155,7 @@ def _redirect_output(log: Path) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """On Linux the kernel kills this process when the engine's ends, even in the middle of a long computation."""
+    """On Linux, have the kernel kill this process when the engine's ends, even during a long computation."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -163,14 +163,14 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _watch_parent(parent: int) -> None:
-    """The same on every system, and for the processes the person's code has started."""
+    """The same on every system, also for the processes that the person's code started."""
     while os.getppid() == parent:
         time.sleep(0.5)
     _end()
 
 
 def _end() -> None:
-    """Leave at once, with everything started from here where this process leads its group."""
+    """Exit at once; where this process leads its group, end everything in it."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -180,4 +180,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads that the person's code left running must not keep the process
+    os._exit(code)  # threads that the person's code left running must not keep the process alive

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from batchlab.analysis.capacity.proof import proof_of
-from batchlab.analysis.critical.finding import beyond
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
@@ -18,9 +17,9 @@ from batchlab.analysis.values import BatchRow, Reason, ThroughputFinding
 from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
-from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
-from batchlab.core.spec import MIN_STEPS
+from batchlab.core.format import format_count, format_list
 from batchlab.plan.extrapolation import extrapolated_provenance
+from batchlab.plan.provenance import measured_provenance, with_proof
 from batchlab.plan.training_plan import (
     BatchConfiguration,
     Expectation,
@@ -31,8 +30,13 @@ from batchlab.plan.training_plan import (
     TrainingPlan,
 )
 from batchlab.scaling import Refused, beta2_at, weight_decay_at
-from batchlab.words.recommendation import describe_reason
-from batchlab.words.trust import unknown
+from batchlab.words.capacity_reasons import describe_proof
+from batchlab.words.critical import beyond_warnings
+from batchlab.words.plan import NO_SPEED, describe_speed
+from batchlab.words.refusals import describe_refusal
+from batchlab.words.scaling import describe_confirmation
+from batchlab.words.sweep import no_answer
+from batchlab.words.unknown import unknown
 
 HERE = Target()
 """The study's own recommendation."""
@@ -40,7 +44,7 @@ HERE = Target()
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What the plan is for: a measured row, or the measured row nearest to what was extrapolated."""
+    """What the plan is for: a measured row, or the measured row nearest to an extrapolated batch size."""
 
     near: BatchRow
     extrapolated: Extrapolation | None
@@ -58,8 +62,8 @@ def make_plan(
     """The plan for `devices` data-parallel devices like the measured one, at the recommended batch, at the one that
     serves `objective`, or at `target`.
 
-    A batch size, budget or model size that was not measured is extrapolated to by `scaling`, and every number that depends
-    on it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
+    `scaling` extrapolates to a batch size, budget or model size that was not measured, and every number that depends on
+    it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
     shared by that many devices.
     """
     choice = _choose(findings, target, objective)
@@ -90,10 +94,10 @@ def make_plan(
     workers = [f"worker-{rank}" for rank in range(devices)]
     loss = choice.near.val_loss if extrapolated is None else None
     behind = choice.near.best.runs if choice.near.best else ()
-    provenance = _provenance(findings, choice, layout, speed_from)
+    provenance = measured_provenance(findings, choice.near, choice.reason, layout, speed_from)
     if extrapolated:
         provenance |= extrapolated_provenance(extrapolated, choice.near)
-    provenance["micro_batch_size"] = _proved(findings, layout, provenance["micro_batch_size"])
+    provenance["micro_batch_size"] = with_proof(findings, layout, provenance["micro_batch_size"])
     return TrainingPlan(
         made_from=MadeFrom(
             study=experiment.name,
@@ -114,39 +118,27 @@ def make_plan(
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
         provenance=provenance,
-        not_known=unknown(findings),
-        warnings=(*beyond(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
-        confirm=extrapolated.confirm if extrapolated else "",
+        unknown=unknown(findings),
+        warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
+        confirm=describe_confirmation(extrapolated.confirmation, experiment.unit) if extrapolated else "",
     )
-
-
-def _proved(findings: Findings, layout: BatchLayout, entry: Provenance) -> Provenance:
-    """The entry with what is known of the layout beyond its first steps."""
-    proof = proof_of(layout, findings.runs, findings.rechecks)
-    if proof is None:
-        return entry.model_copy(
-            update={"source": f"{entry.source}; not run for {MIN_STEPS} steps, --recheck does that"}
-        )
-    status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
-    return entry.model_copy(update={"source": f"{entry.source}; {proof.text}", "status": status, "n": proof.runs})
 
 
 def _unfit(findings: Findings, layout: BatchLayout) -> tuple[str, ...]:
     proof = proof_of(layout, findings.runs, findings.rechecks)
-    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {proof.text}",)
+    return () if proof is None or proof.fits else (f"micro-batch {layout.micro_batch_size:,}: {describe_proof(proof)}",)
 
 
 def _choose(findings: Findings, target: Target, objective: Objective | None) -> _Choice:
-    """A measured row where the target is one, else what the rules extrapolate; InputError with the reason."""
+    """A measured row where the target is one, else an extrapolation; InputError with the reason where there is none."""
     surface, budget = findings.surface, findings.token_budget
     if surface is None or findings.recommended is None or budget is None:
-        why = surface.cannot_tell.rstrip(".") if surface else "no training run has finished"
-        raise InputError(f"There is no plan because the study has no answer: {why}.")
+        raise InputError(f"There is no plan because the study has no answer: {no_answer(findings)}")
     usable = [row for row in surface.rows if row.best is not None and not row.undertrained]
     if objective is not None and target != HERE:
         raise InputError(
-            "An objective chooses among the batch sizes of the study at its own budget; leave it away where another "
-            "batch size, budget or model is asked for."
+            "An objective chooses among the batch sizes of the study at its own budget; omit it where you ask for "
+            "another batch size, budget or model."
         )
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
@@ -160,7 +152,8 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
         measured = format_list([row.global_batch_size for row in usable])
-        raise InputError(f"{extrapolated.reason} Measured are batch {measured} at {format_count(budget)}.")
+        why = describe_refusal(extrapolated.reason)
+        raise InputError(f"{why} Measured are batch {measured} at {format_count(budget)}.")
     size = extrapolated.global_batch_size
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
     rate = float(f"{extrapolated.learning_rate.value:.3g}")
@@ -177,8 +170,8 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
         return row.layout
     if devices > size:
         raise InputError(
-            f"{devices} devices cannot share a batch of {size}, one sample each is the least; use at most {size} "
-            "devices or a larger measured batch."
+            f"{devices} devices cannot share a batch of {size}, because each needs at least one sample; use at "
+            f"most {size} devices or a larger measured batch."
         )
     if size % devices:
         fewer = next(count for count in range(devices, 0, -1) if size % count == 0)
@@ -190,7 +183,7 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     if not findings.sample_independent and devices > 1:
         raise InputError(
             f"This model mixes the samples of a batch, so {devices} devices with {size // devices} samples each would "
-            "train something else than was measured; plan for one device."
+            "train something other than what was measured; plan for one device."
         )
     fits = findings.memory.max_micro_batch_size if findings.memory else None
     most = min(fits or row.layout.micro_batch_size, findings.experiment.batch.micro_batch_size or size)
@@ -231,7 +224,7 @@ def _optimizer(findings: Findings, global_batch_size: int, extrapolated: Extrapo
 def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[float | None, Provenance]:
     """tokens/s of one device at its share, from the measured size of that share or the nearest one."""
     if throughput is None or not throughput.points:
-        return None, Provenance(status="given", source="speed was not measured")
+        return None, Provenance(status="given", source=NO_SPEED)
     share = layout.global_batch_size // layout.data_parallel_size
     point = min(
         throughput.points,
@@ -239,68 +232,9 @@ def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[f
     )
     size, n = point.layout.global_batch_size, point.tokens_per_second.n
     speed = point.tokens_per_second.value
-    if layout.data_parallel_size == 1 and size == share:
-        return speed, Provenance(status="measured", source=f"throughput of batch {size}, alone on the device", n=n)
+    exact = layout.data_parallel_size == 1 and size == share
     return speed, Provenance(
-        status="extrapolated",
-        source=f"throughput of batch {size} on one device for a share of {share}; communication is not included",
+        status="measured" if exact else "extrapolated",
+        source=describe_speed(size, share, layout.data_parallel_size),
         n=n,
     )
-
-
-def _provenance(findings: Findings, choice: _Choice, layout: BatchLayout, speed: Provenance) -> dict[str, Provenance]:
-    row = choice.near
-    assert row.best is not None
-    experiment, one = findings.experiment, layout.data_parallel_size == 1
-    n = len(row.best.losses)
-    why = describe_reason(choice.reason) if choice.reason else "asked for"
-    runs = f"{format_plural(n, 'seed')} at batch {row.global_batch_size}, learning rate {format_learning_rate(row.best.learning_rate)}"
-    tried = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
-    edge = f"; {row.remark}" if row.remark else ""
-    memory = findings.memory
-    fits = f"largest micro-batch that ran: {memory.max_micro_batch_size} ({memory.status})" if memory else "not probed"
-    solved = (
-        f"global batch ÷ {format_plural(layout.data_parallel_size, 'device')}, in the fewest pieces that fit; {fits}"
-    )
-    solved += "; every device assumed to have this one's memory" if not one else ""
-    optimizer, reference = experiment.optimizer, experiment.reference_batch_size
-    rule = (
-        "the same at every batch size"
-        if optimizer.across_batch is AcrossBatch.FIXED
-        else (f"half-life in tokens held: {optimizer.beta2:g}^(batch ÷ {reference}); trained with in the study")
-    )
-    entries = {
-        "global_batch_size": Provenance(status="measured", source=f"{runs}; {why}", n=n),
-        "learning_rate": Provenance(status="measured", source=tried + edge, n=n),
-        "micro_batch_size": Provenance(
-            status="measured" if one else "extrapolated", source="the layout that was trained" if one else solved
-        ),
-        "grad_accum_steps": Provenance(status="measured" if one else "computed", source="share ÷ micro-batch"),
-        "data_parallel_size": Provenance(
-            status="measured" if one else "given", source="asked for" if not one else "one device"
-        ),
-        "tokens_per_step": Provenance(status="computed", source="global batch × sequence length"),
-        "token_budget": Provenance(status="measured", source="every run of the study had it", n=len(findings.runs)),
-        "steps": Provenance(status="computed", source="token budget ÷ tokens per step"),
-        "warmup_tokens": Provenance(
-            status="given", source=f"schedule.warmup_fraction {experiment.schedule.warmup_fraction:g} of the budget"
-        ),
-        "warmup_steps": Provenance(status="computed", source="warm-up tokens ÷ tokens per step, rounded up"),
-        "schedule": Provenance(status="given", source="the study's setting, not varied"),
-        "optimizer": Provenance(status="given", source="the study's setting, not varied"),
-        "optimizer.beta2": Provenance(status="computed", source=rule),
-        "measured_performance": speed,
-        "workload_distribution": Provenance(status="computed", source="equal shares of equal devices"),
-        "expectation.val_loss": Provenance(
-            status="measured" if one else "computed",
-            source=runs + ("" if one else "; splitting a batch over devices does not change its gradient"),
-            n=n,
-        ),
-        "expectation.hours": Provenance(
-            status="extrapolated" if speed.status == "extrapolated" else "computed",
-            source="token budget ÷ (tokens/s × devices), evaluation and start-up not included",
-        ),
-    }
-    if not optimizer.is_adam:
-        del entries["optimizer.beta2"]
-    return entries

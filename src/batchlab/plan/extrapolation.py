@@ -1,30 +1,33 @@
-"""Where the numbers of a plan come from that nobody measured."""
+"""The provenance of a plan's extrapolated numbers."""
 
 from __future__ import annotations
 
-from batchlab.analysis.extrapolation import Extrapolation
+from collections.abc import Sequence
+
+from batchlab.analysis.extrapolation import Extrapolation, RateCaveat
 from batchlab.analysis.values import BatchRow
 from batchlab.plan.training_plan import Provenance
 from batchlab.scaling import Scaled
+from batchlab.words.plan import COMPUTED, EXTRAPOLATED, describe_nearest_layout
+from batchlab.words.scaling import describe_range, describe_rate_caveat, describe_rule, describe_source
 
 
 def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict[str, Provenance]:
     """An entry for every number that was extrapolated or rests on one that was; `near` is the nearest measured row."""
     size, measured = extrapolated.global_batch_size, near.global_batch_size
-    layout = f"the layout of batch {measured:,}, the nearest measured, for batch {size:,}"
     entries = {
         "global_batch_size": _rule(extrapolated.batch_size_from)
         if extrapolated.batch_size_from
-        else Provenance(status="given", source="asked for; not measured"),
-        "learning_rate": _rule(extrapolated.learning_rate),
-        "token_budget": Provenance(status="given", source="asked for, in whole steps"),
+        else Provenance(status="given", source=EXTRAPOLATED["global_batch_size"]),
+        "learning_rate": _rule(extrapolated.learning_rate, extrapolated.rate_caveats),
+        "token_budget": Provenance(status="given", source=EXTRAPOLATED["token_budget"]),
         "warmup_tokens": _rule(extrapolated.warmup_tokens),
-        "micro_batch_size": Provenance(status="extrapolated", source=layout),
-        "grad_accum_steps": Provenance(status="computed", source="share ÷ micro-batch"),
-        "expectation.val_loss": Provenance(status="given", source="not measured here, and no rule is trusted to"),
+        "micro_batch_size": Provenance(status="extrapolated", source=describe_nearest_layout(measured, size)),
+        "grad_accum_steps": Provenance(status="computed", source=COMPUTED["grad_accum_steps"]),
+        "expectation.val_loss": Provenance(status="given", source=EXTRAPOLATED["expectation.val_loss"]),
         "expectation.hours": Provenance(
             status="extrapolated",
-            source="token budget ÷ (tokens/s of the nearest measured size × devices); empty for another model",
+            source=EXTRAPOLATED["expectation.hours"],
         ),
     }
     if extrapolated.beta2 is not None:
@@ -34,12 +37,12 @@ def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict
     return entries
 
 
-def _rule(scaled: Scaled) -> Provenance:
+def _rule(scaled: Scaled, caveats: Sequence[RateCaveat] = ()) -> Provenance:
     return Provenance(
         status="extrapolated",
-        source=scaled.source,
-        rule=scaled.rule,
-        range=scaled.range,
+        source=describe_source(scaled.rule),
+        rule=describe_rule(scaled.rule),
+        range="; ".join([describe_range(scaled.rule), *map(describe_rate_caveat, caveats)]),
         low=scaled.low,
         high=scaled.high,
     )

@@ -1,4 +1,4 @@
-"""A plan in the names of other trainers; where one cannot express it, a sentence instead of a wrong configuration."""
+"""A plan in the names of other trainers; where one cannot express it, an error instead of a wrong configuration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tomli_w
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
-from batchlab.core.format import format_learning_rate
 from batchlab.plan.training_plan import TrainingPlan, literal
+from batchlab.words.plan import nanochat_note
 
 Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 
@@ -35,10 +35,10 @@ def format_plan(plan: TrainingPlan, format: Format = "json") -> str:
     raise InputError(f"There is no plan format {format!r}; possible: {', '.join(get_args(Format))}.")
 
 
-def _require_equal_pieces(plan: TrainingPlan, trainer: str) -> None:
+def _require_equal_micro_batches(plan: TrainingPlan, trainer: str) -> None:
     c = plan.batch_configuration
-    pieces = c.micro_batch_size * c.grad_accum_steps * c.data_parallel_size
-    if pieces != c.global_batch_size:
+    samples = c.micro_batch_size * c.grad_accum_steps * c.data_parallel_size
+    if samples != c.global_batch_size:
         share = c.global_batch_size // c.data_parallel_size
         even = max(size for size in range(1, c.micro_batch_size + 1) if share % size == 0)
         raise InputError(
@@ -49,7 +49,7 @@ def _require_equal_pieces(plan: TrainingPlan, trainer: str) -> None:
 
 
 def _require_adamw(plan: TrainingPlan, trainer: str) -> None:
-    """Left out, an optimizer's settings would silently become that trainer's defaults."""
+    """If omitted, an optimizer's settings would silently become that trainer's defaults."""
     name = plan.batch_configuration.optimizer.name
     if name != "adamw":
         what = {"task": "the task's own optimizer", "sgd": "SGD with momentum", "adam": "Adam with coupled decay"}[name]
@@ -57,8 +57,8 @@ def _require_adamw(plan: TrainingPlan, trainer: str) -> None:
 
 
 def _hf(plan: TrainingPlan) -> dict[str, Any]:
-    """Keyword arguments of transformers.TrainingArguments. Sequence length is the data set's there."""
-    _require_equal_pieces(plan, "transformers")
+    """Keyword arguments of transformers.TrainingArguments. There, the sequence length belongs to the data set."""
+    _require_equal_micro_batches(plan, "transformers")
     _require_adamw(plan, "transformers.TrainingArguments")
     c, o, schedule = plan.batch_configuration, plan.batch_configuration.optimizer, plan.batch_configuration.schedule
     arguments: dict[str, Any] = {
@@ -96,7 +96,7 @@ def _hf(plan: TrainingPlan) -> dict[str, Any]:
 
 def _torchtitan(plan: TrainingPlan) -> dict[str, Any]:
     """Sections of a torchtitan job config; batch sizes count sequences, and accumulation follows from the two."""
-    _require_equal_pieces(plan, "torchtitan")
+    _require_equal_micro_batches(plan, "torchtitan")
     _require_adamw(plan, "torchtitan's configuration")
     c, o, schedule = plan.batch_configuration, plan.batch_configuration.optimizer, plan.batch_configuration.schedule
     scheduler: dict[str, Any] = {"warmup_steps": c.warmup_steps, "min_lr_factor": schedule.final_fraction}
@@ -130,7 +130,7 @@ def _torchtitan(plan: TrainingPlan) -> dict[str, Any]:
 
 def _nanochat(plan: TrainingPlan) -> str:
     """Arguments of nanochat's base_train, whose total batch counts tokens; it has learning rates of its own."""
-    _require_equal_pieces(plan, "nanochat")
+    _require_equal_micro_batches(plan, "nanochat")
     c = plan.batch_configuration
     if c.unit is not Unit.TOKENS:
         raise InputError("nanochat trains on tokens, and this study counts samples; use another format.")
@@ -141,9 +141,7 @@ def _nanochat(plan: TrainingPlan) -> str:
         f"--total-batch-size={c.tokens_per_step}",
         f"--num-iterations={c.steps}",
     ]
-    measured = f"{format_learning_rate(c.learning_rate)} was measured with {c.optimizer.name}"
-    note = f"# its learning rates belong to its own optimizers; {measured}"
-    return f"{note}\n{' '.join(command)}"
+    return f"# {nanochat_note(c.learning_rate, c.optimizer.name)}\n{' '.join(command)}"
 
 
 def _torchrun(plan: TrainingPlan) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import AcrossBatch, ScheduleConfig
-from batchlab.core.format import batch_items
+from batchlab.words.plan import confirmation_note, extrapolation_note, paste_title
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
 
@@ -21,9 +21,9 @@ class Provenance(Frozen):
     """Where a number comes from. `n` repetitions stand behind a measured one, a rule behind an extrapolated one."""
 
     status: Status
-    source: str = Field(description="the runs, or who showed the rule, and on what")
+    source: str = Field(description="the runs, or who published the rule, and on what")
     n: int | None = None
-    rule: str = Field(default="", description="what was done to carry the number over")
+    rule: str = Field(default="", description="how the number was extrapolated")
     range: str = Field(default="", description="where the rule was shown to hold")
     low: float | None = Field(default=None, description="95 % interval of a number that was extrapolated")
     high: float | None = None
@@ -130,21 +130,23 @@ class TrainingPlan(Frozen):
     hardware_calibration: HardwareCalibration
     expectation: Expectation
     provenance: dict[str, Provenance]
-    not_known: tuple[str, ...]
+    unknown: tuple[str, ...] = Field(description="what the study does not answer")
     warnings: tuple[str, ...] = Field(
-        default=(), description="by which estimators this batch is beyond the critical one; a layout that did not fit"
+        default=(), description="estimators by which this batch is above the critical one; a layout that did not fit"
     )
     confirm: str = Field(default="", description="the cheapest runs that would confirm what was extrapolated")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A line per number that a rule extrapolated, and what would confirm them; empty where all was measured."""
+        """A line per extrapolated number, and what would confirm them; empty where everything was measured."""
         lines = [
-            f"extrapolated: {name} by {entry.rule}{_between(entry)} ({entry.source}; shown for {entry.range})"
+            extrapolation_note(
+                name, rule=entry.rule, source=entry.source, valid=entry.range, low=entry.low, high=entry.high
+            )
             for name, entry in self.provenance.items()
             if entry.rule
         ]
-        return (*lines, f"to confirm: {self.confirm}") if self.confirm else tuple(lines)
+        return (*lines, confirmation_note(self.confirm)) if self.confirm else tuple(lines)
 
     @property
     def paste_block(self) -> str:
@@ -152,16 +154,11 @@ class TrainingPlan(Frozen):
         return paste_block(self)
 
 
-def _between(entry: Provenance) -> str:
-    return f", {entry.low:.3g} to {entry.high:.3g}" if entry.low is not None and entry.high is not None else ""
-
-
 def paste_block(plan: TrainingPlan) -> str:
     """The settings, one per line; valid as TOML and as Python."""
     c = plan.batch_configuration
-    items = batch_items(c.unit, c.sequence_length)
-    lines = [f"# batchlab study {plan.made_from.study}: {c.global_batch_size} {items} per step"]
-    lines += [f"# {note}" for note in plan.notes]
+    title = paste_title(plan.made_from.study, c.global_batch_size, c.unit, c.sequence_length)
+    lines = [f"# {line}" for line in (title, *plan.notes)]
     values: dict[str, int | float | str | None] = {
         "micro_batch_size": c.micro_batch_size,
         "grad_accum_steps": c.grad_accum_steps,

@@ -1,1 +1,1 @@
-"""Findings in, documents out: report.html and report.md. Needs jinja2 and plotly, no framework."""
+"""Findings in, documents out: report.html and report.md. Plots are data here; the reader's browser draws them."""

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from batchlab.analysis.critical.noise_series import NoiseSeries
 from batchlab.analysis.critical.steps_from_runs import hours_to_target
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import format_count, format_hours, format_loss, format_plural
-from batchlab.report.method import Term
+from batchlab.core.format import format_count, format_hours, format_plural
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words
 from batchlab.words.critical import (
     DEFINITIONS,
+    OVERHEAD,
+    TWICE,
     answer_lines,
     at_recommended,
     cost_lines,
     disagreement,
-    format_branches,
-    format_critical,
-    format_noise,
-    format_signs,
-    format_source,
     schedule_lines,
 )
+from batchlab.words.critical_tables import LOSS_INCREASE, NO_BEST_SIZE, costs_note
+from batchlab.words.estimates import format_branches, format_critical, format_noise, format_signs
+from batchlab.words.figures.curves import tokens_seen
+from batchlab.words.setup import Term
+from batchlab.words.units import Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,14 @@ class CriticalSection:
 WIDTH = 110
 """Characters of a line in a terminal."""
 
-NOTHING = "The sweep has no best batch size yet, and the critical batch size is asked from there."
-
 
 def critical_section(findings: Findings) -> CriticalSection:
-    """Everything the report and the command say."""
+    """Everything that the report and the command show."""
     estimators = tuple(Row(line) for line in answer_lines(findings))
     columns = (
         Column("estimator", number=False),
         Column("answer", number=False, wide=True),
-        Column("doubt", number=False, wide=True),
+        Column("caveat", number=False, wide=True),
     )
     return CriticalSection(
         estimators=Table(columns, estimators),
@@ -68,25 +66,25 @@ def critical_section(findings: Findings) -> CriticalSection:
         series=_series_table(findings),
         branches=_branches_table(findings),
         costs=_costs_table(findings),
-        costs_note=_costs_note(findings),
+        costs_note=costs_note(findings),
         schedule=schedule_lines(findings),
         effort=cost_lines(findings),
-        units=Words.of(findings).units,
-        nothing=NOTHING,
+        units=Units.of(findings).name,
+        nothing=NO_BEST_SIZE,
     )
 
 
 def _along_table(findings: Findings) -> Table:
-    """The three against tokens seen: windows of the noise scale and branches in their order, then the whole run."""
-    words, critical = Words.of(findings), findings.critical
+    """The three estimators against tokens seen: noise-scale windows and branches in order, then the whole run."""
+    units, critical = Units.of(findings), findings.critical
     series = at_recommended(findings)
     of = f"noise scale, batch {series.batch:,}" if series is not None else "noise scale"
     of += " (norm layers)" if series is not None and series.parameters == "norm_layers" else ""
     columns = (
-        Column(f"{words.units} seen", number=False),
+        Column(tokens_seen(units), number=False),
         Column(of),
-        Column("2x"),
-        Column("20pct"),
+        Column(TWICE),
+        Column(OVERHEAD),
         Column("branched"),
     )
     if critical is None or (series is None and not critical.branches):
@@ -115,8 +113,8 @@ def _series_table(findings: Findings) -> Table:
     columns = (
         Column("batch"),
         Column("sampled steps"),
-        Column("at the beginning"),
-        Column("at the end"),
+        Column("first window"),
+        Column("last window"),
         Column("whole run"),
         Column("sign updates"),
         Column("norm layers"),
@@ -134,11 +132,11 @@ def _series_texts(one: NoiseSeries) -> tuple[str, ...]:
 
 def _branches_table(findings: Findings) -> Table:
     """What each branch lost against the one at the unchanged batch, in pairs."""
-    words, critical = Words.of(findings), findings.critical
+    critical = findings.critical
     columns = (
-        Column(f"{words.units} seen"),
+        Column(tokens_seen(Units.of(findings))),
         Column("batch"),
-        Column("loss above the unchanged batch, nats"),
+        Column(LOSS_INCREASE),
         Column("verdict", number=False),
     )
     rows = []
@@ -160,11 +158,11 @@ def _branches_table(findings: Findings) -> Table:
 
 def _costs_table(findings: Findings) -> Table:
     """Tokens, steps and hours to one loss at each batch size."""
-    words = Words.of(findings)
+    units = Units.of(findings)
     columns = (
         Column("batch"),
         Column("steps"),
-        Column(words.units),
+        Column(units.name),
         Column(f"time on {format_plural(findings.devices, 'device')}"),
     )
     critical = findings.critical
@@ -185,27 +183,14 @@ def _costs_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _costs_note(findings: Findings) -> str:
-    critical = findings.critical
-    if critical is None or critical.target is None:
-        return ""
-    note = f"To validation loss {format_loss(critical.target)}, {format_source(critical)}."
-    if findings.devices > 1:
-        note += (
-            f" On {findings.devices:,} devices each takes an equal share of the batch at the speed measured for the "
-            "nearest size; communication between them is not included."
-        )
-    return note
-
-
 def critical_lines(findings: Findings) -> list[str]:
     """The section as lines for a terminal."""
     section = critical_section(findings)
     if not section.estimators.rows:
-        return [NOTHING]
+        return [NO_BEST_SIZE]
     lines = []
-    for name, answer, doubt in answer_lines(findings):
-        lines += [*_wrapped(name, answer), *_wrapped("", doubt)]
+    for name, answer, caveat in answer_lines(findings):
+        lines += [*_wrapped(name, answer), *_wrapped("", caveat)]
     lines += [line for text in section.disagreement for line in _wrapped("compared", text)]
     if section.along.rows:
         lines += ["", f"against {section.units} seen", *_columns(section.along)]
@@ -214,7 +199,7 @@ def critical_lines(findings: Findings) -> list[str]:
     if at_recommended(findings) is not None:
         lines += ["", "noise scale by run", *_columns(section.series)]
     if section.branches.rows:
-        lines += ["", "branches (intervals of 90 %)", *_columns(section.branches)]
+        lines += ["", "branches (90 % intervals)", *_columns(section.branches)]
     lines += ["", *section.schedule] if section.schedule else []
     lines += ["", *section.effort, ""]
     return [*lines, *(line for name, text in section.definitions for line in _wrapped(name, text))]

@@ -1,20 +1,21 @@
-"""The report's tables of the device as text: measured speed, and every probe of its memory."""
+"""The report's tables of the device: measured speed, and every memory probe."""
 
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import NONE, format_bytes, format_loss, format_split
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words
+from batchlab.words.capacity_reasons import probe_reason
+from batchlab.words.units import Units
 
 
 def speed_table(findings: Findings) -> Table:
     """Measured speed of every layout with its spread."""
-    words = Words.of(findings)
+    units = Units.of(findings)
     columns = (
         Column("batch"),
         Column("micro × accum"),
-        Column(f"{words.units}/s"),
+        Column(f"{units.name}/s"),
         Column("slowest to fastest block"),
         Column("blocks"),
         Column("seconds per step"),
@@ -59,7 +60,7 @@ def probes_table(findings: Findings) -> Table:
                 "ran" if point.fits else "did not fit",
                 format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
                 format_loss(point.train_loss) if point.finite_loss else "not finite",
-                point.reason,
+                probe_reason(point),
             ),
             "" if point.fits else "failed",
         )

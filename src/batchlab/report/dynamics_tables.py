@@ -1,20 +1,20 @@
-"""Tables of what happened in training: sizes at equal tokens, steps and hours; what went wrong, and what it took."""
+"""Tables of training dynamics: sizes at equal tokens, steps and hours; spikes, divergence and speed of each size."""
 
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import Comparison
-from batchlab.core.format import NONE, format_count, format_hours, format_loss
+from batchlab.core.format import NONE, format_loss
 from batchlab.core.record import Outcome
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words
+from batchlab.words.results import describe_spike, equal_cost
+from batchlab.words.units import Units
 
 
 def comparison_table(findings: Findings) -> Table:
     """Training loss of each batch size at the furthest tokens, steps and hours that all of them reach."""
     found = findings.diagnostics.comparisons
-    words = Words.of(findings)
-    columns = (Column("batch"), *(Column(f"train loss at {_at(one, words)}") for one in found))
+    units = Units.of(findings)
+    columns = (Column("batch"), *(Column(f"train loss at {equal_cost(one, units)}") for one in found))
     sizes = sorted({size for one in found for size, _ in one.losses})
     rows = []
     for size in sizes:
@@ -23,17 +23,9 @@ def comparison_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _at(one: Comparison, words: Words) -> str:
-    if one.axis == "hours":
-        return f"equal time ({format_hours(one.at)})"
-    if one.axis == "steps":
-        return f"equal steps ({one.at:,.0f})"
-    return f"equal {words.units} ({format_count(one.at)})"
-
-
 def stability_table(findings: Findings) -> Table:
-    """One row per batch size over all of its runs: spikes, numbers that broke, divergence, and speed."""
-    words = Words.of(findings)
+    """One row per batch size over all of its runs: spikes, non-finite values, divergence, and speed."""
+    units = Units.of(findings)
     columns = (
         Column("batch"),
         Column("runs"),
@@ -41,13 +33,13 @@ def stability_table(findings: Findings) -> Table:
         Column("highest spike", number=False),
         Column("first NaN or infinity", number=False),
         Column("diverged"),
-        Column(f"{words.units}/s while training"),
+        Column(f"{units.name}/s while training"),
     )
     sizes = sorted({run.global_batch_size for run in findings.runs})
-    return Table(columns, tuple(_stability(findings, size, words) for size in sizes))
+    return Table(columns, tuple(_stability(findings, size, units) for size in sizes))
 
 
-def _stability(findings: Findings, size: int, words: Words) -> Row:
+def _stability(findings: Findings, size: int, units: Units) -> Row:
     runs = {run.run_id: run for run in findings.runs if run.global_batch_size == size}
     spikes = [spike for spike in findings.diagnostics.spikes if spike.run_id in runs]
     broken = [event for event in findings.diagnostics.events if event.run_id in runs and event.what == "not finite"]
@@ -60,9 +52,7 @@ def _stability(findings: Findings, size: int, words: Words) -> Row:
             f"{size:,}",
             f"{len(runs):,}",
             f"{len({spike.run_id for spike in spikes}):,}",
-            f"+{format_loss(highest.height)} at step {highest.step:,} ({format_count(highest.tokens)} {words.units})"
-            if highest
-            else NONE,
+            describe_spike(highest, units) if highest else NONE,
             f"step {first.step:,}: {first.names[0]}" if first else NONE,
             f"{diverged:,}",
             f"{min(speeds):,.0f} to {max(speeds):,.0f}" if speeds else NONE,

@@ -1,7 +1,7 @@
 """report.html: one file that needs nothing else, neither network nor folder.
 
 Everything a person typed is escaped: in the page by Jinja's autoescape, in plot labels by `figure.label`, in the JSON
-that carries the plots by replacing `<`, `>` and `&`. A Content-Security-Policy lets only the two scripts below run,
+that carries the plots by replacing `<`, `>` and `&`. A Content-Security-Policy allows only the two scripts of the page,
 each named by its hash, and forbids every request.
 """
 
@@ -11,6 +11,7 @@ import base64
 import hashlib
 import re
 from functools import lru_cache
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
@@ -21,19 +22,11 @@ from batchlab.analysis.findings import Findings
 from batchlab.report.document import PasteReady, build_document
 from batchlab.report.figures.figure import plain
 from batchlab.report.figures.palette import THEMES, css_variables
+from batchlab.report.notes import notes_html
 from batchlab.words.story import Story
 
-_SECTIONS = (
-    ("setup", "Setup"),
-    ("results", "Results"),
-    ("findings", "Findings"),
-    ("dynamics", "Dynamics"),
-    ("critical", "Critical batch size"),
-    ("device", "Speed and memory"),
-    ("recommendations", "Recommendations"),
-    ("failures", "Failures"),
-    ("method", "Method and caveats"),
-)
+PLOTLY = "vendor/plotly-cartesian.min.js"
+"""plotly.js with only the trace types of two axes; its version and digest are beside it."""
 
 
 def render_html(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> str:
@@ -45,15 +38,15 @@ def render_html(findings: Findings, story: Story, plan: PasteReady | None, notes
         if figure.drawable
     }
     template = _templates().get_template("report.html.j2")
-    plotly, script = _plotly(), _source("report.js")
+    plotly, script = _source(PLOTLY), _source("templates/report.js")
     return template.render(
         doc=document,
-        contents=(*_SECTIONS, *((("notes", "Notes"),) if document.notes is not None else ())),
+        notes=notes_html(document.notes or ""),
         version=batchlab.__version__,
         policy=_policy(plotly, script),
         light=Markup(css_variables("light")),
         dark=Markup(css_variables("dark")),
-        css=Markup(_source("report.css")),
+        css=Markup(_source("templates/report.css")),
         figures=htmlsafe_json_dumps(plain(plots), separators=(",", ":"), allow_nan=False),
         themes=htmlsafe_json_dumps(THEMES, separators=(",", ":")),
         plotly=Markup(plotly),
@@ -74,20 +67,10 @@ def unbroken(text: str) -> Markup:
     return Markup(re.sub(numbers, r'<span class="unbroken">\g<0></span>', str(escape(text))))
 
 
-def _source(name: str) -> str:
-    """The text of a file beside the templates."""
-    environment = _templates()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
-
-
-@lru_cache(maxsize=1)
-def _plotly() -> str:
-    """plotly.js as the plotly package ships it."""
-    from plotly.offline import get_plotlyjs
-
-    text: str = get_plotlyjs()
-    return text
+@lru_cache
+def _source(path: str) -> str:
+    """The text of a file of this package."""
+    return files("batchlab.report").joinpath(path).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
@@ -96,7 +79,12 @@ def _policy(*scripts: str) -> str:
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
     )
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    directives = {
+        "default-src": "'none'",
+        "script-src": hashes,
+        "style-src": "'unsafe-inline'",
+        "img-src": "data: blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items())

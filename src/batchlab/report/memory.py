@@ -1,4 +1,4 @@
-"""The section on memory: who holds it in which phase, what fits, what would fit elsewhere, what each saving buys."""
+"""The section on memory: what fits, bytes by category and phase, other cards, memory variants."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import NONE, format_bytes
-from batchlab.report.method import Term
 from batchlab.report.tables import Column, Row, Table
-from batchlab.report.words import Words
 from batchlab.words.capacity import CARDS_ARE, capacity_terms, split
+from batchlab.words.memory import trace_note
+from batchlab.words.setup import Term
+from batchlab.words.units import Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,8 @@ class MemorySection:
     """Plain text and tables, each empty where nothing is known."""
 
     answer: tuple[Term, ...]
-    holders: Table
-    holders_note: str
+    categories: Table
+    categories_note: str
     cards: Table
     cards_note: str
     variants: Table
@@ -32,24 +33,24 @@ def memory_section(findings: Findings) -> MemorySection:
         return MemorySection((), Table(()), "", Table(()), "", Table(()))
     return MemorySection(
         answer=_merged(capacity_terms(found)),
-        holders=_holders(found),
-        holders_note=_holders_note(found),
+        categories=_categories(found),
+        categories_note=trace_note(found),
         cards=_cards(found),
         cards_note=f"Largest micro-batch: {CARDS_ARE}.",
-        variants=_ladder(found, Words.of(findings)),
+        variants=_variants(found, Units.of(findings)),
     )
 
 
 def _merged(terms: list[Term]) -> tuple[Term, ...]:
-    """One term per label: what the terminal says in several lines of one label is one paragraph here."""
+    """One term per label: several terminal lines with the same label are one paragraph here."""
     texts: dict[str, list[str]] = {}
     for label, text in terms:
         texts.setdefault("fits" if label == "FITS" else label, []).append(" ".join(text.split()))
     return tuple((label, "; ".join(parts)) for label, parts in texts.items())
 
 
-def _holders(found: Capacity) -> Table:
-    """The peak of each phase, by who holds it."""
+def _categories(found: Capacity) -> Table:
+    """The peak of each phase, by category of tensor."""
     phases = found.phases
     top = max(phases, key=lambda phase: phase.total_bytes, default=None)
     names = [name for name, _ in split(phases[0])] if phases else []
@@ -68,29 +69,18 @@ def _holders(found: Capacity) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _holders_note(found: Capacity) -> str:
-    if not found.phases:
-        return ""
-    size = found.max_micro_batch_size or 1
-    at = min((point.micro_batch_size for point in found.traced), key=lambda traced: abs(traced - size))
-    note = f"Traced at micro-batch {at:,}, without what kernels allocate inside themselves."
-    if found.unseen_bytes is not None:
-        note += f" Runs used {format_bytes(found.unseen_bytes)} more."
-    return note
-
-
 def _cards(found: Capacity) -> Table:
     columns = (Column("card"), Column("largest micro-batch"))
     cards = found.cards if found.traced else ()
     return Table(columns, tuple(Row((f"{gib} GiB", f"{size:,}" if size else "nothing")) for gib, size in cards))
 
 
-def _ladder(found: Capacity, words: Words) -> Table:
+def _variants(found: Capacity, units: Units) -> Table:
     columns = (
-        Column("saving, alone", number=False),
+        Column("variant", number=False),
         Column("largest micro-batch"),
-        Column("is", number=False),
-        Column(f"{words.units}/s"),
+        Column("status", number=False),
+        Column(f"{units.name}/s"),
         Column("at size"),
         Column("remark", number=False, wide=True),
     )

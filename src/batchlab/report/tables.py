@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
 from batchlab.core.batch import Unit
+from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import (
     NONE,
     format_bytes,
@@ -17,12 +19,13 @@ from batchlab.core.format import (
     format_interval,
     format_learning_rate,
     format_loss,
-    format_plural,
     format_signed,
     format_split,
 )
 from batchlab.core.record import Outcome, perplexity
-from batchlab.report.words import Words
+from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.words.results import remark, status
+from batchlab.words.units import Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,14 @@ class Column:
     wide: bool = False
 
 
+Mark = Literal["", "best", "lowest", "tied", "peak", "failed"]
+"""How a row stands out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     texts: tuple[str, ...]
-    mark: str = ""  # "best" | "lowest" | "as-good" | "peak" | "failed" | ""
+    mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ class Table:
 
 
 def results_table(findings: Findings) -> Table:
-    """One row per batch size of the question, also those that never ran."""
-    words = Words.of(findings)
+    """One row per batch size that was asked for, also those that never ran."""
+    units = Units.of(findings)
     columns = (
         Column("batch"),
         Column("status", number=False),
@@ -58,7 +65,7 @@ def results_table(findings: Findings) -> Table:
         Column("final val loss"),
         Column("train loss"),
         Column("gap"),
-        Column(f"{words.units}/s"),
+        Column(f"{units.name}/s"),
         Column("time"),
         Column("peak memory"),
         Column("remark", number=False, wide=True),
@@ -75,14 +82,14 @@ def results_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _mark(surface: SurfaceFinding | None, row: BatchRow) -> str:
-    """One seed makes no winner: where noise was not measured the best is only the `lowest`."""
+def _mark(surface: SurfaceFinding | None, row: BatchRow) -> Mark:
+    """Where noise was not measured, the best is only the `lowest`: one seed makes no winner."""
     if surface and surface.best and surface.best.global_batch_size == row.global_batch_size:
         return "best" if surface.resolved else "lowest"
-    return "as-good" if row.tied else ""
+    return "tied" if row.tied else ""
 
 
-def _result(findings: Findings, row: BatchRow, mark: str) -> Row:
+def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
     train = [run.train_loss for run in done if run.train_loss is not None]
     train_loss = sum(train) / len(train) if train else None
@@ -116,31 +123,8 @@ def _not_run(findings: Findings, size: int) -> Row:
     return Row((f"{size:,}", "not run", shape, *([NONE] * 5), speed, NONE, peak, ""))
 
 
-def status(row: BatchRow) -> str:
-    """`best`, `as good`, `done`, or how all of its runs ended."""
-    runs = [run for cell in row.cells for run in cell.runs]
-    if any(run.outcome is Outcome.COMPLETED for run in runs):
-        return "undertrained" if row.undertrained else "done"
-    outcomes = Counter(run.outcome.word for run in runs)
-    return " · ".join(outcomes) if outcomes else "not run"
-
-
-def remark(row: BatchRow) -> str:
-    """The analysis' remark, or what the table would otherwise hide: an edge, runs that did not finish."""
-    if row.remark:
-        return row.remark
-    parts = []
-    if row.edge:
-        parts.append(f"best LR is the {'lowest' if row.edge == 'low' else 'highest'} tried")
-    if row.undertrained:
-        parts.append("too few steps to judge")
-    ended = Counter(run.outcome.word for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED)
-    parts += [f"{format_plural(number, 'run')} {word}" for word, number in ended.items()]
-    return "; ".join(parts)
-
-
 def endings_table(findings: Findings) -> Table:
-    """How the runs at each size's best learning rate ended, besides the loss they are judged by; means over seeds."""
+    """More about the runs at each size's best learning rate than the loss they are judged by; means over seeds."""
     tokens = findings.experiment.unit is Unit.TOKENS
     clips = findings.experiment.optimizer.grad_clip is not None
     columns = (
@@ -151,7 +135,7 @@ def endings_table(findings: Findings) -> Table:
         Column("lowest val loss"),
         Column("gradient norm"),
         *((Column("clipped steps"),) if clips else ()),
-        Column("seconds, as run"),
+        Column("wall seconds"),
         Column("peak in use"),
         Column("peak reserved"),
     )
@@ -195,7 +179,7 @@ def rates_table(findings: Findings) -> Table:
     rows = [
         Row(
             (
-                "each its own best"
+                "each size's own best"
                 if one.learning_rate is None
                 else f"{format_learning_rate(one.learning_rate)} for all",
                 *(format_loss(value) for _, value in one.losses),
@@ -208,13 +192,30 @@ def rates_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
+def time_constants(findings: Findings) -> Table:
+    """beta2 (and weight decay) at every size, where a rule changes them; else a table without rows."""
+    experiment = findings.experiment
+    optimizer, rule = experiment.optimizer, experiment.optimizer.across_batch
+    columns = (Column("batch"), Column("beta2"), Column("weight decay"))
+    own = optimizer.name == "task" or findings.task_info.own_optimizer
+    if own or findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
+        return Table(columns)
+    rows = []
+    for size in experiment.batch.global_batch_sizes:
+        ratio = size / experiment.reference_batch_size
+        scaled = rule is AcrossBatch.HALF_LIFE_AND_DECAY
+        decay = weight_decay_at(optimizer.weight_decay, ratio) if scaled else optimizer.weight_decay
+        rows.append(Row((f"{size:,}", f"{beta2_at(optimizer.beta2, ratio):.5g}", f"{decay:.3g}")))
+    return Table(columns, tuple(rows))
+
+
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def cells_table(findings: Findings) -> Table:
-    """Every cell of the sweep with every seed, for whoever wants to redo the arithmetic."""
+    """Every cell of the sweep with the loss of every seed."""
     columns = (
         Column("batch"),
         Column("LR"),
@@ -232,7 +233,7 @@ def cells_table(findings: Findings) -> Table:
 
 
 def _cell(cell: Cell) -> Row:
-    outcomes = Counter(run.outcome.word for run in cell.runs)
+    outcomes = Counter(run.outcome.label for run in cell.runs)
     each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
     return Row(
         (

@@ -1,4 +1,4 @@
-"""Puts a study's report on disk, so that whoever opens it sees a whole one, the old or the new."""
+"""Writes a study's report to disk atomically: a reader sees the old report or the new one, never part of one."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def write_report(folder: Path, findings: Findings, plan: PasteReady | None, note
         ("report.html", render_html(findings, story, plan, notes)),
         ("report.md", render_markdown(findings, story, plan, notes)),
     ):
-        # an error message may hold what UTF-8 cannot (file names that are not text); the report is written all the same
+        # an error message may hold file names that are not valid UTF-8
         write_atomically(folder / name, text.encode(errors="backslashreplace"))

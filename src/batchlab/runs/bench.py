@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.check import CheckFinding, Status
 from batchlab.core.protocols import Batch, Inspectable, OutOfMemory
 from batchlab.data.stream import SampleStream
 
 SLOW_SECONDS = 0.8
-"""A forward and backward pass longer than this is measured on 4 samples: about 25 of them must end within 30 s."""
+"""Where a forward and backward pass takes longer, the batch has 4 samples: about 25 passes must end within 30 s."""
 
 LEARNING_RATE = 1e-3
-"""Small enough for three steps of any sane model, large enough to move a float32 parameter."""
+"""Small enough for three steps of any reasonable model, large enough to move a float32 parameter."""
 
-Verdict = tuple[Literal["ok", "note", "fail"], str]
-"""What one line of the check found: its status and its text."""
+Verdict = tuple[Status, CheckFinding]
+"""What one line of the check found, and whether that is ok."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -33,7 +34,7 @@ class Bench:
     batch: Batch
     tolerance: float = 1e-4
     loss_tolerance: float = 1e-5
-    mixes: str | None = None  # what makes samples of a batch influence each other, once found out
+    mixes: str | None = None  # what makes the samples of a batch influence each other, once that is known
 
     @property
     def size(self) -> int:
@@ -51,7 +52,7 @@ class Bench:
         return tuple(array[chosen] for array in self.batch)
 
     def start(self, seed: int = 0, *, quiet: bool = True) -> bytes:
-        """A fresh start, with dropout off where `quiet`; returns its state."""
+        """Initialise, with dropout off where `quiet`, and return the state."""
         self.trainable.init(seed)
         if quiet:
             self.trainable.without_randomness()
@@ -86,13 +87,13 @@ def set_up(make: Callable[[], Inspectable], train: SampleStream, samples: int, p
                 raise
             samples = samples // 4 * 2
             continue
-        except Exception:  # noqa: BLE001 - the lines meet the same error and report it
+        except Exception:  # noqa: BLE001 - the lines of the check meet the same error and report it
             return bench
         return Bench(trainable, train.batch(0, 4), bench.tolerance, bench.loss_tolerance) if slow else bench
 
 
 def _tolerances(parameters: Arrays, precision: str) -> tuple[float, float]:
-    """Relative rounding error to allow in (gradients, losses): some hundreds of units in the last place."""
+    """Relative rounding errors to allow in (gradients, losses): some hundreds of units in the last place."""
     kinds = {str(array.dtype) for array in parameters.values()}
     if precision == "bf16" or kinds & {"float16", "bfloat16"}:
         return 5e-2, 1e-2

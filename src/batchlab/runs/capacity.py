@@ -1,6 +1,6 @@
 """Run whole steps at one micro-batch size: does it fit?
 
-A probe does everything a training run does to memory: several optimizer steps (state is allocated in the first),
+A probe uses memory as a training run does: several optimizer steps (state is allocated in the first),
 accumulation over two micro-batches (gradients stay alive through the second backward), clipping, and an evaluation.
 Where samples differ in size, each batch holds the largest ones.
 """
@@ -13,8 +13,8 @@ from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.runs.evaluation import evaluate
+from batchlab.runs.step import one_step
 from batchlab.runs.throughput import LEARNING_RATE
-from batchlab.runs.train import one_step
 
 
 def probe(
@@ -25,7 +25,7 @@ def probe(
     context: RunContext,
     bound: MemoryBound,
 ) -> RunResult:
-    """Train `spec.steps` steps and evaluate once; OutOfMemory passes through to the worker."""
+    """Train `spec.steps` steps and evaluate once. OutOfMemory passes through to the worker."""
     layout = BatchLayout(
         global_batch_size=spec.micro_batch_size * spec.grad_accum_steps,
         micro_batch_size=spec.micro_batch_size,

@@ -1,4 +1,4 @@
-"""Lines about the loss function: what it averages over, and whether a batch may be split."""
+"""Checks of the loss function: what it averages over, and whether a batch may be split."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import math
 
 import numpy as np
 
+from batchlab.core.check import HalvesLoss, ReductionFinding, SplittingFinding, StartLoss
 from batchlab.runs.bench import Bench, Verdict, close, copy, distance, norm
 
 
 def loss_at_start(bench: Bench, vocabulary: int | None) -> Verdict:
+    """The loss of an untrained model, against ln(vocabulary), that of a uniform prediction."""
     bench.start()
     total, count = bench.trainable.evaluate(bench.batch)
     loss = float(total) / count
     if not math.isfinite(loss):
-        return "fail", (
-            f"the loss is {loss} before any training; look for a logarithm of 0, a division by 0 or a mean over no "
-            "targets in your loss function"
-        )
+        return "fail", StartLoss(found="not_finite", loss=loss)
     if not vocabulary or vocabulary < 2:
-        return "ok", f"{loss:.4g} at the start"
+        return "ok", StartLoss(found="finite", loss=loss)
     uniform = math.log(vocabulary)
-    text = f"{loss:.4g} at the start; knowing nothing costs ln({vocabulary:,}) = {uniform:.3g}"
     if loss > 1.3 * uniform + 0.3:
-        return "note", f"{text}: far above, so the first steps only undo the initialisation"
+        return "note", StartLoss(found="far_above_uniform", loss=loss, vocabulary=vocabulary)
     if loss < 0.7 * uniform:
-        return "note", f"{text}: far below, as for a model that was trained before"
-    return "ok", text
+        return "note", StartLoss(found="far_below_uniform", loss=loss, vocabulary=vocabulary)
+    return "ok", StartLoss(found="finite", loss=loss, vocabulary=vocabulary)
 
 
 def reduction(bench: Bench) -> Verdict:
@@ -34,50 +32,47 @@ def reduction(bench: Bench) -> Verdict:
     bench.start()
     trainable, (first, second) = bench.trainable, bench.halves
     whole, again, one, other = (trainable.raw_loss(part) for part in (bench.batch, bench.batch, first, second))
+    losses = HalvesLoss(samples=bench.size, whole=whole, first=one, second=other)
     if not all(map(math.isfinite, (whole, one, other))):
-        return "note", "not tested: the loss is not finite"
+        return "note", ReductionFinding(found="not_finite", losses=losses)
     if not close(whole, again, bench.loss_tolerance, abs(whole)):
-        return "note", "not tested: the same batch gives different losses (see 'evaluation')"
+        return "note", ReductionFinding(found="not_repeatable", losses=losses)
     scale = abs(one) + abs(other)
+    if scale == 0.0 and whole == 0.0:
+        return "note", ReductionFinding(found="zero", losses=losses)
     weights = [trainable.count(part) for part in (first, second)]
     mean = (weights[0] * one + weights[1] * other) / sum(weights)
     is_mean = close(whole, mean, bench.loss_tolerance, scale)
     is_sum = close(whole, one + other, bench.loss_tolerance, scale)
-    size, half = bench.size, bench.size // 2
-    measured = f"loss of {size} samples {whole:.4g}, of its halves {one:.4g} and {other:.4g}"
-    if scale == 0.0 and whole == 0.0:
-        return "note", "cannot tell: the loss is exactly 0 at the start"
     if (own_count := trainable.loss_count(bench.batch)) is not None:
-        counted = trainable.count(bench.batch)
-        if not math.isclose(own_count, counted, rel_tol=1e-6):
-            return "fail", (
-                f"the loss counts {own_count:g} targets in {size} samples, but {counted:g} are known beforehand; pass "
-                "count=lambda x, y: … that gives the same number"
-            )
-        if is_mean:
-            return "fail", f"the loss returns (mean, count): return the sum over its targets first ({measured})"
-        if is_sum:
-            return "ok", f"a sum with its own count, {own_count:g} targets in {size} samples"
-    elif is_mean or is_sum:
-        as_sum = _declared_sum(bench, whole)
-        if is_mean and not as_sum:
-            return "ok", f"a mean: {measured}"
-        if is_sum and as_sum:
-            return "ok", f"a sum, as declared: {measured}"
-        if is_sum:
-            return "fail", (
-                f"the loss is a sum ({measured}), so the learning rate would grow with the batch; return a mean, or "
-                'pass reduction="sum"'
-            )
-        return "fail", f'the loss is a mean ({measured}), not a sum; leave out reduction="sum"'
-    if (spread := _hidden_counts(bench, whole)) is not None:
-        low, high = spread
-        return "fail", (
-            f"the loss is a mean over other targets than are counted ({low:.2g} to {high:.2g} × from sample to sample, "
-            "as with padding); pass count=lambda x, y: … (e.g. the number of targets that are not padding) or return "
-            "(sum, count)"
-        )
-    return "note", f"neither mean nor sum over {half} + {half} samples, so samples influence each other ({measured})"
+        verdict = _with_own_count(losses, own_count, trainable.count(bench.batch), is_mean, is_sum)
+    else:
+        verdict = _as_declared(losses, is_mean, is_sum, _declared_sum(bench, whole))
+    if verdict is not None:
+        return verdict
+    if (ratio := _target_ratio(bench, whole)) is not None:
+        return "fail", ReductionFinding(found="mean_over_other_targets", losses=losses, target_ratio=ratio)
+    return "note", ReductionFinding(found="neither", losses=losses)
+
+
+def _with_own_count(losses: HalvesLoss, own: float, counted: float, is_mean: bool, is_sum: bool) -> Verdict | None:
+    """For a loss that returns (sum, count); None where it is neither a mean nor a sum."""
+    if not math.isclose(own, counted, rel_tol=1e-6):
+        return "fail", ReductionFinding(found="count_differs", losses=losses, own_count=own, count=counted)
+    if is_mean:
+        return "fail", ReductionFinding(found="mean_with_count", losses=losses, own_count=own)
+    return ("ok", ReductionFinding(found="sum_with_count", losses=losses, own_count=own)) if is_sum else None
+
+
+def _as_declared(losses: HalvesLoss, is_mean: bool, is_sum: bool, declared_sum: bool) -> Verdict | None:
+    """For a loss that returns one number; None where it is neither a mean nor a sum."""
+    if is_mean and not declared_sum:
+        return "ok", ReductionFinding(found="mean", losses=losses)
+    if is_sum and declared_sum:
+        return "ok", ReductionFinding(found="sum", losses=losses)
+    if is_sum:
+        return "fail", ReductionFinding(found="sum_not_declared", losses=losses)
+    return ("fail", ReductionFinding(found="mean_declared_as_sum", losses=losses)) if is_mean else None
 
 
 def _declared_sum(bench: Bench, raw: float) -> bool:
@@ -86,12 +81,12 @@ def _declared_sum(bench: Bench, raw: float) -> bool:
     return abs(float(total) - raw) < abs(float(total) - raw * count)
 
 
-def _hidden_counts(bench: Bench, whole: float) -> tuple[float, float] | None:
-    """(least, most) of true ÷ assumed targets per sample, if the loss is a weighted mean of its samples; else None.
+def _target_ratio(bench: Bench, whole: float) -> tuple[float, float] | None:
+    """(least, most) of true ÷ counted targets per sample, if the loss is a weighted mean of its samples; else None.
 
-    A mean over targets puts the loss of a pair between the losses of its two samples, at a place that tells their
-    weights. Weights found from pairs must then predict the loss of the whole batch; a loss whose samples influence each
-    other does not. Each sample is paired with the more distant of the two extreme ones, so that the division is safe.
+    A mean over targets puts the loss of a pair between the losses of its two samples, at a point that shows their
+    weights. Weights found from pairs must then predict the loss of the whole batch; where samples influence each other,
+    they do not. Each sample is paired with the more distant of the two extreme ones, so that the division is safe.
     """
     trainable, size = bench.trainable, bench.size
     single = [trainable.raw_loss(bench.part(i, i + 1)) for i in range(size)]
@@ -122,11 +117,14 @@ def _hidden_counts(bench: Bench, whole: float) -> tuple[float, float] | None:
     return float(relative.min()), float(relative.max())
 
 
-def splitting(bench: Bench, miscounted: bool) -> Verdict:
-    """Gradient of the whole batch against the sum over its halves; what mixes samples is left in `bench.mixes`."""
-    trainable = bench.trainable
+def splitting(bench: Bench, reduction_unknown: bool) -> Verdict:
+    """Gradient of the whole batch against the sum over its halves; sets `bench.mixes` to what mixes samples.
+
+    `reduction_unknown`: the check of mean or sum failed, so the loss may count targets that it does not average over.
+    """
+    trainable, size = bench.trainable, bench.size
     if not trainable.sample_independent:
-        return "note", "declared sample_independent=False: batches are never split"
+        return "note", SplittingFinding(found="declared_dependent", samples=size)
     start = bench.start()
     bench.accumulate(bench.batch)
     once = copy(trainable.gradients())
@@ -135,25 +133,17 @@ def splitting(bench: Bench, miscounted: bool) -> Verdict:
     trainable.apply(0.0)
     trainable.load(start)
     if not once or norm(once) == 0.0:
-        return "note", "not tested: no gradient reaches any parameter"
+        return "note", SplittingFinding(found="no_gradient", samples=size)
     if not repeated <= bench.tolerance:
-        return "note", (
-            f"not tested: with dropout off, the same batch twice gives gradients {100 * repeated:.1f} % apart; the "
-            "forward pass is random in some other way"
-        )
+        return "note", SplittingFinding(found="not_repeatable", samples=size, difference=repeated)
     bench.accumulate(*bench.halves)
     difference = distance(trainable.gradients(), once)
     trainable.apply(0.0)
     trainable.load(start)
-    size, half = bench.size, bench.size // 2
     if difference <= bench.tolerance:
-        return "ok", f"gradients of {size} samples and of {half} + {half} agree to {difference:.0e}"
-    layer = trainable.mixing_layer(bench.batch, half)
-    if layer is None and miscounted:
-        return "note", "not judged until the line above is mended"
+        return "ok", SplittingFinding(found="equal", samples=size, difference=difference)
+    layer = trainable.mixing_layer(bench.batch, size // 2)
+    if layer is None and reduction_unknown:
+        return "note", SplittingFinding(found="reduction_unknown", samples=size, difference=difference)
     bench.mixes = layer or "the loss function"
-    statistics = "; its statistics depend on the batch" if layer and "norm" in layer.lower() else ""
-    return "note", (
-        f"{bench.mixes} mixes samples{statistics}: gradients of {size} and of {half} + {half} samples are "
-        f"{100 * difference:.1f} % apart. Batches are never split, so the largest batch is what fits at once"
-    )
+    return "note", SplittingFinding(found="mixes", samples=size, difference=difference, layer=layer)

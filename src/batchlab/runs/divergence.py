@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from batchlab.core.errors import RunFailure
+from batchlab.core.record import MetricRow
+
 FACTOR = 3.0
-"""A window whose mean loss is this many times the first window's is far beyond any transient seen with warm-up."""
+"""A mean loss this many times that of the first window is far beyond any transient seen with warm-up."""
 
 SPREADS = 6.0
-"""And it must lie this many standard deviations of single steps above it: losses near zero multiply easily."""
+"""It must also lie this many standard deviations of single steps above it: losses near zero multiply easily."""
 
 MIN_STEPS = 10
 MIN_SAMPLES = 256
-"""A window holds at least so many steps and samples: at batch 4, one step's regression loss was seen at 5 times the
-mean in a run that was fine."""
+"""A window holds at least this many steps and samples: at batch 4, the regression loss of one step of a healthy run was
+5 times the mean."""
 
 
 @dataclass(slots=True)
 class DivergenceWatch:
-    """Fed each step's training loss; its fields are plain numbers, so that a checkpoint can carry them.
+    """Takes in the training loss of each step. Its fields are plain numbers, so that they fit into a checkpoint.
 
     A loss that is not finite is divergence at once. `window` is in steps.
     """
@@ -32,7 +35,7 @@ class DivergenceWatch:
     ceiling: float = math.inf
 
     def diverged(self, loss: float) -> bool:
-        """Take in one step; True as soon as the run is beyond saving."""
+        """Take in one step; True as soon as the run is beyond recovery."""
         if not math.isfinite(loss):
             return True
         self.steps += 1
@@ -55,25 +58,63 @@ def window_steps(global_batch_size: int) -> int:
     return max(MIN_STEPS, math.ceil(MIN_SAMPLES / global_batch_size))
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """What was measured at the step, counted from 1, from which on a run is beyond saving."""
+class Diverged(RunFailure):
+    """A run is beyond recovery from `step` on, counted from 1; the other values are what was measured there."""
 
-    step: int
-    train_loss: float | None = None
-    grad_norm: float | None = None
-    val_loss: float | None = None
+    def __init__(
+        self,
+        reason: str,
+        *,
+        step: int,
+        train_loss: float | None = None,
+        grad_norm: float | None = None,
+        val_loss: float | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.step = step
+        self.train_loss = train_loss
+        self.grad_norm = grad_norm
+        self.val_loss = val_loss
 
-    def reason(self, steps: int, start: float | None) -> str:
-        """One sentence. `steps` is the run's length, `start` the mean loss of the watch's first window."""
-        at = f"at step {self.step:,} of {steps:,}"
-        measured = {
-            "training loss": self.train_loss,
-            "gradient norm": self.grad_norm,
-            "validation loss": self.val_loss,
-        }
-        for name, value in measured.items():
-            if value is not None and not math.isfinite(value):
-                return f"The {name} was {'NaN' if math.isnan(value) else 'infinite'} {at}."
-        began = "" if start is None else f", {start:.3g},"
-        return f"The mean training loss was over {FACTOR:g} times its start{began} {at}."
+    def row(self, tokens_per_step: int) -> MetricRow:
+        """What was measured at the step, as a row of metrics."""
+        return MetricRow(
+            step=self.step,
+            tokens=self.step * tokens_per_step,
+            train_loss=self.train_loss,
+            grad_norm=self.grad_norm,
+            val_loss=self.val_loss,
+        )
+
+
+def require_finite(
+    step: int,
+    steps: int,
+    *,
+    train_loss: float | None = None,
+    grad_norm: float | None = None,
+    val_loss: float | None = None,
+) -> None:
+    """Raise Diverged, at `step` of `steps`, unless everything measured there is finite."""
+    measured = {"training loss": train_loss, "gradient norm": grad_norm, "validation loss": val_loss}
+    for name, value in measured.items():
+        if value is not None and not math.isfinite(value):
+            raise Diverged(
+                f"The {name} was {'NaN' if math.isnan(value) else 'infinite'} at step {step:,} of {steps:,}.",
+                step=step,
+                train_loss=train_loss,
+                grad_norm=grad_norm,
+                val_loss=val_loss,
+            )
+
+
+def require_near_start(watch: DivergenceWatch, step: int, steps: int, *, train_loss: float, grad_norm: float) -> None:
+    """Let the watch take in the step, and raise Diverged where the mean loss is far above that of its first window."""
+    if watch.diverged(train_loss):
+        first = "" if watch.start is None else f", {watch.start:.3g},"
+        raise Diverged(
+            f"The mean training loss was over {FACTOR:g} times its start{first} at step {step:,} of {steps:,}.",
+            step=step,
+            train_loss=train_loss,
+            grad_norm=grad_norm,
+        )

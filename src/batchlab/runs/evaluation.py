@@ -1,4 +1,4 @@
-"""The held-out loss of a model, and how much of it is the luck of the held-out samples."""
+"""The held-out loss of a model, and its standard error over the held-out samples."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iter
 def evaluate(trainable: Trainable, batches: list[Batch]) -> Evaluation:
     """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means.
 
-    The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, which
-    keeps what neighbouring samples have in common inside one batch (Cochran 1977, Sampling techniques, eq. 6.13).
+    The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, so that
+    correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
     sums = [(float(loss), count) for loss, count in (trainable.evaluate(batch) for batch in batches)]
     total = sum(count for _, count in sums)

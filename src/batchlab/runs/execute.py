@@ -1,7 +1,7 @@
-"""One spec in, one `RunResult` out: prepares the process for it and calls the run of its kind.
+"""One spec in, one `RunResult` out: prepares the process and calls the run of the spec's kind.
 
-Called by every engine's worker, in the worker's process. Whatever the person's code raises passes through; the worker
-turns it into an outcome.
+Called by every engine's worker, in the worker's process. Errors of the person's code pass through; the worker makes an
+outcome of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WARMUP_BATCH = 2
 
 @dataclass(slots=True)
 class _Process:
-    """What this worker process has loaded, and whether its memory is bounded: once, before anything real runs."""
+    """What this worker process has loaded, and its memory bound, which is set once, before the first measured step."""
 
     loaded: dict[str, Loaded] = field(default_factory=dict)
     bound: MemoryBound | None = None
@@ -51,10 +51,10 @@ _process = _Process()
 
 
 def execute(spec: Spec, context: RunContext) -> RunResult:
-    """Run one spec in this process."""
+    """Run one spec in this process. Errors, OutOfMemory and Interrupted pass through."""
     loaded = _load(spec.workload, context.cache_dir)
     if isinstance(spec, TraceSpec):
-        return _trace(spec, loaded, context)  # its device need not be here
+        return _trace(spec, loaded, context)  # needs no device
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
         return _inspect(spec, loaded)
@@ -87,9 +87,9 @@ def _load(workload: Workload, cache_dir: Path) -> Loaded:
 
 
 def _require_same_data(workload: Workload, loaded: Loaded) -> None:
-    """Every worker loads the task afresh: data drawn without a seed would differ in each, and no two runs be paired.
+    """Raise InputError where the data differs from the study's: data drawn without a seed differs in every worker.
 
-    Files are not read through again here; the study compares their size and time when it is continued.
+    Files are not read again here; the study compares their size and time when it is continued.
     """
     from_files = all(
         isinstance(data, str | Path | np.memmap | TokenSpan) for data in (loaded.task.train, loaded.task.valid)
@@ -102,8 +102,11 @@ def _require_same_data(workload: Workload, loaded: Loaded) -> None:
 
 
 def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> MemoryBound:
-    """Warm up with a throw-away model, then take the baseline: lazy imports, thread pools and kernel caches belong to
-    the process, not to the model (they cost 50 … 70 MB, seen as a largest batch two sizes too small)."""
+    """Warm up with a temporary model, then take the baseline.
+
+    Lazy imports, thread pools and kernel caches belong to the process, not to the model. They cost 50 to 70 MB, which
+    made the largest batch two sizes too small.
+    """
     if _process.bound is not None:
         return _process.bound
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
@@ -178,8 +181,7 @@ def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult
 
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
-    """One size after the other: a step that is followed operation by operation can take minutes, and each size is a
-    sign of life."""
+    """One size after the other, with progress after each: tracing a step operation by operation can take minutes."""
     sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
     points: tuple[TracePoint, ...] = ()
     for size in sorted(spec.micro_batch_sizes):

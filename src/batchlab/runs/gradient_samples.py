@@ -1,9 +1,9 @@
 """Which steps of a run log the norms of their micro-batches' gradients, and what a logged row holds.
 
-The norms are those of the gradients that training uses anyway. A step of one micro-batch says nothing about noise, so
-at the sampled steps it is cut in two, where samples may be separated; the sum of the two gradients is the same but for
-rounding. Steps of several micro-batches are computed to the same bits whether sampled or not. Norm layers alone tell
-single samples apart, so they need no cut; every fourth sample then looks at all parameters, to calibrate them.
+The norms are those of the gradients that training computes anyway. A step of one micro-batch shows no noise, so at the
+sampled steps it is split in two, where batches may be split; the sum of the two gradients is the same except for
+rounding. Steps of several micro-batches give the same bits whether sampled or not. Norm layers alone give gradients of
+single samples, so they need no split; every fourth sample then measures all parameters, to calibrate them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
-from batchlab.core.record import GradientSample, MetricRow
+from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
 from batchlab.core.spec import TrainSpec
 
 CALIBRATED = 4
-"""With norm layers alone, one sampled step in so many looks at all parameters."""
+"""With norm layers alone, one in this many sampled steps measures all parameters."""
 
 SPARSEST = 25
-"""Sampled steps are at least this far apart, twice that where a lone micro-batch of under `SMALL` samples is cut: its
-two halves take nearly a step each. So the cost stays below 3 % (benchmarks/noise_cost/results.md)."""
+"""Sampled steps are at least this far apart; twice that where a single micro-batch of under `SMALL` samples is split,
+because its two halves take nearly a step each. So the cost stays below 3 % (benchmarks/noise_cost/results.md)."""
 SMALL = 8
 
 
 def steps_between(steps: int, points: int, layout: BatchLayout) -> int:
     """Steps from one sampled step to the next for about `points` of them in a run of `steps`."""
-    cut = len(layout.micro_batch_sizes()) == 1 and layout.global_batch_size < SMALL
-    return max(2 * SPARSEST if cut else SPARSEST, math.ceil(steps / points))
+    split = len(layout.micro_batch_sizes()) == 1 and layout.global_batch_size < SMALL
+    return max(2 * SPARSEST if split else SPARSEST, math.ceil(steps / points))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A sampled step whose norms may still live on the device; `shares` are its micro-batches' shares of the step."""
+    """A sampled step whose norms may still be on the device; `shares` are its micro-batches' shares of the step."""
 
     step: int
     parameters: Literal["all", "norm_layers"]
@@ -45,7 +44,7 @@ class _Pending:
 
 
 class GradientSampler:
-    """Takes the samples of one run. `why_not` is empty while it can."""
+    """Samples the gradients of one run. `why_not` says why it cannot; empty while it can."""
 
     def __init__(self, trainable: Trainable, spec: TrainSpec) -> None:
         self._trainable = trainable if isinstance(trainable, MeasuresGradients) else None
@@ -53,21 +52,21 @@ class GradientSampler:
         self._layout = spec.layout
         self._pending: list[_Pending] = []
         self._calibrates = True
-        self.why_not = "" if self._sampling is None else self._cannot()
+        self.why_not: tuple[NoGradientSamples, ...] = () if self._sampling is None else self._cannot()
 
-    def _cannot(self) -> str:
+    def _cannot(self) -> tuple[NoGradientSamples, ...]:
         if self._trainable is None:
-            return "this framework cannot measure the gradients of micro-batches"
+            return (NoGradientSamples.UNSUPPORTED,)
         if len(self._layout.micro_batch_sizes()) > 1:
-            return ""
+            return ()
         if self._layout.global_batch_size == 1:
-            return "one sample per step cannot be split, so its noise cannot be told from its gradient"
+            return (NoGradientSamples.ONE_SAMPLE,)
         if self._sampling is not None and self._sampling.parameters == "all" and not self._sampling.split_lone:
-            return "a step is one micro-batch that may not be split"
-        return ""
+            return (NoGradientSamples.ONE_MICRO_BATCH,)
+        return ()
 
     def _parameters(self, step: int) -> Literal["all", "norm_layers"]:
-        """What a sampled step looks at; norm layers are calibrated where all parameters can be looked at."""
+        """What a sampled step measures; norm layers are calibrated where all parameters can be measured."""
         sampling = self._sampling
         assert sampling is not None
         can = len(self._layout.micro_batch_sizes()) > 1 or sampling.split_lone
@@ -75,18 +74,18 @@ class GradientSampler:
         return "all" if sampling.parameters == "all" or calibrating else "norm_layers"
 
     def due(self, step: int) -> bool:
-        """Whether step number `step`, from 0, is sampled: the last of each stretch, so that none is cut off."""
+        """Whether step number `step`, from 0, is sampled: the last of each `every` steps."""
         sampling = self._sampling
         return sampling is not None and not self.why_not and (step + 1) % sampling.every == 0
 
     def sizes(self, step: int) -> tuple[int, ...]:
-        """The micro-batches of a sampled step: those of every step, a lone one in two for all parameters."""
+        """Micro-batch sizes of a sampled step: as in every step, or a single one split in two for all parameters."""
         sizes = self._layout.micro_batch_sizes()
         whole = len(sizes) > 1 or self._parameters(step) == "norm_layers"
         return sizes if whole else (math.ceil(sizes[0] / 2), sizes[0] // 2)
 
     def accumulate(self, batches: Sequence[Batch], counts: Sequence[float], step: int) -> None:
-        """Add the gradients of the step's micro-batches, and keep their norms where they can be told."""
+        """Add the gradients of the step's micro-batches, and keep their norms where they are known."""
         assert self._trainable is not None
         assert self._sampling is not None
         weight = 1.0 / sum(counts)
@@ -96,11 +95,10 @@ class GradientSampler:
             return
         parameters = self._parameters(step)
         norms = self._trainable.accumulate_measured(batches, weight, parameters)
-        if not isinstance(norms, NotMeasurable):
+        if isinstance(norms, AddedNorms):
             self._pending.append(_Pending(step, parameters, tuple(count * weight for count in counts), norms))
         elif parameters == self._sampling.parameters:
-            lone = "a step is one micro-batch that may not be split, and " if len(batches) == 1 else ""
-            self.why_not = f"{lone}{norms}"
+            self.why_not = (NoGradientSamples.ONE_MICRO_BATCH, norms) if len(batches) == 1 else (norms,)
         else:
             self._calibrates = False
 

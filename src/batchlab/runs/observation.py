@@ -1,4 +1,4 @@
-"""Looks at a training run from outside its loop: at the same token counts for every batch size, on the same samples."""
+"""Diagnostic snapshots of a training run: at the same token counts for every batch size, on the same samples."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from batchlab.core.record import MetricRow
 from batchlab.core.spec import TrainSpec
 
 SAMPLES = 4
-"""Activations and attention are read on so many held-out samples, the same for every run and every look."""
+"""Held-out samples on which activations and attention are read, the same for every run and every snapshot."""
 
 
 class Observer:
-    """Writes one row of diagnostics at each look; idle where the spec asks for none or the trainable cannot tell."""
+    """Writes one row of diagnostics per snapshot; idle where the spec asks for none or the trainable takes none."""
 
     def __init__(self, trainable: Trainable, held_out: Dataset, spec: TrainSpec, context: RunContext) -> None:
         self._context, self._wanted, self._tokens_per_step = context, spec.diagnostics, spec.layout.tokens_per_step
@@ -24,12 +24,12 @@ class Observer:
         self._batch = held_out.gather(np.arange(min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
 
     def before(self, step: int) -> None:
-        """Step `step`, counted from 0, comes next."""
+        """To be called before step `step`, counted from 0."""
         if self._trainable is not None and self._wanted is not None and self._due(step + 1):
             self._trainable.watch(self._wanted.level)
 
     def after(self, steps: int) -> float:
-        """`steps` are done. Returns the seconds that reading took, which are no part of training."""
+        """To be called when `steps` are done. Returns the seconds that reading took, which are no part of training."""
         if self._trainable is None or not self._due(steps):
             return 0.0
         started = self._trainable.synchronize()
@@ -43,7 +43,7 @@ class Observer:
 
 
 def finite(readings: Mapping[str, float]) -> dict[str, float]:
-    """JSON has no NaN: a reading that is not finite becomes `non_finite/<its name>`: 1."""
+    """The readings without NaN and infinity, which JSON lacks: such a reading becomes `non_finite/<its name>`: 1."""
     return {
         **{name: value for name, value in readings.items() if math.isfinite(value)},
         **{f"non_finite/{name}": 1.0 for name, value in readings.items() if not math.isfinite(value)},

@@ -1,6 +1,6 @@
-"""Measure tokens per second of one layout: whole optimizer steps, after warm-up, the device waited for.
+"""Measure tokens per second of one layout: whole optimizer steps, after warm-up, synchronised with the device.
 
-Only the ends of a timed block wait for the device, so the blocks run as a real training run does.
+Only the ends of a timed block wait for the device, so steps run as in a training run.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from batchlab.core.protocols import Interrupted, RunContext, RunResult, Trainabl
 from batchlab.core.record import Outcome, ThroughputResult
 from batchlab.core.spec import ThroughputSpec
 from batchlab.data.stream import SampleStream
-from batchlab.runs.train import one_step
+from batchlab.runs.step import one_step
 
 WARMUP_STEPS = 3
-"""The first step allocates the optimizer's state, the second and third settle allocators and kernel choices."""
+"""The first step allocates the optimizer's state; the second and third let allocators and kernel choices settle."""
 
 LEARNING_RATE = 1e-6
-"""Small enough that no weights leave the range in which arithmetic runs at its normal speed."""
-
+"""Small enough that weights stay in the range in which arithmetic runs at its normal speed."""
 
 TIME_LIMIT = 60.0
-"""Seconds of the device's clock after which no further block is begun: on a busy machine a block can take minutes."""
+"""Seconds of the device's clock after which no further block begins: on a busy machine a block can take minutes."""
 
 
 class OtherLoad:
-    """How much of the processor went to other programs since this was made.
+    """How much of the processor other programs used since this object was created.
 
-    Two threads that wait for each other at every operation lose far more than that share: 1.5 busy cores of two were
-    seen to cost a factor of 20.
+    Two threads that wait for each other at every operation lose far more than that share: with 1.5 of two cores
+    in use by others, a factor of 20 was measured.
     """
 
     def __init__(self) -> None:
@@ -55,7 +54,7 @@ class OtherLoad:
 def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext) -> RunResult:
     """Time `spec.repeats` blocks of whole steps, each at least `spec.block_seconds` long.
 
-    Raises Interrupted when asked to stop, and lets OutOfMemory through.
+    Raises Interrupted when asked to stop; OutOfMemory passes through.
     """
     layout = spec.layout
     begun = trainable.synchronize()

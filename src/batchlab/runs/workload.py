@@ -1,7 +1,7 @@
-"""From a workload's description to the thing itself: the task's functions, its data, its framework.
+"""Loads a workload: the task's functions, its data, its framework.
 
-Runs in worker processes only. The person's own file is imported by path, with its folder on sys.path as if it had been
-started there; `code_files` then lists what it imported from its project, so that a later edit can be noticed.
+Runs in worker processes only. The person's file is imported by path, with its folder on sys.path as if it had been run
+as a script; `code_files` then lists what it imported from its project, so that a later edit is noticed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class Loaded:
 
 
 def load(workload: Workload, cache_dir: Path) -> Loaded:
-    """The task with its data opened. `cache_dir` takes files derived from the data, such as token files."""
+    """The task with its data opened. `cache_dir` is for files derived from the data, such as token files.
+
+    Raises InputError where the task, its data or its framework cannot be loaded.
+    """
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
     windows = workload.data.windows
@@ -59,7 +62,7 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
 
 
 def load_framework(name: str) -> Framework:
-    """The framework package behind a name; InputError with the install command when it is missing."""
+    """The framework package of that name. Raises InputError, with the install command, where it is missing."""
     module, _, attribute = FRAMEWORKS[name].partition(":")
     try:
         framework: Framework = getattr(importlib.import_module(module), attribute)()
@@ -73,7 +76,10 @@ def load_framework(name: str) -> Framework:
 
 
 def load_task(workload: Workload, cache_dir: Path) -> Task:
-    """The Task a reference names: built by a recipe, or found in a person's file or module."""
+    """The Task that a reference names: built by a recipe, or found in a person's file or module.
+
+    Raises InputError where there is none, or where the file does not import.
+    """
     reference = workload.task
     if reference.kind == "recipe":
         return recipe(reference.target).task(workload, cache_dir)
@@ -83,7 +89,7 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
         return _built(builder, workload, cache_dir, reference)
     if workload.model:
         raise InputError(
-            f"{reference.target} describes its own model: model settings {sorted(workload.model)} go there."
+            f"{reference.target} describes its own model: change the model settings {sorted(workload.model)} there."
         )
     if workload.data.path or workload.data.valid_path:
         raise InputError(
@@ -93,7 +99,7 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
 
 
 def _built(builder: Callable[..., Any], workload: Workload, cache_dir: Path, reference: TaskReference) -> Task:
-    """The Task of a function like the recipes' own, which takes the study's settings of model and data."""
+    """The Task that a function like those of the recipes builds from the study's settings of model and data."""
     made = builder(workload, cache_dir)
     if not isinstance(made, Task):
         raise InputError(
@@ -133,7 +139,7 @@ def _import_file(path: Path) -> ModuleType:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(_import_failure(str(path), error)) from error
+        raise _import_failure(str(path), error) from error
     return module
 
 
@@ -144,19 +150,19 @@ def _import_module(name: str) -> ModuleType:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(_import_failure(name, error)) from error
+        raise _import_failure(name, error) from error
 
 
-def _import_failure(target: str, error: Exception) -> str:
+def _import_failure(target: str, error: Exception) -> InputError:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames and frames[-1].lineno else ""
-    return f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first."
+    return InputError(f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first.")
 
 
 def code_files(reference: TaskReference) -> dict[str, str]:
-    """Path → sha256 of the task's own file and every module loaded from the same folder tree.
+    """Path → sha256 of the task's file and of every module loaded from the same folder tree.
 
-    Installed packages and anything in a virtual environment are left out: their versions are in each record.
+    Without installed packages and virtual environments: their versions are in each record.
     """
     if reference.kind == "recipe":
         return {}
@@ -177,20 +183,20 @@ def code_files(reference: TaskReference) -> dict[str, str]:
 
 
 def hash_files(paths: Iterable[Path]) -> dict[str, str]:
-    """Path → sha256 of content; a file that is gone hashes to the empty string."""
+    """Path → sha256 of the content; the empty string for a file that is missing."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in map(Path, paths)
     }
 
 
 def file_states(paths: Iterable[str | Path]) -> dict[str, str]:
-    """Path → size and modification time of data files: enough to notice later that one was replaced."""
+    """Path → size and modification time of data files, by which a replaced file is noticed."""
     found = [Path(path).resolve() for path in paths]
     return {str(p): f"{p.stat().st_size} bytes, {p.stat().st_mtime_ns}" if p.exists() else "" for p in found}
 
 
 def digest_of(code: dict[str, str]) -> str:
-    """One digest over a set of hashed files, independent of where the project lies."""
+    """One digest over a set of hashed files, independent of the project's folder."""
     names = {Path(path).name: digest for path, digest in code.items()}
     return hashlib.sha256(json.dumps(names, sort_keys=True).encode()).hexdigest() if code else ""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 
 from batchlab.core.experiment import AcrossBatch
-from batchlab.scaling.answer import Refused, Scaled, Scaling, format_size, refuse_unless_positive
+from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive
+from batchlab.scaling.refusals import AboveBestBatch, BatchTooFar, NeedsBestBatch, NothingTuned
+from batchlab.scaling.rules import BatchRule, Interpolated, LearningRateRule, SameBatch
 
 REACH = 8.0
 """No learning rate is extrapolated further than this factor in batch size: the rules were tested that far."""
@@ -21,29 +22,8 @@ HALF_LIFE_EXPONENT = 1 / 3
 """Learning rate ∝ B^⅓ with beta2's half-life in tokens held: 2⁻¹¹ at batch 1 to 2⁻⁸ at 512 (Marek et al. 2025)."""
 
 
-class LearningRateRule(StrEnum):
-    """How a learning rate follows the batch size."""
-
-    SATURATING = "saturating"
-    UNCAPPED = "uncapped"
-    SQUARE_ROOT = "square_root"
-    LINEAR = "linear"
-    NONE = "none"
-
-
-_SOURCE = {
-    LearningRateRule.SATURATING: (
-        "form: McCandlish et al. 2018, arXiv:1812.06162; held above B_opt and tested on the Step Law table "
-        "(arXiv:2503.04715)"
-    ),
-    LearningRateRule.UNCAPPED: "McCandlish et al. 2018, arXiv:1812.06162, with the noise scale taken to be B_opt",
-    LearningRateRule.SQUARE_ROOT: "Malladi et al. 2022, arXiv:2205.10287, for Adam in the noise-dominated regime",
-    LearningRateRule.LINEAR: "Goyal et al. 2017, arXiv:1706.02677, for SGD; for Adam far below B_opt only",
-    LearningRateRule.NONE: "no rule: the measured learning rate kept",
-}
-
-# 95 % of the moves on the Step Law table that are not refused ended within this many doublings of the learning rate tuned
-# at their end; the doubt of tuning at both ends is in it, so it hardly grows with the distance.
+# 95 % of the moves on the Step Law table that are not refused ended within this many doublings of the learning rate
+# tuned at their end. The error of tuning at both ends is included, so it hardly grows with the distance.
 _SCATTER = {
     LearningRateRule.SATURATING: 0.8,
     LearningRateRule.UNCAPPED: 1.0,
@@ -51,6 +31,9 @@ _SCATTER = {
     LearningRateRule.LINEAR: 1.0,
     LearningRateRule.NONE: 2.0,
 }
+
+# Rules that hold only where gradient noise outweighs the gradient.
+_BELOW_BEST = (LearningRateRule.LINEAR, LearningRateRule.SQUARE_ROOT)
 
 
 def learning_rate_ratio(
@@ -80,7 +63,7 @@ def learning_rate_at(
     best_batch_size: float | Scaled | None = None,
     across_batch: AcrossBatch = AcrossBatch.FIXED,
 ) -> Scaling:
-    """The learning rate tuned at `from_batch`, carried to `to_batch` at the same model and token budget.
+    """The learning rate tuned at `from_batch`, extrapolated to `to_batch` at the same model and token budget.
 
     `best_batch_size` is B_opt, the batch with the lowest tuned loss at this budget, in the same unit. Where beta2
     follows the batch (`across_batch` other than fixed) the interval also covers the slower rise seen by Marek et al.
@@ -90,16 +73,10 @@ def learning_rate_at(
     if refusal := refuse_unless_positive(**given, **({} if best is None else {"best_batch_size": best})):
         return refusal
     if from_batch == to_batch:
-        return Scaled(
-            learning_rate, "the same batch size: nothing to extrapolate", "the measurement itself", "this batch"
-        )
+        return Scaled(learning_rate, SameBatch())
     factor = to_batch / from_batch
     if not 1 / REACH <= factor <= REACH:
-        ends = f"{format_size(from_batch / REACH)} to {format_size(from_batch * REACH)}"
-        return Refused(
-            f"Batch {format_size(to_batch)} is {max(factor, 1 / factor):.3g} × away from {format_size(from_batch)}, where "
-            f"the learning rate was tuned; it is carried at most {REACH:g} ×, to {ends}. Tune it nearer."
-        )
+        return Refused(BatchTooFar(from_batch, to_batch, REACH))
     if refusal := _refuse_rule(rule, from_batch, to_batch, best):
         return refusal
     bound = math.inf if best is None else best
@@ -113,9 +90,7 @@ def learning_rate_at(
     scatter = 2 ** _SCATTER[rule]
     return Scaled(
         learning_rate * ratio,
-        rule=_describe(rule, from_batch, to_batch, best),
-        source=_SOURCE[rule],
-        range=_range(rule, from_batch, best, across_batch),
+        _batch_rule(rule, from_batch, to_batch, best, across_batch),
         low=learning_rate * min(ratios) / scatter,
         high=learning_rate * max(ratios) * scatter,
     )
@@ -135,9 +110,7 @@ def learning_rate_between(
     them the nearest measured size is extrapolated by `rule`.
     """
     if not tuned:
-        return Refused(
-            "No batch size has a tuned learning rate, so there is nothing to extrapolate; run the study first."
-        )
+        return Refused(NothingTuned())
     for size, learning_rate in ((to_batch, 1.0), *tuned.items()):
         if refusal := refuse_unless_positive(batch_size=size, learning_rate=learning_rate):
             return refusal
@@ -152,9 +125,7 @@ def learning_rate_between(
     low, high = sorted((tuned[below], tuned[above]))
     return Scaled(
         tuned[below] ** (1 - share) * tuned[above] ** share,
-        rule=f"interpolated between the tuned learning rates of batch {format_size(below)} and {format_size(above)}",
-        source="this study",
-        range=f"batch {format_size(below)} to {format_size(above)}",
+        Interpolated(below, above),
         low=low,
         high=high,
     )
@@ -170,49 +141,16 @@ def _saturating(from_batch: float, to_batch: float, best: float) -> float:
 def _refuse_rule(rule: LearningRateRule, from_batch: float, to_batch: float, best: float | None) -> Refused | None:
     larger = max(from_batch, to_batch)
     if best is None and rule in (LearningRateRule.SATURATING, LearningRateRule.UNCAPPED, LearningRateRule.LINEAR):
-        return Refused(
-            f"The {_name(rule)} rule needs the best batch size B_opt, because the learning rate stops rising there; "
-            "measure it with a study around it, give a published estimate, or keep the learning rate."
-        )
-    if best is not None and rule is LearningRateRule.LINEAR and larger > best:
-        return Refused(
-            f"The linear rule ends at the best batch size, {format_size(best)}, and this move reaches {format_size(larger)}: "
-            "beyond it, learning rates set in proportion diverged in tests. Use the saturating rule."
-        )
-    if best is not None and rule is LearningRateRule.SQUARE_ROOT and larger > best:
-        return Refused(
-            f"The square-root rule holds while noise outweighs the gradient, below the best batch size "
-            f"{format_size(best)}; this move reaches {format_size(larger)}. Use the saturating rule."
-        )
+        return Refused(NeedsBestBatch(rule))
+    if best is not None and rule in _BELOW_BEST and larger > best:
+        return Refused(AboveBestBatch(rule, best, larger))
     return None
 
 
-def _name(rule: LearningRateRule) -> str:
-    return rule.value.replace("_", "-")
-
-
-def _describe(rule: LearningRateRule, from_batch: float, to_batch: float, best: float | None) -> str:
-    move = f"batch {format_size(from_batch)} → {format_size(to_batch)}"
-    match rule:
-        case LearningRateRule.SATURATING:
-            assert best is not None
-            return f"lr_max/(1 + B_opt/B) up to B_opt = {format_size(best)}, the same above; {move}"
-        case LearningRateRule.UNCAPPED:
-            assert best is not None
-            return f"lr_max/(1 + B_opt/B), B_opt = {format_size(best)}; {move}"
-        case LearningRateRule.SQUARE_ROOT:
-            return f"learning rate ∝ √B; {move}"
-        case LearningRateRule.LINEAR:
-            return f"learning rate ∝ B; {move}"
-        case LearningRateRule.NONE:
-            return f"learning rate kept; {move}"
-
-
-def _range(rule: LearningRateRule, from_batch: float, best: float | None, across_batch: AcrossBatch) -> str:
-    low, high = from_batch / REACH, from_batch * REACH
-    if best is not None and rule in (LearningRateRule.LINEAR, LearningRateRule.SQUARE_ROOT):
-        high = min(high, best)
-    text = f"batch {format_size(low)} to {format_size(high)}, same model and budget"
-    if across_batch is not AcrossBatch.FIXED:
-        text += "; tested with beta2 and weight decay fixed, here beta2 follows the batch, where the rise was slower"
-    return text
+def _batch_rule(
+    rule: LearningRateRule, from_batch: float, to_batch: float, best: float | None, across_batch: AcrossBatch
+) -> BatchRule:
+    largest = from_batch * REACH
+    if best is not None and rule in _BELOW_BEST:
+        largest = min(largest, best)
+    return BatchRule(rule, from_batch, to_batch, best, across_batch, smallest=from_batch / REACH, largest=largest)

@@ -1,4 +1,4 @@
-"""A power law through a few measured optima, weighed against what has been published about its exponent."""
+"""A power law through a few measured optima, its exponent averaged with what is published about it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-DOUBT_OCTAVES = 0.3
-"""Standard error of one measured optimum: a grid of one doubling's spacing knows it to 1/√12 = 0.29 doublings."""
+from batchlab.scaling.published import Exponent
+
+OPTIMUM_ERROR = 0.3
+"""Standard error of one measured optimum in doublings: a grid spaced by one doubling knows it to 1/√12 = 0.29."""
 
 _Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Exponent:
-    """What is published about an exponent: `sd` makes mean ± 2 sd cover the published values."""
-
-    mean: float
-    sd: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """y = y0·(x/x0)^exponent with its doubt; `low`, `high` bound the exponent at 95 %, `n` points are behind it."""
+    """y = y0·(x/x0)^exponent through `n` points; `low` and `high` bound the exponent at 95 %."""
 
     exponent: float
     low: float
@@ -44,13 +37,14 @@ class PowerLaw:
 
 
 def fit_power_law(
-    points: Sequence[tuple[float, float]], published: Exponent, doublings: float = DOUBT_OCTAVES
+    points: Sequence[tuple[float, float]], published: Exponent, doublings: float = OPTIMUM_ERROR
 ) -> PowerLaw:
     """Log-log least squares through (x, y) points, its exponent averaged with the published one by inverse variance.
 
     `doublings` is the standard error of each y; scatter about the line larger than that replaces it. Two budgets close
-    together know an exponent far worse than the literature does, many far apart far better: the weights say so. With
-    one point, or equal x, the published exponent stands alone. ValueError without points or with one not above zero.
+    together know an exponent far worse than the literature does, many far apart far better: the weights reflect it.
+    With one point, or equal x, the published exponent stands alone. ValueError without points or with one not above
+    zero.
     """
     if not points or any(not (math.isfinite(v) and v > 0) for point in points for v in point):
         raise ValueError("a power law needs at least one point, all of them finite and above zero")

@@ -1,8 +1,8 @@
-"""Which batch × learning-rate cells to train, each chosen by what the ones before it taught.
+"""Which batch × learning-rate cells to train, each chosen by the outcomes of those before it.
 
 A run goes where it is expected to gain most over the best so far (expected improvement under `surrogate`), on the
-`lattice` of the allowed batch sizes and half doublings of the learning rate. It ends when another run would gain less
-than the noise between seeds; then come the same `repeats` as after a grid.
+`lattice` of the allowed batch sizes and half doublings of the learning rate. The search ends when another run would
+gain less than the noise between seeds; then the same `repeats` follow as after a grid.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from batchlab.search.prior import (
     moved,
     noise_between_seeds,
     repeated_cells,
+    require_start,
 )
 from batchlab.search.repeats import Repeats, best_by_size
 from batchlab.search.surrogate import SEED_NOISE, Basins, Evidence, Posterior
 from batchlab.search.trial import Trial, TrialOutcome
+from batchlab.storage.decisions import GainBound, SearchStop, StopReason
 
 if TYPE_CHECKING:
     from batchlab.search.surrogate import Floats
 
 FRUITLESS = 8
-"""Runs without a single finite loss after which the search gives up."""
+"""Runs without a single finite loss after which the search ends."""
 
 FEWEST = 5
 """Runs that a small `max_runs` spends on different cells before it keeps any for further seeds."""
@@ -47,19 +49,20 @@ runs had stopped by themselves by then."""
 class AdaptiveSearch:
     """Ask/tell search for the batch size and learning rate with the lowest loss; implements `protocols.Search`.
 
-    `learning_rates`: the range to start in, of which only the ends count; it is left wherever the best lies near its
-    end. A single one is a choice and is kept. `round_size` trials are asked at a time, the later ones as if the earlier
-    had come out as predicted. Of `max_runs`, further seeds of the best cell are reserved beyond the first five runs,
-    and all repeats beyond twelve.
+    `learning_rates`: the range to start in, of which only the ends count; the search leaves it wherever the best lies
+    near an end. A single one is a choice and is kept. `round_size` trials are asked for at a time, the later ones as if
+    the earlier had the predicted outcome. Of `max_runs`, further seeds of the best cell are reserved beyond the first
+    five runs, and all repeats beyond twelve.
 
-    Outcomes without a loss: a divergence rules out that learning rate and above at its size and makes basins that find
-    it harmless unlikely; out of memory rules out that size and larger, and says nothing of learning rates; any other
-    failure makes its neighbourhood less attractive. Starved: that size and larger are left alone.
+    Outcomes without a loss: a divergence rules out that learning rate and above at its size, and makes basins unlikely
+    in which it would not diverge; out of memory rules out that size and larger, and is no evidence about learning
+    rates; any other failure makes its neighbourhood less attractive. An undertrained size is not trained further, nor
+    are larger ones.
 
-    `noise_percent`: standard deviation between seeds in percent of the loss, as assumed; after five runs the best cell
-    is run again to measure it. `smallest_gain_percent`: the search ends when no run is expected to gain more, by
-    default the noise; 0 spends the whole budget. The same outcomes always give
-    the same trials. InputError for what cannot be searched.
+    `noise_percent`: assumed standard deviation between seeds in percent of the loss; after five runs the best cell is
+    run again to measure it. `smallest_gain_percent`: the search ends when no run is expected to gain more, by default
+    the noise; 0 spends the whole budget. The same outcomes always give the same trials. InputError for what cannot be
+    searched.
     """
 
     def __init__(
@@ -79,7 +82,8 @@ class AdaptiveSearch:
     ) -> None:
         self.sizes = tuple(sorted(set(global_batch_sizes)))
         self.learning_rates = tuple(sorted(set(learning_rates)))
-        _check(self.sizes, self.learning_rates, hint, earlier, round_size, noise_percent)
+        _check(self.sizes, self.learning_rates, round_size, noise_percent)
+        require_start(hint, earlier)
         self.hint = hint
         self.earlier = earlier
         self.round_size = round_size
@@ -88,8 +92,8 @@ class AdaptiveSearch:
         self.repeats = Repeats(seeds, confirm, first_seed)
         self.noise_percent = noise_percent
         self.smallest_gain_percent = smallest_gain_percent
-        self.stopped = ""
-        """Why no further cell is tried, as a sentence; empty while the search goes on."""
+        self.stopped: SearchStop | None = None
+        """Why no further cell is tried; None while the search goes on."""
         self.expected_gain_percent: float | None = None
         """Of the most promising cell, when last asked; None before the first finite loss."""
         self._outcomes: dict[Trial, TrialOutcome] = {}
@@ -103,7 +107,7 @@ class AdaptiveSearch:
 
     @property
     def best(self) -> Trial | None:
-        """The cell with the lowest loss at the first seed, a undertrained one only where all are; None without a loss."""
+        """The cell with the lowest loss at the first seed; undertrained only where all are; None without a loss."""
         bests = best_by_size(self._outcomes, self.repeats.first_seed)
         if not bests:
             return None
@@ -133,13 +137,13 @@ class AdaptiveSearch:
         cells = self.lattice.open_cells(self._outcomes, self.best)
         finite = self._finite()
         if count < 1:
-            self.stopped = self._spent()
+            self.stopped = self._stop_at_budget(cells)
         elif not cells.sizes:
-            self.stopped = "every cell that is left ran out of memory, is undertrained or lies above a divergence"
+            self.stopped = self._stop(StopReason.NO_CELL_LEFT)
         elif not finite and len(self._outcomes) >= FRUITLESS:
-            self.stopped = f"none of {len(self._outcomes)} runs has a finite loss"
+            self.stopped = self._stop(StopReason.NO_FINITE_LOSS)
         elif len(finite) >= FEWEST and len({outcome.val_loss for _, outcome in finite}) == 1:
-            self.stopped = f"all {len(finite)} losses are identical, so there is nothing to choose by"
+            self.stopped = self._stop(StopReason.EQUAL_LOSSES)
         if self.stopped:
             return ()
         if not finite:
@@ -148,14 +152,14 @@ class AdaptiveSearch:
         return again + self._promising_cells(cells, count - len(again)) if count > len(again) else again
 
     def _again(self, finite: list[tuple[Trial, TrialOutcome]]) -> tuple[Trial, ...]:
-        """The best cell with another seed, once: what a search stops by should be measured, not assumed."""
+        """The best cell with another seed, once: the noise that ends the search should be measured, not assumed."""
         known = len({trial.seed for trial in self._outcomes}) > 1
         if known or self.repeats.seeds < 2 or len(finite) < FEWEST or self._left() < FEWEST or self.best is None:
             return ()
         return (replace(self.best, seed=self.repeats.first_seed + 1),)
 
     def _first_cells(self, cells: Cells, count: int) -> tuple[Trial, ...]:
-        """Before any loss is known: the likeliest place, and for the others of the round places apart from it."""
+        """Before any loss is known: the likeliest cell, and for the rest of the round cells far from it."""
         near = self._posterior(self._evidence()).nearness(cells.batch, cells.rate) * share_that_ends(
             cells, self._outcomes
         )
@@ -199,39 +203,42 @@ class AdaptiveSearch:
                 )
                 best = min(best, float(believed[0]))
         if not picked:
-            self.stopped = (
-                f"another run is expected to gain {self.expected_gain_percent:.2g} % of the loss, less than "
-                f"{self._least_gain():.2g} %, {self._format_noise()}"
-            )
+            self.stopped = self._stop(StopReason.LITTLE_TO_GAIN, enclosed=True)
         return tuple(self._trial(cells, place) for place in picked)
 
-    def _spent(self) -> str:
-        """The budget is spent; and whether that came before or after the search had what it wanted."""
-        text = f"all {len(self._outcomes)} runs of the budget that are not kept for seeds are spent"
-        cells = self.lattice.open_cells(self._outcomes, self.best)
+    def _stop_at_budget(self, cells: Cells) -> SearchStop:
+        """All runs are spent; with the gain expected of another one, where that can be computed."""
         if not self._finite() or not cells.sizes:
-            return text
+            return self._stop(StopReason.RUNS_SPENT)
         evidence = self._evidence()
         best = float(evidence.percent[self._eligible()].min())
-        gain = float(self._posterior(evidence).expected_gain(cells.batch, cells.rate, best).max())
-        self.expected_gain_percent = gain
-        if gain >= self._least_gain():
-            return f"{text}, though another is expected to gain {gain:.2g} % of the loss: more than noise"
-        if self._beside_best(cells):
-            return f"{text}, though the best cell is not enclosed by others yet"
-        return f"{text}; another is expected to gain {gain:.2g} % of the loss, less than noise"
+        gains = self._posterior(evidence).expected_gain(cells.batch, cells.rate, best)
+        self.expected_gain_percent = float(gains.max())
+        return self._stop(StopReason.RUNS_SPENT, enclosed=not self._beside_best(cells))
+
+    def _stop(self, reason: StopReason, *, enclosed: bool | None = None) -> SearchStop:
+        """`enclosed` is given where a gain was computed."""
+        repeated = sum(map(len, repeated_cells(self._outcomes)))
+        bound = GainBound.MEASURED_NOISE if repeated else GainBound.ASSUMED_NOISE
+        if self.smallest_gain_percent is not None:
+            bound = GainBound.REQUESTED
+        known = enclosed is not None
+        return SearchStop(
+            reason=reason,
+            runs=len(self._outcomes),
+            finite_runs=len(self._finite()),
+            expected_gain_percent=self.expected_gain_percent if known else None,
+            least_gain_percent=self._least_gain() if known else None,
+            bound=bound if known else None,
+            repeated_runs=repeated,
+            enclosed=enclosed,
+        )
 
     def _least_gain(self) -> float:
         return self._noise() if self.smallest_gain_percent is None else self.smallest_gain_percent
 
     def _noise(self) -> float:
         return noise_between_seeds(self._outcomes, self.noise_percent)
-
-    def _format_noise(self) -> str:
-        if self.smallest_gain_percent is not None:
-            return "the least that was asked for"
-        runs = sum(map(len, repeated_cells(self._outcomes)))
-        return f"by which seeds differ ({runs} runs)" if runs else "by which seeds are assumed to differ"
 
     def _trial(self, cells: Cells, place: int) -> Trial:
         return Trial(cells.sizes[place], cells.rates[place], self.repeats.first_seed)
@@ -253,7 +260,7 @@ class AdaptiveSearch:
         return [(trial, outcome) for trial, outcome in self._outcomes.items() if outcome.finite]
 
     def _eligible(self) -> list[int]:
-        """Places among the finite runs of those that may be called best."""
+        """Indices among the finite runs of those that may be called best."""
         finite = self._finite()
         judged = [place for place, (_, outcome) in enumerate(finite) if outcome.judged]
         return judged or list(range(len(finite)))
@@ -262,9 +269,9 @@ class AdaptiveSearch:
         return evidence_of(self._outcomes, self._noise())
 
     def _posterior(self, evidence: Evidence) -> Posterior:
-        return Posterior(self._bowls(), evidence)
+        return Posterior(self._basins(), evidence)
 
-    def _bowls(self) -> Basins:
+    def _basins(self) -> Basins:
         """Possible surfaces before this study's own runs."""
         if self.earlier is not None and self._moved is None:
             self._moved = moved(self.earlier, self.sizes, self.learning_rates, self.noise_percent)
@@ -275,35 +282,17 @@ class AdaptiveSearch:
 
 
 def _first_highest(values: Floats) -> int:
-    """WorkerSlot of the highest value; the first of those that differ only by rounding, which is not the same everywhere."""
+    """Index of the highest value; the first of those that differ by rounding only, which depends on the machine."""
     highest = float(values.max())
     return int(np.argmax(values >= highest - 1e-6 * abs(highest)))
 
 
-def _check(
-    sizes: Sequence[int],
-    rates: Sequence[float],
-    hint: Hint | None,
-    earlier: EarlierStudy | None,
-    round_size: int,
-    noise_percent: float,
-) -> None:
+def _check(sizes: Sequence[int], rates: Sequence[float], round_size: int, noise_percent: float) -> None:
     if not sizes or not rates:
         raise InputError("A sweep needs at least one batch size and one learning rate.")
     if sizes[0] < 1 or not all(math.isfinite(rate) and rate > 0 for rate in rates):
         raise InputError("Batch sizes are whole numbers of at least 1, learning rates positive finite numbers.")
     if round_size < 1:
-        raise InputError(f"Rounds of {round_size} runs were asked; the least is 1.")
+        raise InputError(f"Rounds of {round_size} runs were asked for; the least is 1.")
     if not noise_percent >= 0:
         raise InputError(f"Noise of {noise_percent} % was given; it is at least 0.")
-    if hint is not None:
-        given = (hint.global_batch_size, hint.learning_rate, hint.batch_octaves, hint.rate_octaves)
-        if not all(math.isfinite(value) and value > 0 for value in given):
-            raise InputError(
-                f"The hint of batch {hint.global_batch_size:g} at learning rate {hint.learning_rate:g} cannot be used; "
-                "both, and its doublings of doubt, are positive finite numbers."
-            )
-    if hint is not None and earlier is not None:
-        raise InputError("A search starts from a hint or from an earlier study, not from both; the study knows more.")
-    if earlier is not None and not (math.isfinite(earlier.tokens_ratio) and earlier.tokens_ratio > 0):
-        raise InputError(f"This budget is {earlier.tokens_ratio} × that of the earlier study; give a positive number.")

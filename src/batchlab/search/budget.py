@@ -1,26 +1,26 @@
 """From time to tokens: one token budget for every run, met exactly by every batch size.
 
-Budgets and evaluation points are multiples of the quantum, the least number of tokens that is a whole number of steps
-of every batch size.
+Budgets and evaluation points are multiples of the quantum, the smallest number of tokens that is a whole number of
+steps of every batch size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET
-from batchlab.core.format import format_count
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.search.grid import runs_at_most, runs_expected
 from batchlab.search.repeats import Repeats
+from batchlab.storage.decisions import BudgetDecision
 
 RESERVE = 0.15
-"""Share of the time kept for what is not training steps: evaluations, checkpoints, starting workers, the last run of a
-round having the machine to itself."""
+"""Share of the time kept for everything but training steps: evaluations, checkpoints, starting workers, and the last
+run of a round, which has the machine to itself."""
 
 EXPLORED = 16
 """Runs on different cells that an adaptive search is given: replays of published runs took 8 to 12."""
@@ -46,37 +46,18 @@ def token_budget_of(
     """
     one = quantum(global_batch_sizes, sequence_length)
     if requested < one:
-        largest = max(global_batch_sizes) * sequence_length
-        if requested < largest:
-            what = f"less than one step of batch {max(global_batch_sizes)} ({largest:,})"
-        else:
-            what = f"less than the {one:,} that are a whole number of steps at every batch size"
-        raise InputError(f"A token budget of {requested:,} is {what}; give at least {one:,}, or other batch sizes.")
+        largest = max(global_batch_sizes)
+        if requested < largest * sequence_length:
+            raise InputError(
+                f"A token budget of {requested:,} is less than one step of batch {largest} "
+                f"({largest * sequence_length:,}); give at least {one:,}, or other batch sizes."
+            )
+        raise InputError(
+            f"A token budget of {requested:,} is less than the {one:,} that are a whole number of steps at every batch "
+            f"size; give at least {one:,}, or other batch sizes."
+        )
     quanta = requested // one
     return quanta * one, math.ceil(quanta / max(1, points)) * one
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetPlan:
-    """What a study will spend, decided before its first training run; the same values as a JSON object in decisions.
-
-    `runs_planned` are those of a grid without extensions, or the most that an adaptive search may make; `runs_at_most`
-    includes all that are allowed.
-    `seconds_planned` is for the planned ones; None where nothing is known of the speed. `undertrained` sizes get too few
-    steps to be judged.
-    """
-
-    token_budget: int
-    evaluation_interval: int
-    runs_planned: int
-    runs_at_most: int
-    seconds_planned: float | None
-    undertrained: Sequence[int]
-    text: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able; `BudgetPlan(**plan.as_dict())` is the plan again."""
-        return {**asdict(self), "undertrained": list(self.undertrained)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +66,8 @@ class SweepDesign:
 
     `tokens_per_second`: measured alone on the device, per global batch size; a size without a measurement counts as
     fast as the nearest measured one. `concurrency_gain`: tokens/s of all `workers` together over that of one run alone.
-    Its default 1 assumes that workers sharing a device are together no faster than a run that has all of it, which errs
-    on the safe side (1.3 was measured on two cores); give the number of devices where every worker has its own.
+    Its default of 1 assumes that workers sharing a device are together no faster than a run that has all of it, which
+    errs on the safe side (1.3 was measured on two cores); give the number of devices where every worker has its own.
     `points`: evaluations of a run at most.
     """
 
@@ -102,7 +83,7 @@ class SweepDesign:
     warmup_fraction: float = 0.1
     workers: int = 1
     concurrency_gain: float = 1.0
-    unit: str = "tokens"
+    unit: Unit = Unit.TOKENS
 
     def steps(self, token_budget: int, size: int) -> int:
         """Whole optimizer steps of a run."""
@@ -119,7 +100,7 @@ class _Cost:
     extensions: float
 
 
-def fixed_budget(requested: int, sweep: SweepDesign) -> BudgetPlan:
+def fixed_budget(requested: int, sweep: SweepDesign) -> BudgetDecision:
     """The plan for a token budget that was asked for: rounded to the quantum, with the time it will take.
 
     InputError when it is smaller than one quantum.
@@ -127,7 +108,7 @@ def fixed_budget(requested: int, sweep: SweepDesign) -> BudgetPlan:
     return _plan(requested, sweep, _cost(sweep), RESERVE)
 
 
-def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: float = RESERVE) -> BudgetPlan:
+def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: float = RESERVE) -> BudgetDecision:
     """The largest token budget with which the whole sweep should end within `time_seconds` (None: the default).
 
     Time for one extension per batch size is set aside where extensions are allowed. Where that would leave the largest
@@ -147,9 +128,9 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
         tokens = min(usable / cost.planned, enough)
     if round(tokens, 6) < one:
         raise InputError(
-            f"In {format_time(time_seconds)} not even {one:,} {sweep.unit} per run fit, a whole number of steps at every "
-            f"batch size; give at least {format_time(one * cost.planned / (1 - reserve))}, or fewer, smaller or rounder "
-            "sizes."
+            f"{format_time(time_seconds)} is not enough for {one:,} {sweep.unit} per run, the fewest that are a whole "
+            f"number of steps at every batch size; give at least {format_time(one * cost.planned / (1 - reserve))}, or "
+            "fewer, smaller or rounder batch sizes."
         )
     return _plan(int(round(tokens, 6)), sweep, cost, reserve)
 
@@ -208,21 +189,23 @@ def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
     return tokens_per_second[nearest]
 
 
-def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> BudgetPlan:
+def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> BudgetDecision:
     budget, interval = token_budget_of(requested, sweep.sizes, sweep.sequence_length, sweep.points)
     least = steps_to_judge(sweep.warmup_fraction)
     undertrained = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)
     seconds = budget * cost.planned / (1 - reserve) if cost.planned else None
-    text = f"{'at most ' if sweep.adaptive else ''}{cost.runs} runs × {format_count(budget)} {sweep.unit}"
-    if seconds is not None:
-        text += f", about {format_time(seconds)}" + (f" with {sweep.workers} at a time" if sweep.workers > 1 else "")
-    if cost.runs_at_most > cost.runs:
-        text += f" (at most {cost.runs_at_most - cost.runs} more, where a best lies at the end of the grid)"
-    text += f"; the largest size gets {sweep.steps(budget, max(sweep.sizes)):,} steps"
-    if undertrained:
-        listed = ", ".join(f"{size:,}" for size in sorted(undertrained))
-        text += f"; fewer than {least}, too few to be judged: {listed}"
-    return BudgetPlan(budget, interval, cost.runs, cost.runs_at_most, seconds, undertrained, text)
+    return BudgetDecision(
+        token_budget=budget,
+        evaluation_interval=interval,
+        adaptive=sweep.adaptive,
+        runs_planned=cost.runs,
+        runs_at_most=cost.runs_at_most,
+        workers=sweep.workers,
+        seconds_planned=seconds,
+        steps_of_largest=sweep.steps(budget, max(sweep.sizes)),
+        steps_to_judge=least,
+        undertrained=undertrained,
+    )
 
 
 def format_time(seconds: float) -> str:

@@ -1,12 +1,13 @@
 """The largest micro-batch that fits: predicted from traces, corrected by what small probes really used, then run.
 
-A trace costs a second and no device, a probe costs a process and may disturb others, and a failed one more so. Traces
-therefore say where to look. What they cannot see (buffers inside kernels, the allocator's own) is the offset: measured
-at about half of the predicted size, it is either constant or grows with the size, never faster. Where both readings
-name one size it is run; else the smaller one is, and the line through two measured offsets names the next.
+A trace costs a second and no device. A probe costs a process and may disturb others, a failed one even more. Traces
+therefore say where to look. What they cannot see (buffers inside kernels, the allocator's own memory) is the offset:
+measured at about half of the predicted size, it is either constant or grows in proportion to the size, never faster.
+Where both assumptions give the same size, that size is run; otherwise the smaller one is, and the line through two
+measured offsets gives the next.
 
 Models that cannot be traced are approached from below: bytes never grow faster than in proportion to the size, since
-what does not grow with it is not negative.
+the part that does not grow with it is not negative.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Literal
 from batchlab.search.memory_curve import MemoryCurve, largest_size, needed_bytes
 
 FIRST_SIZES = (2, 8, 32)
-"""Traced before anything is known: two pieces of the curve show in three sizes. 1 is left out: batch statistics of a
+"""Traced before anything is known: three sizes show two pieces of the curve. 1 is left out: batch statistics of a
 single sample do not exist, and a model that uses them could not be traced."""
 
 _TRACE_ROUNDS = 8
@@ -26,12 +27,12 @@ _ROOMY = 0.7
 """A size whose trace needs less than this share of the budget is run without calibration. Kernels on a CPU were seen
 to use up to 1.43 times the traced bytes (convolutions in evaluation and bf16)."""
 
-_HOPELESS = 1.2
-"""A smallest size whose trace needs this much more than the budget is not run: traces were never seen that far above
-what is used."""
+_CANNOT_FIT = 1.2
+"""A smallest size whose trace needs this many times the budget is not run: no trace was ever that far above what was
+used."""
 
 _STEP = 1.25
-"""Untraced sizes are approached in proportion as long as that buys at least this factor."""
+"""Untraced sizes are approached in proportion as long as that gains at least this factor."""
 
 _SAME_SLOPE = 0.05
 
@@ -40,16 +41,17 @@ Status = Literal["none", "predicted", "verified", "proved"]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Please trace these micro-batch sizes; nothing is the answer where that is impossible."""
+    """Trace these micro-batch sizes; the answer is empty where that is impossible."""
 
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Please run whole steps at this micro-batch size, in a fresh process.
+    """Run whole steps at this micro-batch size, in a fresh process.
 
-    verifies: this may be the answer, so everything has to be run; else two steps, the second of which has all states.
+    verifies: this may be the answer, so every kind of step has to be run; otherwise two steps are enough, the second
+    of which has all optimizer states.
     """
 
     size: int
@@ -58,7 +60,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What came of a probe. `available_bytes`: what the device had left for it, where that can be known."""
+    """The outcome of a probe. `available_bytes`: what the device had left for it, where that is known."""
 
     fits: bool
     peak_bytes: int | None = None
@@ -94,7 +96,7 @@ class CapacitySearch:
         self.smallest = smallest
         self.limit_bytes = limit_bytes
         self.curve: MemoryCurve | None = None
-        """What the traces say; None before they are told, and where the model cannot be traced."""
+        """By the traces so far; None before the first, and where the model cannot be traced."""
         self.untraceable = False
         self._headroom = headroom
         self._probe = probe
@@ -143,11 +145,11 @@ class CapacitySearch:
         return self.curve.largest_within(self.budget_bytes, self.most) if self.curve else None
 
     def needed_bytes(self, size: int) -> float | None:
-        """The best estimate of what a size needs, with all that was told; None before anything was."""
+        """The best estimate of what a size needs, by all answers so far; None before the first."""
         return self._guess(size) if self.curve or self._measured else None
 
     def ask(self) -> Sequence[Question]:
-        """One question, or none when done. Asking twice gives the same."""
+        """One question, or none when done. Asking twice gives the same question."""
         sizes = self._sizes_to_trace()
         if sizes:
             return (Trace(sizes),)
@@ -155,9 +157,9 @@ class CapacitySearch:
         return () if probe is None else (probe,)
 
     def tell(self, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
-        """What came of the question that was asked. ValueError for any other."""
+        """The answer to the question that was asked. ValueError for any other."""
         if list(questions) != list(self.ask()) or len(answers) != len(questions):
-            raise ValueError(f"told of {list(questions)} with {len(answers)} answers; asked was {list(self.ask())}")
+            raise ValueError("tell() takes the answers to exactly what ask() returned")
         for question, answer in zip(questions, answers, strict=True):
             if isinstance(question, Trace):
                 assert not isinstance(answer, Probed)
@@ -197,13 +199,13 @@ class CapacitySearch:
 
     @property
     def _ceiling(self) -> int:
-        """No larger size is of interest."""
+        """The largest size that is still of interest."""
         return min([self.most, *(size - 1 for size in self._failed)])
 
     def _calibration(self) -> int | None:
         """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up.
 
-        None where nothing is traced, or where so small a size would tell no more than the predicted one itself.
+        None where nothing is traced, or where so small a size would say no more than the predicted one itself.
         """
         if self.curve is None:
             return None
@@ -229,7 +231,7 @@ class CapacitySearch:
     def _first(self) -> Probe | None:
         if self.curve is None:
             return Probe(self._low)
-        if self.curve.at(self.smallest) > _HOPELESS * self.budget_bytes:
+        if self.curve.at(self.smallest) > _CANNOT_FIT * self.budget_bytes:
             return None
         half = self._calibration()
         if half is not None:
@@ -238,7 +240,7 @@ class CapacitySearch:
 
     @property
     def _low(self) -> int:
-        """A size that shows above the warm-up and hardly fails."""
+        """A size whose peak lies above the warm-up's, and which is unlikely to fail."""
         return min(max(self.smallest, 2 * self._warmup), self._ceiling)
 
     def _after(self, best: int) -> int:
@@ -255,8 +257,8 @@ class CapacitySearch:
         return safe if len(self._measured) < 2 and best < safe else guess
 
     def _untraced_step(self, best: int) -> int:
-        """Along the line where the last three sizes lie on one, else at most twice the best: two sizes below the knee
-        would promise the moon. Where a failure contradicts the line, the middle of what is left."""
+        """Along the line where the last three sizes lie on one, else at most twice the best: a line through two sizes
+        below the knee would overshoot by far. Where a failure contradicts the line, the middle of what is left."""
         sizes = sorted(self._measured)
         line = self._largest_by(self._by_line) if len(sizes) > 1 else self._ceiling
         straight = len(sizes) > 2 and _on_a_line([(size, self._measured[size]) for size in sizes[-3:]])

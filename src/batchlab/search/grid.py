@@ -1,4 +1,4 @@
-"""Which batch × learning-rate cells to train, in rounds, coarse first.
+"""A grid over batch size × learning rate, in rounds, coarse first.
 
 Rounds: (1) every size at every other learning rate, (2) the learning rates between, (3…) one further learning rate for
 each size whose best is at the end of what was tried, (last) the `repeats`: more seeds where the best lies. A round is
@@ -21,12 +21,12 @@ class GridSearch:
     """Batch × learning-rate grid that grows where a best is at its end; implements `protocols.Search`.
 
     A cell without a finite loss is worse than any with one. A size is extended by the grid's own ratio, at most
-    `max_extensions` times, and never past a learning rate that has no finite loss. Starved sizes are run, but neither
-    extended nor given more seeds while a size that is not undertrained has a finite loss.
+    `max_extensions` times, and never past a learning rate that has no finite loss. Undertrained sizes are run, but
+    neither extended nor given more seeds while any other size has a finite loss.
 
-    `max_runs` cuts each round at its end. Of it, the further seeds of the best cell are reserved first (beyond one run
-    per size): without them noise is unknown and no size may be called better than another, while one learning rate
-    more only refines the answer.
+    `max_runs` cuts rounds short. Of it, the further seeds of the best cell are reserved first (beyond one run per
+    size): without them the noise is unknown and no size may be called better than another, while one more learning
+    rate only refines the answer.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class GridSearch:
     def _extension_round(self) -> list[Trial]:
         """One learning rate beyond the end at which a size's best is; the sizes with the lowest loss first."""
         if len(self.learning_rates) == 1:
-            return []  # one learning rate is a choice, not a grid: there is no ratio to go on with
+            return []  # one learning rate is a choice, not a grid: there is no ratio to extend it by
         trials = []
         for size, best in sorted(self._best_by_size().items(), key=lambda item: (item[1][0], item[0])):
             tried = sorted(trial.learning_rate for trial in self._outcomes if trial.global_batch_size == size)
@@ -163,72 +163,3 @@ def default_learning_rates(optimizer_family: str) -> tuple[float, ...]:
             return (0.01, 0.03, 0.1, 0.3)
         case _:
             return (1e-3, 3e-3, 1e-2, 3e-2)
-
-
-def parse_learning_rates(text: str) -> tuple[float, ...]:
-    """`"1e-4,3e-4"` is a list, `"1e-4:3e-3"` a geometric range of 4 values, `"1e-4:3e-3:5"` one of 5.
-
-    Raises InputError naming what is possible.
-    """
-    how = "write a list like 3e-4,1e-3,3e-3 or a range like 1e-4:3e-3 (or 1e-4:3e-3:5 for five values)"
-    if ":" not in text:
-        rates = tuple(sorted({_learning_rate(part, text, how) for part in text.split(",")}))
-    else:
-        parts = text.split(":")
-        if len(parts) > 3:
-            raise InputError(f"Learning rates {text!r} have too many colons; {how}.")
-        low, high = (_learning_rate(part, text, how) for part in parts[:2])
-        if low >= high:
-            raise InputError(f"Learning rates {text!r} run from {low:g} to {high:g}; give the lower end first.")
-        count = 4
-        if len(parts) == 3:
-            if not parts[2].strip().isdecimal() or int(parts[2]) < 2:
-                raise InputError(f"Learning rates {text!r}: {parts[2]!r} is not a count of at least 2; {how}.")
-            count = int(parts[2])
-        step = (high / low) ** (1 / (count - 1))
-        rates = (low, *(float(f"{low * step**i:.3g}") for i in range(1, count - 1)), high)
-        if list(rates) != sorted(set(rates)):
-            raise InputError(f"Learning rates {text!r}: {count} values do not fit between {low:g} and {high:g}.")
-    return rates
-
-
-def _learning_rate(part: str, text: str, how: str) -> float:
-    try:
-        rate = float(part)
-    except ValueError:
-        what = f"{part!r} is not a number" if part.strip() else "a value is empty"
-        raise InputError(f"Learning rates {text!r}: {what}; {how}.") from None
-    if not (math.isfinite(rate) and rate > 0):
-        raise InputError(f"Learning rates {text!r}: {part.strip()} is not a positive number; {how}.")
-    return rate
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """`"1,8,32"` is a list, `"1:512"` every doubling from 1 to 512 (the last value is always included).
-
-    Raises InputError naming what is possible.
-    """
-    how = "write a list like 1,8,32 or a range of doublings like 1:512"
-    if ":" not in text:
-        return tuple(sorted({_size(part, text, how) for part in text.split(",")}))
-    parts = text.split(":")
-    if len(parts) != 2:
-        raise InputError(f"Batch sizes {text!r} have too many colons; {how}.")
-    low, high = (_size(part, text, how) for part in parts)
-    if low > high:
-        raise InputError(f"Batch sizes {text!r} run from {low} down to {high}; give the smaller end first.")
-    doublings = [low * 2**i for i in range((high // low).bit_length())]
-    return tuple(sorted({*doublings, high}))
-
-
-def _size(part: str, text: str, how: str) -> int:
-    cleaned = part.strip()
-    if not cleaned:
-        raise InputError(f"Batch sizes {text!r}: a value is empty; {how}.")
-    try:
-        size = int(cleaned)
-    except ValueError:
-        raise InputError(f"Batch sizes {text!r}: {cleaned!r} is not a whole number of samples; {how}.") from None
-    if size < 1:
-        raise InputError(f"Batch sizes {text!r}: {size} is not a batch; the smallest is 1 sample.")
-    return size

@@ -16,17 +16,18 @@ from batchlab.search.trial import Trial, TrialOutcome
 if TYPE_CHECKING:
     from batchlab.search.surrogate import Floats
 
-STEPS_PER_OCTAVE = 2
+STEPS_PER_DOUBLING = 2
 """Learning rates on the lattice per factor of two."""
 
 MARGIN = 1.0
-"""Octaves beyond the given sizes and learning rates at which the lowest loss may lie without surprise."""
+"""Doublings beyond the given sizes and learning rates at which the lowest loss may still lie by the prior."""
 
 ROOM = 2.0
-"""Octaves that stay open to either side of the best learning rate so far; so an edge is passed, not reported."""
+"""Doublings that stay open to either side of the best learning rate so far; so the search passes an edge instead of
+reporting it."""
 
 BESIDE = 1.1
-"""Octaves within which a neighbour encloses the best learning rate: two steps of the lattice."""
+"""Doublings within which a neighbour encloses the best learning rate: two steps of the lattice."""
 
 Outcomes = Mapping[Trial, TrialOutcome]
 
@@ -46,12 +47,12 @@ class Cells:
 
 
 def cells_of(trials: Sequence[Trial]) -> Cells:
-    """Where they lie."""
+    """The cells of these trials."""
     return Cells(tuple(trial.global_batch_size for trial in trials), tuple(trial.learning_rate for trial in trials))
 
 
 def similarity(cells: Cells, others: Cells) -> Floats:
-    """Cells × others: how much a run at one tells of the other, 1 for the same."""
+    """Cells × others: how much a run at one says about the other, 1 for the same."""
     return matern(cells.batch, cells.rate, others.batch, others.rate)
 
 
@@ -89,9 +90,9 @@ class Lattice:
         if len(self.learning_rates) == 1:
             return self.learning_rates
         low, high = (bound - math.log2(start) for bound in self.log_rates(outcomes, best))
-        first = math.ceil(round((low - MARGIN) * STEPS_PER_OCTAVE, 6))
-        last = math.floor(round((high + MARGIN) * STEPS_PER_OCTAVE, 6))
-        return tuple(float(f"{start * 2 ** (step / STEPS_PER_OCTAVE):.3g}") for step in range(first, last + 1))
+        first = math.ceil(round((low - MARGIN) * STEPS_PER_DOUBLING, 6))
+        last = math.floor(round((high + MARGIN) * STEPS_PER_DOUBLING, 6))
+        return tuple(float(f"{start * 2 ** (step / STEPS_PER_DOUBLING):.3g}") for step in range(first, last + 1))
 
     def open_cells(self, outcomes: Outcomes, best: Trial | None) -> Cells:
         """Cells that may be tried: not yet tried, nor ruled out by a divergence, by memory or by too few steps."""
@@ -118,10 +119,10 @@ class Lattice:
         return Cells(tuple(size for size, _ in cells), tuple(rate for _, rate in cells))
 
     def beside(self, best: Trial, outcomes: Outcomes, cells: Cells) -> list[int]:
-        """Places of open cells that enclose the best one on a side where nothing near was tried.
+        """Indices of open cells that would enclose the best one on a side where nothing near was tried.
 
-        The sides are the next learning rates of its size and its neighbouring sizes, each within an doubling of its
-        learning rate. So a search never ends on the word of a model alone, nor without the runs that a fit over
+        The sides are the next learning rates of its size and its neighbouring sizes, each within a doubling of its
+        learning rate. So a search never ends by its model's prediction alone, nor without the runs that a fit over
         learning rates needs.
         """
         size, rate = self.sizes.index(best.global_batch_size), math.log2(best.learning_rate)
@@ -143,7 +144,7 @@ def _inside(points: Cells, size: int, rate: float, side: int) -> Floats:
 
 
 def share_that_ends(cells: Cells, outcomes: Outcomes) -> Floats:
-    """Share of the runs near each cell that came to an end, where some failed for reasons of their own."""
+    """Expected share of runs near each cell that end with a result, where some failed for unknown reasons."""
     failed, ended = [], []
     for trial, outcome in outcomes.items():
         if outcome.why in (None, Outcome.FAILED) and not outcome.finite:

@@ -14,7 +14,7 @@ from typing import Self
 
 _LEVER = 0.9
 """Two measured sizes whose ratio is above this are too near each other to extrapolate from: between 44 and 45 samples
-an allocator's whims of 1.5 MB became 55 MB at 8."""
+an allocator's rounding of 1.5 MB became 55 MB at 8."""
 
 _SAME = 1e-6
 """Below the knee the peak lies more than this share above the last piece: more than rounding."""

@@ -1,4 +1,4 @@
-"""What is believed before a study's first run, and how outcomes become evidence for the surrogate."""
+"""The prior before a study's first run, and how outcomes become evidence for the surrogate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome
+from batchlab.scaling.published import PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET
 from batchlab.search import lattice
 from batchlab.search.surrogate import Basins, Evidence, Posterior, draw, percent_of
 from batchlab.search.trial import Trial, TrialOutcome
@@ -21,32 +23,19 @@ STUBBORN = 0.1
 """Share of the basins that ignore a hint: it may be wrong."""
 
 STUBBORN_STUDY = 0.02
-"""Share of those that ignore an earlier study, which measured this very model, once there is evidence to doubt it."""
+"""Share of the basins that ignore an earlier study of this very model, once there is evidence to doubt it."""
 
 DOUBTABLE = 3
-"""Runs after which they do: one loss says nothing of where the lowest lies and two only which way, so before that they
-would send a run anywhere, for the gain there that nothing contradicts yet."""
-
-BATCH_EXPONENT = (0.53, 0.15)
-"""Best batch size ∝ tokens^x of one model, mean and spread of published x: 0.38 (Bergsma et al. 2025,
-arXiv:2505.13738), 0.47 (Zhang et al. 2024, arXiv:2410.21676, critical batch size), 0.57 (Schaipp 2026,
-arXiv:2607.01487), 0.69 (DeepSeek 2024, arXiv:2401.02954: compute^0.327, along which its tokens grow as compute^0.476;
-the model's size moves the batch hardly at all, says Zhang). Step Law is not among them, so that its table can judge."""
-
-RATE_EXPONENT = (-0.37, 0.10)
-"""Best learning rate ∝ tokens^z at a fixed, small batch size: −0.32 (Bjorck et al. 2024, arXiv:2409.19913), −0.47
-(Bergsma et al. 2025: B/(η·λ·D) ∝ D^−0.53 at constant weight decay λ), −0.33 (DeepSeek 2024: compute^−0.125, less the
-−0.41 that a model's size takes, between 1/width and GPT-3's table, and less SLOPE times its batch exponent).
-
-The spreads are those of one more publication, √(1 + 1/n) times the standard deviation of the n."""
+"""Runs after which they do. One loss does not say where the lowest lies, and two only in which direction; before that,
+these basins would send a run anywhere, since nothing contradicts the gain they promise there."""
 
 TRANSFER = 0.25
-"""Octaves of further doubt when a study is moved, in either direction: half a step of the lattice."""
+"""Standard deviation in doublings that moving a study adds in either direction: half a step of the lattice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Where to start: a published law, a colleague's habit. `*_octaves` are its standard deviations.
+    """Where to start: a published law, a colleague's habit. `*_sd` are its standard deviations in doublings.
 
     Published laws for language models miss another recipe's best by a factor of two to four in either, hence the
     defaults.
@@ -54,8 +43,8 @@ class Hint:
 
     global_batch_size: float
     learning_rate: float
-    batch_octaves: float = 1.5
-    rate_octaves: float = 1.25
+    batch_sd: float = 1.5
+    rate_sd: float = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +58,24 @@ class EarlierStudy:
     tokens_ratio: float = 1.0
 
 
+def require_start(hint: Hint | None, earlier: EarlierStudy | None) -> None:
+    """InputError where a search cannot start from these."""
+    if hint is not None:
+        given = (hint.global_batch_size, hint.learning_rate, hint.batch_sd, hint.rate_sd)
+        if not all(math.isfinite(value) and value > 0 for value in given):
+            raise InputError(
+                f"The hint of batch {hint.global_batch_size:g} at learning rate {hint.learning_rate:g} cannot be used; "
+                "both, and their standard deviations in doublings, are positive finite numbers."
+            )
+    if hint is not None and earlier is not None:
+        raise InputError("A search starts from a hint or from an earlier study, not from both; the study knows more.")
+    if earlier is not None and not (math.isfinite(earlier.tokens_ratio) and earlier.tokens_ratio > 0):
+        raise InputError(f"This budget is {earlier.tokens_ratio} × that of the earlier study; give a positive number.")
+
+
 def before_any_run(batch: tuple[float, float], rate: tuple[float, float], hint: Hint | None) -> Basins:
-    """Possible surfaces over ranges of log2 batch size and log2 learning rate: spread evenly over both, but around the
-    hint for all except a stubborn few."""
+    """Possible surfaces over ranges of log2 batch size and log2 learning rate: spread evenly over both; with a hint,
+    around it, except for the share that ignores it."""
     unit, shapes = draw()
     even = shapes.moved(_spread(unit[:, 0], *batch), _spread(unit[:, 1], *rate))
     return _around(hint, shapes, unit).where(unit[:, 2] >= STUBBORN, even) if hint else even
@@ -96,15 +100,15 @@ def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], n
     batch = np.log2([*sizes, *(trial.global_batch_size for trial in trials)])
     rate = np.log2([*rates, *(trial.learning_rate for trial in trials)])
     before = before_any_run((batch.min(), batch.max()), (rate.min(), rate.max()), None)
-    believed = Posterior(before, evidence_of(earlier.outcomes, noise_percent)).bowl_weights()
+    believed = Posterior(before, evidence_of(earlier.outcomes, noise_percent)).basin_weights()
     count = len(believed)
     chosen = np.minimum(np.searchsorted(np.cumsum(believed), (np.arange(count) + 0.5) / count), count - 1)
     basins = before.take(chosen)
     doublings = math.log2(earlier.tokens_ratio)
     normal = ndtri(draw()[0])
     along, down = (
-        mean * doublings + math.hypot(spread * doublings, TRANSFER) * normal[:, direction]
-        for direction, (mean, spread) in enumerate((BATCH_EXPONENT, RATE_EXPONENT))
+        published.mean * doublings + math.hypot(published.sd * doublings, TRANSFER) * normal[:, direction]
+        for direction, published in enumerate((PRIOR_BATCH_BY_BUDGET, PRIOR_RATE_BY_BUDGET))
     )
     return basins.moved(along, down + basins.slope * along)
 
@@ -113,8 +117,8 @@ def _around(hint: Hint, shapes: Basins, unit: Floats) -> Basins:
     from scipy.special import ndtri
 
     return shapes.moved(
-        math.log2(hint.global_batch_size) + hint.batch_octaves * ndtri(unit[:, 0]),
-        math.log2(hint.learning_rate) + hint.rate_octaves * ndtri(unit[:, 1]),
+        math.log2(hint.global_batch_size) + hint.batch_sd * ndtri(unit[:, 0]),
+        math.log2(hint.learning_rate) + hint.rate_sd * ndtri(unit[:, 1]),
     )
 
 
@@ -123,7 +127,7 @@ def _spread(unit: Floats, low: float, high: float) -> Floats:
 
 
 def evidence_of(outcomes: Mapping[Trial, TrialOutcome], noise_percent: float) -> Evidence:
-    """A run without a loss whose reason nobody told counts as a divergence by half."""
+    """A run that has no loss for an unknown reason counts as half a divergence."""
     finite = [trial for trial, outcome in outcomes.items() if outcome.finite]
     losses = [float(outcomes[trial].val_loss or 0.0) for trial in finite]
     sure = {Outcome.DIVERGED: 1.0, None: 0.5}

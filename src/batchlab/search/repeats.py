@@ -1,8 +1,8 @@
-"""The last rounds of every search: more seeds where the best lies, then fresh ones for the answer alone.
+"""The last rounds of every search: more seeds where the best lies, then confirmation seeds for the answer alone.
 
 A cell is chosen by the first seed, so its loss there is lucky (the winner's curse: the lowest of k equally good cells
 is about √(2·ln k) standard deviations too low). Further seeds measure the noise and decide between the best cell and
-its neighbour; what is quoted comes from fresh seeds that decided nothing.
+its neighbour; the quoted loss comes from confirmation seeds, which decided nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from batchlab.search.trial import Trial, TrialOutcome
 
 CLEARLY = 3.0
-"""Standard errors by which a rival must be behind to be spared its fresh seeds."""
+"""Standard errors by which a rival must be behind to get no confirmation seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """`seeds` runs, the first included, at the best cell and its best neighbour; then `confirm` fresh ones."""
+    """`seeds` runs, the first included, at the best cell and its best neighbour; then `confirm` confirmation seeds."""
 
     seeds: int = 3
     confirm: int = 0
@@ -27,7 +27,7 @@ class Repeats:
 
     @property
     def confirmation_seeds(self) -> range:
-        """Those that choose nothing."""
+        """Seeds that have no part in choosing the best."""
         start = self.first_seed + self.seeds
         return range(start, start + self.confirm)
 
@@ -37,7 +37,7 @@ class Repeats:
 
     def next(self, outcomes: Mapping[Trial, TrialOutcome], most: int) -> tuple[Trial, ...]:
         """The first round of repeats that is not among the outcomes, at most so many trials; empty after the last."""
-        for trials in (self._more_seeds(outcomes), self._fresh(outcomes)):
+        for trials in (self._more_seeds(outcomes), self._confirmation(outcomes)):
             if missing := [trial for trial in trials if trial not in outcomes]:
                 return tuple(missing[: max(0, most)])
         return ()
@@ -47,8 +47,8 @@ class Repeats:
         seeds = range(self.first_seed + 1, self.first_seed + self.seeds)
         return [Trial(size, rate, seed) for size, rate in self._contenders(outcomes) for seed in seeds]
 
-    def _fresh(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
-        """Fresh seeds at the better of the two by all seeds so far, and at the other unless it is clearly behind."""
+    def _confirmation(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
+        """At the better of the two by all seeds so far, and at the other unless it is clearly behind."""
         losses = {cell: self._losses(cell, outcomes) for cell in self._contenders(outcomes)}
         most = max(map(len, losses.values()), default=0)
         ranked = sorted(
@@ -83,8 +83,8 @@ def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dic
             cell = (outcome.val_loss, trial.learning_rate)
             bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
     undertrained = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
-    unstarved = {size: cell for size, cell in bests.items() if size not in undertrained}
-    return unstarved or bests
+    judged = {size: cell for size, cell in bests.items() if size not in undertrained}
+    return judged or bests
 
 
 def _clearly_behind(losses: Sequence[float], best: Sequence[float]) -> bool:

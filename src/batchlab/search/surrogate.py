@@ -1,18 +1,18 @@
-"""What few runs tell about the loss over batch size × learning rate: many possible basins, weighed by the evidence.
+"""What a few runs say about the loss over batch size × learning rate: many possible basins, weighed by the evidence.
 
 The loss of a training run over (log2 batch size, log2 learning rate) is a skewed valley, and a handful of runs is too
-few to learn that from nothing. So the model is: loss in percent = level + s · basin(position, shape) + what the basin
-leaves over, where the last is a Gaussian process with a Matérn-5/2 kernel. Some thousand basins are drawn once from a
-weak prior (Sobol, so always the same ones), and every prediction is their mean, weighed by likelihood. Nothing is
-optimised, nothing can fail to converge.
+few to learn that from nothing. So the model is: loss in percent = level + s · basin(position, shape) + residual, where
+the residual is a Gaussian process with a Matérn-5/2 kernel. Some thousand basins are drawn once from a weak prior
+(Sobol, so always the same ones), and every prediction is their mean, weighed by likelihood. Nothing is optimised,
+nothing can fail to converge.
 
-A basin has, in doublings u and v from its lowest point:
-- in the learning rate 2·(exp(k·u) − 1 − k·u)/k² ("LINEX"): near the bottom u², beyond it exponential towards too
-  high and only linear towards too low. With k = 1, two times too high costs twice, four times too high four times what
-  the same error downwards costs.
-- its lowest learning rate follows the batch size by lr_max / (1 + B_knee/B)^a: rising below the knee, flat above
-  (McCandlish et al. 2018, arXiv:1812.06162, eq. 2.5; for Adam its appendix E has 0.5 ≤ a ≤ 1).
-- in the batch size at the best learning rate the same form with a skew to either side.
+The shape of a basin, in doublings u and v from its lowest point:
+- In the learning rate it is 2·(exp(k·u) − 1 − k·u)/k² (LINEX; Zellner 1986), k the skew: u² near the bottom, further
+  away exponential towards too high and only linear towards too low. With k = 1, a learning rate that is two times too
+  high costs twice what one two times too low costs; four times too high, four times.
+- Its ridge, the best learning rate at each batch size, is lr_max / (1 + B_knee/B)^a, a the slope: rising below the
+  knee, flat above (McCandlish et al. 2018, arXiv:1812.06162, eq. 2.5; for Adam its appendix E has 0.5 ≤ a ≤ 1).
+- In the batch size, along the ridge, it is LINEX again, with a skew to either side.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-BOWLS = 2048
+BASINS = 2048
 """A power of two, for Sobol's sequence."""
 
 STEEPNESS = tuple(2.0**i for i in range(-3, 6))
-"""s in percent of the loss, one doubling from the best learning rate: language models lie near 0.5, small or easy
-problems far above."""
+"""s in percent of the loss, one doubling from the best learning rate: near 0.5 for language models, far above for small
+or easy problems."""
 
-STEEPNESS_CENTRE, STEEPNESS_OCTAVES = 0.5, 2.0
-"""Median and standard deviation of the prior over s."""
+STEEPNESS_CENTRE, STEEPNESS_SD = 0.5, 2.0
+"""Median of the prior over s, and its standard deviation in doublings."""
 
 SKEW = 0.9
 """Prior mean of k of the learning rate."""
@@ -51,14 +51,14 @@ OVER_BATCH = 0.5
 """Prior median of the steepness in the batch size over that in the learning rate: retuned, it matters less."""
 
 RESIDUAL = (0.15, 0.3, 0.6, 1.2, 2.4)
-"""Standard deviations of what a basin leaves over, in units of s. Several, so that a surface that is no basin shows: the
-evidence then turns to the larger ones, the doubt grows and the search goes on."""
+"""Standard deviations of the residual, in units of s. Several, so that a surface that is not a basin is noticed: the
+evidence then favours the larger ones, the uncertainty grows and the search goes on."""
 
-RESIDUAL_CENTRE, RESIDUAL_OCTAVES = 0.3, 1.0
-"""Median and standard deviation of the prior over them."""
+RESIDUAL_CENTRE, RESIDUAL_SD = 0.3, 1.0
+"""Median of the prior over them, and its standard deviation in doublings."""
 
 LENGTHSCALE = 2.0
-"""Octaves over which that is similar, in both directions."""
+"""Doublings over which the residual is similar, in both directions."""
 
 FAR = 0.2
 """A loss this far above the best one is trusted to this share of the distance: the basin is a model of the bottom."""
@@ -73,10 +73,10 @@ DIVERGES = 5.0
 """Excess loss, in units of s, at which a learning rate is as likely to diverge as not."""
 
 MISJUDGED = 0.05
-"""Probability that a divergence says nothing about the learning rate; so its penalty is bounded."""
+"""Probability that a divergence says nothing about the learning rate, which bounds its penalty."""
 
 KEPT = 256
-"""Weighed triples of basin, steepness and residual that predictions are made of."""
+"""Weighted triples of basin, steepness and residual that predictions are made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Basins:
         return (self.rate + self.slope * np.logaddexp2(0.0, self.knee))[:, None] - self.slope[:, None] * at
 
     def take(self, chosen: NDArray[np.intp]) -> Basins:
-        """Those of the given indices."""
+        """The basins at the given indices."""
         return Basins(*(getattr(self, name)[chosen] for name in self.__slots__))
 
     def where(self, chosen: NDArray[np.bool_], other: Basins) -> Basins:
@@ -133,8 +133,8 @@ def linex(u: Floats, k: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def draw(count: int = BOWLS) -> tuple[Floats, Basins]:
-    """(uniform numbers to place each of `count` basins with, count × 3; their shapes, at position 0)."""
+def draw(count: int = BASINS) -> tuple[Floats, Basins]:
+    """(uniform numbers that place each of `count` basins, count × 3; their shapes, at position 0)."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 
@@ -154,7 +154,7 @@ def draw(count: int = BOWLS) -> tuple[Floats, Basins]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Runs with a finite loss (log2 batch, log2 rate, percent), and where runs diverged with what probability."""
+    """Runs with a finite loss (log2 batch, log2 rate, percent), and where runs diverged, with which probability."""
 
     batch: Floats
     rate: Floats
@@ -188,22 +188,22 @@ class Posterior:
         self.weights = np.exp(log_weight)
         self.weights /= self.weights.sum()
         order = np.argsort(-self.weights, axis=None, kind="stable")[:KEPT]
-        self._bowl, self._pair = np.unravel_index(order, self.weights.shape)
-        kept = self.weights[self._bowl, self._pair]
+        self._basin, self._pair = np.unravel_index(order, self.weights.shape)
+        kept = self.weights[self._basin, self._pair]
         self._kept = kept / kept.sum()
 
-    def bowl_weights(self) -> Floats:
+    def basin_weights(self) -> Floats:
         """Over basins, summing to 1."""
         return np.asarray(self.weights.sum(axis=1))
 
     def nearness(self, batch: Floats, rate: Floats) -> Floats:
-        """Mean of exp(−excess) over the basins: which points are likely near the lowest, before any loss is known."""
-        return np.asarray(self.bowl_weights() @ np.exp(-self.basins.excess(batch, rate)))
+        """Mean of exp(−excess) over the basins: how likely each point is near the lowest, before any loss is known."""
+        return np.asarray(self.basin_weights() @ np.exp(-self.basins.excess(batch, rate)))
 
     def components(self, batch: Floats, rate: Floats) -> tuple[Floats, Floats, Floats]:
         """(weights, means, standard deviations) of the percent at the given points: kept, kept × points twice."""
         evidence = self.evidence
-        basins = self.basins.take(self._bowl)
+        basins = self.basins.take(self._basin)
         s = np.array([self.pairs[place][0] for place in self._pair])
         here = s[:, None] * basins.excess(batch, rate)
         seen = s[:, None] * basins.excess(evidence.batch, evidence.rate)
@@ -258,8 +258,8 @@ class _Solved:
 
 
 def _log_prior(s: float, residual: float) -> float:
-    of_s = math.log2(s / STEEPNESS_CENTRE) / STEEPNESS_OCTAVES
-    of_residual = math.log2(residual / RESIDUAL_CENTRE) / RESIDUAL_OCTAVES
+    of_s = math.log2(s / STEEPNESS_CENTRE) / STEEPNESS_SD
+    of_residual = math.log2(residual / RESIDUAL_CENTRE) / RESIDUAL_SD
     return -0.5 * (of_s**2 + of_residual**2)
 
 

@@ -1,4 +1,4 @@
-"""One training run of a search, and what came of it."""
+"""One training run of a search, and its outcome."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial. `val_loss` None: diverged, out of memory or failed. `judged` False: undertrained.
+    """The outcome of a trial. `val_loss` None: diverged, out of memory or failed. `judged` False: undertrained.
 
-    `why` tells those three apart where it is known: a divergence speaks about the learning rate, too little memory only
-    about the batch size.
+    `why` says which of the three, where that is known: a divergence is evidence about the learning rate, too little
+    memory only about the batch size.
     """
 
     val_loss: float | None

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.errors import NotMeasurable
 from batchlab.core.format import format_bytes
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Simulation
 from batchlab.simulated.optimizer import Optimizer
@@ -69,10 +69,10 @@ class SimulatedTrainable:
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | NotMeasurable:
+    ) -> AddedNorms | NoGradientSamples:
         """`accumulate` each batch in turn; returns the norms of their contributions to the gradient."""
         if parameters == "norm_layers":
-            return NotMeasurable("the simulated problem has no norm layers")
+            return NoGradientSamples.NO_NORM_LAYERS
         sums = [self._gradient.copy()]
         for batch in batches:
             self.accumulate(batch, weight)

@@ -1,7 +1,7 @@
-"""One file that a run can go on from: a JSON line saying what follows, then the bytes.
+"""One file from which a run can resume: a JSON line that describes the state, then the state's bytes.
 
-The file is replaced as a whole, so there is always the previous checkpoint or the new one. What does not match its
-own digest (a disk that lost a part in a power cut) counts as not there.
+The file is replaced as a whole, so it is always the previous checkpoint or the new one. A file that does not match its
+own digest, for example after a power cut, counts as missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batchlab.storage.atomic import write_atomically
 def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes) -> None:
     """Replace the checkpoint. `header` is any JSON with a whole number `step`; it comes back from `load_checkpoint`.
 
-    Raises StorageFailed when the disk takes no more; the previous checkpoint then stays.
+    Raises StorageFailed where the disk cannot be written; the previous checkpoint then stays.
     """
     text = json.dumps(dict(header), sort_keys=True)
     line = json.dumps(
@@ -28,7 +28,7 @@ def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes) -> None
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], bytes] | None:
-    """Header and state as saved; None where there is no checkpoint or it is not whole."""
+    """Header and state as saved; None where there is no checkpoint or it is incomplete."""
     if not path.exists():
         return None
     with path.open("rb") as file:

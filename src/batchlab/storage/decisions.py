@@ -1,17 +1,28 @@
 """The measured choices of a study that change its numbers: decisions.json.
 
-Each is made once, by whichever process comes first, and read by every later session, so that a resumed study goes on
+Each is made once, by whichever process comes first, and read by every later session, so that a resumed study continues
 exactly as it began.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
 
 from batchlab.core.batch import Frozen
 from batchlab.core.record import Outcome, TaskInfo
+
+
+class LimitKind(StrEnum):
+    """What a memory limit bounds."""
+
+    WORKER_DATA = "worker_data"  # VmData of a worker above its warmed-up baseline, by a soft RLIMIT_DATA
+    ALLOCATOR = "allocator"  # of the device, as asked with --memory-limit
+    FREE_HOST_MEMORY = "free_host_memory"  # when it was first read; no limit was asked for
+    DEVICE_MEMORY = "device_memory"
+    OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
 
 
 class CapacityDecision(Frozen):
@@ -21,7 +32,7 @@ class CapacityDecision(Frozen):
     max_micro_batch_size: int | None = Field(default=None, description="None: nothing fits")
     smallest_failed: int | None = None
     limit_bytes: int | None = None
-    limit_is: str = Field(default="", description="what the limit bounds, as a phrase")
+    limit_is: LimitKind | None = Field(default=None, description="what the limit bounds")
     headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
@@ -46,15 +57,18 @@ class ConcurrencyDecision(Frozen):
 
 
 class BudgetDecision(Frozen):
-    """What the sweep will spend; the fields are those of `search.budget.BudgetPlan`."""
+    """What the sweep will spend, decided before its first training run."""
 
-    token_budget: int
-    evaluation_interval: int
-    runs_planned: int
-    runs_at_most: int
-    seconds_planned: float | None
-    undertrained: tuple[int, ...]
-    text: str
+    token_budget: int = Field(description="of every run")
+    evaluation_interval: int = Field(description="tokens between evaluations")
+    adaptive: bool = Field(description="an adaptive search may make fewer runs than planned")
+    runs_planned: int = Field(description="of a grid without extensions, or the most that an adaptive search may make")
+    runs_at_most: int = Field(description="with all extensions that are allowed")
+    workers: int = Field(description="runs at a time")
+    seconds_planned: float | None = Field(description="for the planned runs; None: no speed is known")
+    steps_of_largest: int = Field(description="optimizer steps of a run of the largest batch size")
+    steps_to_judge: int = Field(description="fewest steps at which a batch size is judged")
+    undertrained: tuple[int, ...] = Field(description="batch sizes with fewer steps than that")
 
 
 class PriorLaw(Frozen):
@@ -93,6 +107,37 @@ class AcceptedEdit(Frozen):
     digest: str = Field(description="sha256 of the accepted content; empty: the file was deleted")
 
 
+class StopReason(StrEnum):
+    """Why an adaptive search tries no further cell."""
+
+    LITTLE_TO_GAIN = "little_to_gain"
+    RUNS_SPENT = "runs_spent"
+    NO_CELL_LEFT = "no_cell_left"
+    NO_FINITE_LOSS = "no_finite_loss"
+    EQUAL_LOSSES = "equal_losses"
+
+
+class GainBound(StrEnum):
+    """What the least gain worth another run is."""
+
+    REQUESTED = "requested"
+    MEASURED_NOISE = "measured_noise"
+    ASSUMED_NOISE = "assumed_noise"
+
+
+class SearchStop(Frozen):
+    """Where an adaptive search stopped; gains are in percent of the loss, None where no gain was computed."""
+
+    reason: StopReason
+    runs: int = Field(description="made until then")
+    finite_runs: int = Field(description="of them, with a finite loss")
+    expected_gain_percent: float | None = Field(default=None, description="by a run at the most promising cell")
+    least_gain_percent: float | None = Field(default=None, description="least gain that is worth another run")
+    bound: GainBound | None = None
+    repeated_runs: int = Field(default=0, description="runs of the cells with several seeds, which measure the noise")
+    enclosed: bool | None = Field(default=None, description="the best cell lies between others that were tried")
+
+
 class CriticalRound(Frozen):
     """What one round of `critical --run` trains beyond the sweep, decided before its first run."""
 
@@ -112,7 +157,7 @@ class Decisions(Frozen):
     concurrency: ConcurrencyDecision | None = None
     budget: BudgetDecision | None = None
     notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")
-    search_stopped: str = Field(default="", description="why an adaptive search ended")
+    search_stopped: SearchStop | None = Field(default=None, description="why an adaptive search ended")
     complete: bool = False
     accepted_edits: tuple[AcceptedEdit, ...] = ()
     critical_rounds: dict[int, CriticalRound] = Field(default_factory=dict, description="by number, from 1")

@@ -1,7 +1,7 @@
-"""metrics.jsonl: one JSON object a line, one writer, any number of readers, safe under kill -9.
+"""metrics.jsonl: one JSON object per line, one writer, any number of readers, safe under kill -9.
 
-A killed writer leaves at most one torn line, at the end. The next writer starts with a newline, so that the torn line
-spoils nothing after it; readers skip and count it, and `rewind` rewrites the file without it.
+A killed writer leaves at most one torn line, at the end. The next writer starts with a newline, so that later rows are
+readable; readers skip and count the torn line, and `rewind` rewrites the file without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from batchlab.storage.atomic import storage_errors, write_atomically
 
 
 class MetricsWriter:
-    """Appends rows; each is on its way to the disk when `write` returns, and there after `sync`."""
+    """Appends rows. A row is handed to the operating system when `write` returns and is on disk after `sync`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,10 +26,10 @@ class MetricsWriter:
         self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
 
     def write(self, row: MetricRow) -> None:
-        """Append one row. Raises StorageFailed when the disk takes no more; the rows before are kept."""
+        """Append one row. Raises StorageFailed where the disk cannot be written; earlier rows are kept."""
         line = _line(row)
         rest = b"\n" + line if self._torn else line
-        self._torn = True  # until the whole line is out
+        self._torn = True  # until the whole line is written
         with storage_errors(self.path):
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -41,18 +41,19 @@ class MetricsWriter:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
+        """Close the file; further writes fail."""
         os.close(self._descriptor)
 
 
 class MetricsTail:
-    """Rows as a writer in another process appends them. A file that was rewound is read from its beginning again."""
+    """Rows as a writer in another process appends them. A file that was rewound is read again from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._inode = self._offset = 0
 
     def rows(self) -> list[MetricRow]:
-        """Whole rows that have come since the last call; unreadable lines are left out."""
+        """Complete rows since the last call; unreadable lines are skipped."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -89,7 +90,7 @@ def _parse(content: bytes) -> tuple[list[MetricRow], int]:
 def rewind(path: Path, step: int) -> int:
     """Drop rows beyond `step` and lines that cannot be read; returns how many of the latter there were.
 
-    The file is rewritten atomically, and left alone where there is nothing to drop.
+    The file is rewritten atomically, and not touched where there is nothing to drop.
     """
     rows, unreadable = read_rows(path)
     content = b"".join(_line(row) for row in rows if row.step <= step)

@@ -1,7 +1,7 @@
 """One run's folder: spec, metrics, log, checkpoint and, written last, the record.
 
-Whoever writes here holds the run's lock. The kernel releases it when that process dies, however it dies, so a run is
-never stuck and never has two writers.
+A process that writes here holds the run's lock. The kernel releases it however that process ends, so a run is never
+stuck and never has two writers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from batchlab.storage.atomic import remove_temporaries, storage_errors, write_at
 
 
 class RunFolder:
-    """`runs/<run_id>/` of a study. Everything of `protocols.RunContext` but `progress` and `stop_requested`."""
+    """`runs/<run_id>/` of a study: all of `protocols.RunContext` except `progress` and `stop_requested`."""
 
     def __init__(self, study: Path, spec: Spec) -> None:
         self.spec = spec
@@ -52,12 +52,12 @@ class RunFolder:
         return True
 
     def unlock(self) -> None:
-        """Close what is open and let others have the run. Harmless when not locked."""
+        """Close open files and release the run. Does nothing where it is not locked."""
         self.close()
         self._lock.release()
 
-    def locked_elsewhere(self) -> bool:
-        """Whether another process works on this run at this moment."""
+    def locked_by_another(self) -> bool:
+        """Whether another process holds this run now."""
         if not self.path.exists():
             return False
         if not self.try_lock():
@@ -66,7 +66,7 @@ class RunFolder:
         return False
 
     def begin(self) -> Self:
-        """Make the folder ready for an attempt; only with the lock."""
+        """Prepare the folder for an attempt. Requires the lock."""
         with storage_errors(self.path):
             self.cache_dir.mkdir(exist_ok=True)
             remove_temporaries(self.path)
@@ -80,7 +80,7 @@ class RunFolder:
         self._writer.write(row)
 
     def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
-        """Replace the checkpoint; the metrics up to it reach the disk before it does."""
+        """Replace the checkpoint; the metrics up to it are synced to disk first."""
         if self._writer is not None:
             self._writer.sync()
         with storage_errors(self.path):
@@ -88,7 +88,7 @@ class RunFolder:
         checkpoint.save_checkpoint(self._checkpoint_path, header, state)
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        """The last whole checkpoint with the metrics rewound to its step, or None with no metrics left."""
+        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
         self.close()
         if self._checkpoint_path.parent.exists():
             remove_temporaries(self._checkpoint_path.parent)
@@ -102,13 +102,13 @@ class RunFolder:
         return found
 
     def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
-        """Keep the state at the end of this run; `finish` leaves it."""
+        """Keep the state at the end of this run; `finish` does not remove it."""
         with storage_errors(self.path):
             (self.path / "end").mkdir(exist_ok=True)
         checkpoint.save_checkpoint(self.path / "end" / "state", header, state)
 
     def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
-        """What another run of this study kept at its end, or None."""
+        """The state that another run of this study kept at its end, or None."""
         return checkpoint.load_checkpoint(self.path.parent / run_id / "end" / "state")
 
     def log(self, text: str) -> None:
@@ -130,7 +130,7 @@ class RunFolder:
             return file.read().decode("utf-8", errors="replace")
 
     def finish(self, record: Record) -> None:
-        """Write record.json, which ends the run, then drop the checkpoint. Only with the lock."""
+        """Write record.json, which marks the run as finished, then remove the checkpoint. Requires the lock."""
         if self._writer is not None:
             self._writer.sync()
         self.close()
@@ -138,7 +138,7 @@ class RunFolder:
         shutil.rmtree(self._checkpoint_path.parent, ignore_errors=True)
 
     def record(self) -> Record | None:
-        """The record of a finished run, else None. InputError when the file is not a record."""
+        """The record of a finished run, else None. Raises InputError where the file is not a record."""
         return read_record(self.path)
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class RunFolder:
 
 
 def read_record(run: Path) -> Record | None:
-    """The record in a run's folder; None while it has none."""
+    """The record in a run's folder; None while there is none. Raises InputError where it is unreadable."""
     try:
         content = (run / "record.json").read_bytes()
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def read_record(run: Path) -> Record | None:
 
 
 def read_spec(run: Path) -> Spec:
-    """The spec in a run's folder."""
+    """The spec in a run's folder. Raises InputError where it is missing or unreadable."""
     try:
         return SPEC.validate_json((run / "spec.json").read_bytes())
     except (FileNotFoundError, ValueError):
@@ -171,5 +171,5 @@ def read_spec(run: Path) -> Spec:
 def _unreadable(run: Path, name: str) -> InputError:
     return InputError(
         f"{run / name} is damaged or was written by a newer batchlab; update batchlab, or delete the folder {run.name} "
-        "to have that run repeated."
+        "to repeat that run."
     )

@@ -44,7 +44,7 @@ class Store:
 
     @staticmethod
     def require_usable(path: Path) -> None:
-        """InputError when `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
+        """Raise InputError where `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
         try:
             if path.exists() and not path.is_dir():
                 raise InputError(f"{path} is a file; give a folder for the study with --out.")
@@ -63,7 +63,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> Store:
-        """The study at `path` for this experiment: a new folder, or the one that is there and asks the same.
+        """The study at `path` for this experiment: a new folder, or an existing study of the same experiment.
 
         Raises InputError for a folder of something else or one that cannot be written, StudyChanged for a study of
         another experiment; in each case nothing has been written.
@@ -86,7 +86,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """The study at `path`. InputError when there is none, or when a newer batchlab wrote it."""
+        """The study at `path`. Raises InputError where there is none, it is damaged, or a newer batchlab wrote it."""
         path = path.absolute()
         file = path / "experiment.json"
         try:
@@ -112,12 +112,13 @@ class Store:
             raise InputError(f"{file} is not a batchlab experiment; start a new study with --out.") from None
 
     def require_same(self, experiment: Experiment) -> None:
-        """StudyChanged, naming each field that differs, when the study asks something else than `experiment`."""
+        """Raise StudyChanged, naming each setting that differs, where the study answers another question."""
         different = differing_fields(self.experiment, experiment)
         if different:
+            listed = "; ".join(f"{each.name}: stored {each.stored!r}, asked {each.asked!r}" for each in different)
             raise StudyChanged(
-                f"The study in {self.path} asks something else ({'; '.join(different)}); "
-                "give the same settings to continue it, or another folder with --out."
+                f"The study in {self.path} answers another question ({listed}); give the same settings to continue it, "
+                "or another folder with --out."
             )
 
     def decide(self, new: Decisions) -> Decisions:
@@ -143,7 +144,7 @@ class Store:
             raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
 
     def run(self, spec: Spec) -> RunFolder:
-        """The folder of one run; nothing is made before it is locked."""
+        """The folder of one run; nothing is created before it is locked."""
         return RunFolder(self.path, spec)
 
     def records(self) -> list[tuple[Spec, Record]]:
@@ -156,7 +157,7 @@ class Store:
         return found
 
     def rows(self, run_id: str) -> list[MetricRow]:
-        """The metrics of a run, finished or not; unreadable lines are left out."""
+        """The metrics of a run, finished or not; unreadable lines are omitted."""
         return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl")[0]
 
     def record(self, run_id: str) -> Record | None:
@@ -164,12 +165,12 @@ class Store:
         return read_record(self.path / "runs" / run_id)
 
     def unfinished(self) -> list[str]:
-        """Runs that were begun and have no record yet, sorted by run_id."""
+        """Runs that have begun and have no record yet, sorted by run_id."""
         begun = sorted((self.path / "runs").glob("*/spec.json"))
         return [spec.parent.name for spec in begun if not (spec.parent / "record.json").exists()]
 
     def forget(self, run_id: str) -> bool:
-        """Drop the record of a run so that it is carried out again; False while another process has the run."""
+        """Drop the record of a run so that it runs again; False while another process holds the run."""
         run = self.path / "runs" / run_id
         try:
             with FileLock(run / "lock", timeout=0):
@@ -180,20 +181,20 @@ class Store:
         return True
 
     def has_end(self, run_id: str) -> bool:
-        """Whether the state that a run kept at its end is there."""
+        """Whether the state that a run kept at its end exists."""
         return (self.path / "runs" / run_id / "end" / "state").exists()
 
     def drop_end(self, run_id: str) -> None:
-        """Free the state that a run kept at its end, once nothing more begins from it."""
+        """Free the state that a run kept at its end, once no more runs start from it."""
         shutil.rmtree(self.path / "runs" / run_id / "end", ignore_errors=True)
 
     def exclusive(self) -> FileLock:
-        """A lock for measurements that must be alone on the device: `with store.exclusive():` waits for the others
-        that work on this study."""
+        """A lock for measurements that need the device to themselves: `with store.exclusive():` waits for those of
+        other processes that work on this study."""
         return FileLock(self.path / _MEASURING)
 
     def begin_notes(self, page: str) -> None:
-        """Make notes.md with this page, once: not over a file that is there, nor again where it was removed."""
+        """Write notes.md once: an existing file is never overwritten, and a removed one is not written again."""
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
@@ -202,7 +203,7 @@ class Store:
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
-        """The person's own notes.md; None where there is no such file, empty while none of its words is theirs."""
+        """The text of notes.md; None where there is no such file, empty while it has not been edited."""
         file = self.path / "notes.md"
         if not file.is_file():
             return None
@@ -213,7 +214,7 @@ class Store:
     def write_tables(self) -> list[tuple[Spec, Record]]:
         """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
 
-        Under the study's lock, so that of two processes none overwrites a newer table by an older one.
+        Under the study's lock, so that no process overwrites a newer table with an older one.
         """
         self._tidy()
         with _lock(self.path):

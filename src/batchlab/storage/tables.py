@@ -1,7 +1,7 @@
-"""outcomes.csv and results.csv: every finished run as one line that any program can read.
+"""outcomes.csv and results.csv: one line per finished run, which any program can read.
 
-outcomes.csv holds what a repetition on the same machine reproduces to the last bit: no seconds, no bytes, floats
-in the shortest form that reads back to the same value. results.csv adds what was measured.
+outcomes.csv holds only what a repetition on the same machine reproduces to the bit: no seconds and no bytes, and floats
+in the shortest form that parses to the same value. results.csv adds what was measured.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def results_csv(runs: Sequence[tuple[Spec, Record]]) -> str:
 
 def _rows(runs: Sequence[tuple[Spec, Record]]) -> list[Row]:
     rows = [_row(spec, record) for spec, record in runs if spec.kind in _KINDS]
-    return sorted(rows, key=_place)
+    return sorted(rows, key=_position)
 
 
-def _place(row: Row) -> tuple[int, int, float, int, str]:
+def _position(row: Row) -> tuple[int, int, float, int, str]:
     batch = row.get("global_batch_size", 0)
     return _KINDS.index(row["kind"]), batch, row.get("learning_rate", 0.0), row.get("seed", 0), row["run_id"]
 

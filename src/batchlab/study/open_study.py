@@ -1,4 +1,4 @@
-"""From a request to an open study: inspect the task, settle the experiment, create the folder or continue in it.
+"""From an experiment to an open study: inspect the task, complete the experiment, create or continue its folder.
 
 Everything that can be wrong with the request is found before anything is written.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.experiment import Experiment, build_experiment
+from batchlab.core.experiment import Experiment
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
@@ -29,7 +29,7 @@ EngineFactory = Callable[[Path, int], Engine]
 
 
 def engine_factory(asked: Experiment) -> EngineFactory:
-    """The simulated device needs no process of its own; everything else runs in worker processes."""
+    """Where an experiment runs: the simulated device in this process, everything else in worker processes."""
     if asked.device.name == "simulated":
         return lambda folder, workers: InlineEngine(folder)
     return lambda folder, workers: LocalEngine(folder, workers, silence_seconds=asked.device.silence_seconds)
@@ -37,7 +37,7 @@ def engine_factory(asked: Experiment) -> EngineFactory:
 
 @dataclass(frozen=True, slots=True)
 class OpenStudy:
-    """A study ready to go on."""
+    """A study whose task was inspected and whose folder exists."""
 
     store: Store
     experiment: Experiment
@@ -45,11 +45,12 @@ class OpenStudy:
 
     @property
     def workload(self) -> Workload:
+        """What the study's specs train."""
         return workload_of(self.experiment, self.task_info)
 
 
 def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Workload:
-    """What the study's specs train, with the digests that make their run ids; without them before it is inspected."""
+    """What the study's specs train. The digests, which enter the run ids, are known once the task is inspected."""
     workload = Workload(
         task=experiment.task,
         unit=experiment.unit,
@@ -62,50 +63,57 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
     return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
 
 
-def open_study(values: dict[str, Any], folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
+def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
 
-    Raises InputError for anything wrong with the request, StudyChanged when the folder answers another question or the
-    person's code or data changed since.
+    Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
+    person's code or data has changed since.
     """
-    asked = build_experiment(values)
     if Store.exists(folder):
         store = Store.open(folder)
-        task_info = _task_info(store)
-        store.require_same(complete(asked, task_info))
-        _require_same_data(task_info)
-        _require_same_code(store, task_info, accept_edits)
-        return OpenStudy(store, store.experiment, task_info)
+        begun = store.decisions().task_info  # None where a process was killed while it created the study
+        if begun is not None:
+            store.require_same(complete(asked, begun))
+            _require_same_data(begun)
+            _require_same_code(store, begun, accept_edits)
+            return OpenStudy(store, store.experiment, begun)
     Store.require_usable(folder)
-    task_info = inspect(asked, make_engine)
-    experiment = complete(asked, task_info)
-    require_sound(experiment, task_info)
+    experiment, task_info = prepare(asked, make_engine)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment)
-    if prior is not None:
-        store.decide(Decisions(prior=prior))
-    store.decide(Decisions(task_info=task_info))
+    store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
 
 def reopen_study(folder: Path) -> OpenStudy:
-    """The study that is in `folder`; StudyChanged where the person's code or data changed since."""
+    """The study in `folder`.
+
+    Raises InputError where there is none, StudyChanged where the person's code or data has changed since it began.
+    """
     store = Store.open(folder)
-    study = OpenStudy(store, store.experiment, _task_info(store))
-    _require_same_data(study.task_info)
-    _require_same_code(store, study.task_info, accept_edits=False)
-    return study
-
-
-def _task_info(store: Store) -> TaskInfo:
     task_info = store.decisions().task_info
     if task_info is None:
-        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
-    return task_info
+        raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
+    _require_same_data(task_info)
+    _require_same_code(store, task_info, accept_edits=False)
+    return OpenStudy(store, store.experiment, task_info)
+
+
+def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True) -> tuple[Experiment, TaskInfo]:
+    """The experiment completed by what the task itself says, and the task as a worker process found it.
+
+    `sweep` False: batch sizes and budget are not checked, because no sweep is wanted. Writes nothing that stays. Raises
+    InputError where the task cannot be loaded, and where the sweep could not be answered whatever is measured.
+    """
+    task_info = inspect(asked, make_engine)
+    experiment = complete(asked, task_info)
+    if sweep:
+        require_sound(experiment, task_info)
+    return experiment, task_info
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
-    """Load the task in a worker process and describe it. Writes nothing that stays."""
+    """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded."""
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
@@ -127,7 +135,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
-    """The experiment with what only the task itself can say: unit, lengths, its own optimizer, tokens of its epochs."""
+    """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
     changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
         tokens = round(epochs * task_info.train_samples * task_info.sequence_length)
@@ -138,7 +146,7 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
 
 
 def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
-    """InputError where the question cannot be answered whatever is measured."""
+    """Raise InputError where the sweep cannot be answered whatever is measured."""
     sizes, unit = experiment.batch.global_batch_sizes, experiment.unit
     budget = experiment.budget
     if budget.token_budget is not None:
@@ -150,7 +158,7 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         runs_within(quantum(sizes, experiment.sequence_length), budget.max_runs, budget.max_tokens)
     if sizes[-1] > task_info.train_samples:
         raise InputError(
-            f"The largest batch size is {sizes[-1]}, but the training data holds {task_info.train_samples} samples"
+            f"The largest batch size is {sizes[-1]}, but the training data has {task_info.train_samples} samples"
             + (f" of {experiment.sequence_length} {unit}" if experiment.sequence_length > 1 else "")
             + "; use smaller --batch-sizes or more data."
         )
@@ -161,13 +169,13 @@ def _require_same_data(task_info: TaskInfo) -> None:
     changed = [path for path, state in task_info.data_files.items() if now[path] != state]
     if changed:
         raise StudyChanged(
-            f"The data changed since this study began: {', '.join(changed)}. Old and new runs cannot be "
-            "compared; put the file back, or start a new study with --out."
+            f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "
+            "restore the file, or start a new study with --out."
         )
 
 
 def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:
-    """Path → present hash of the person's files that are neither as at the beginning nor accepted since."""
+    """Path → current hash of the person's files that were edited since the study began and not accepted since."""
     accepted = store.decisions().accepted_edits
     now = hash_files([Path(path) for path in task_info.code])
     return {
@@ -184,7 +192,7 @@ def _require_same_code(store: Store, task_info: TaskInfo, accept_edits: bool) ->
     if not accept_edits:
         raise StudyChanged(
             f"Edited since this study began: {', '.join(sorted(changed))}. Start a new study with --out, or, if the "
-            "edit cannot change any result, go on with --accept-edits (the report will say so)."
+            "edit cannot change any result, continue with --accept-edits (the report will say so)."
         )
     edits = tuple(AcceptedEdit(path=path, digest=digest) for path, digest in changed.items())
     store.decide(Decisions(accepted_edits=edits))

@@ -1,4 +1,4 @@
-"""Where a search may start from: an earlier or cheaper study of the same model, or a published law by name."""
+"""Where a search may start: an earlier or cheaper study of the same model, or a published law."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
 
 
 def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorStudy | None:
-    """What `sweep.prior` names, as a study keeps it among its decisions; None where it names nothing.
+    """What `sweep.prior` names, as a study keeps it among its decisions; None where it is not set.
 
-    InputError where there is no such study or law, where it has no finished run, and where it is of another model.
+    Raises InputError where there is no such study or law, and where the study has no finished run or another model.
     """
     given = experiment.sweep.prior
     if given is None:
         return None
     if experiment.sweep.search == "grid":
         raise InputError(
-            f"A grid trains every cell whatever a prior says; leave --prior {given} away, or use --search adaptive."
+            f"A grid trains every cell whatever the prior; omit --prior {given}, or use --search adaptive."
         )
     if given in STARTING_LAWS:
         if experiment.unit is not Unit.TOKENS:
             raise InputError(
-                f"--prior {given}: published laws are of language models and count tokens, and this task counts "
+                f"--prior {given}: published laws are for language models and count tokens, but this task counts "
                 "samples; give an earlier study instead."
             )
         return PriorLaw(law=given, parameters=task_info.parameter_count, sequence_length=experiment.sequence_length)
@@ -49,8 +49,7 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorS
     budget = store.decisions().budget
     if budget is None or not any(trial.val_loss is not None for trial in trials):
         raise InputError(
-            f"The prior study {given} has no finished training run to start from; let it run first, or leave --prior "
-            "away."
+            f"The prior study {given} has no finished training run to start from; run it first, or omit --prior."
         )
     return PriorStudy(study=store.experiment.name, token_budget=budget.token_budget, trials=trials)
 
@@ -68,7 +67,7 @@ def _prior_trial(spec: TrainSpec, record: Record) -> PriorTrial:
 
 
 def start_of(prior: PriorLaw | PriorStudy | None, token_budget: int) -> tuple[Hint | None, EarlierStudy | None]:
-    """What `read_prior` gave, as a search at this token budget takes it."""
+    """A prior as a search at this token budget takes it: a hint, an earlier study, or neither."""
     if prior is None:
         return None, None
     if isinstance(prior, PriorLaw):
@@ -91,7 +90,7 @@ def trial_of(spec: TrainSpec) -> Trial:
 
 
 def outcome_of(record: Record | None) -> TrialOutcome:
-    """What a search is told; a trial that was not run, because its size is known not to fit, is out of memory."""
+    """The outcome of a trial; None, for one that was not run since its size is known not to fit, is out of memory."""
     if record is None:
         return TrialOutcome(val_loss=None, why=Outcome.OUT_OF_MEMORY)
     if record.outcome is not Outcome.COMPLETED or not isinstance(record.result, TrainResult):
@@ -100,11 +99,11 @@ def outcome_of(record: Record | None) -> TrialOutcome:
 
 
 def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInfo) -> None:
-    """By what a learning rate depends on; the data and the budget may differ, and the task's file may lie elsewhere."""
+    """Compare what a learning rate depends on; the data, the budget and the path of the task may differ."""
     earlier = store.experiment
     theirs = store.decisions().task_info
     if theirs is None:
-        raise InputError(f"The prior study {experiment.sweep.prior} has measured nothing yet; let it run first.")
+        raise InputError(f"The prior study {store.path} has measured nothing yet; run it first, or omit --prior.")
     pairs: dict[str, tuple[object, object]] = {
         "parameters": (f"{theirs.parameter_count:,}", f"{task_info.parameter_count:,}"),
         "unit": (earlier.unit.value, experiment.unit.value),
@@ -116,9 +115,9 @@ def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInf
     }
     for name in sorted({*earlier.model, *experiment.model}):
         pairs[f"model.{name}"] = (earlier.model.get(name, "unset"), experiment.model.get(name, "unset"))
-    differing = [f"{name} {one} there, {other} here" for name, (one, other) in pairs.items() if one != other]
+    differing = [f"{name}: {one}, here {other}" for name, (one, other) in pairs.items() if one != other]
     if differing:
         raise InputError(
-            f"The prior study {experiment.sweep.prior} is of another model ({'; '.join(differing)}), whose learning "
-            "rates would mislead; give a study of this model, a published law, or leave --prior away."
+            f"The prior study {experiment.sweep.prior} is of another model ({'; '.join(differing)}), so its learning "
+            "rates do not apply; give a study of this model or a published law, or omit --prior."
         )

@@ -1,21 +1,17 @@
-"""What a person sees while a study runs: a live view on a terminal, plain lines elsewhere."""
+"""What a study shows while it runs: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 
-from batchlab.core.experiment import Experiment
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import Event, Finished, Progress, View
-from batchlab.core.record import Outcome, Record, TrainResult
-from batchlab.core.spec import Spec, TrainSpec
-from batchlab.storage.decisions import BudgetDecision
+from batchlab.words.progress import describe_finished, describe_remaining
 
 
 class SilentView:
-    """Says nothing; for `--json` and tests."""
+    """Shows nothing; for `--json` and tests."""
 
     def stage(self, title: str, runs: int | None = None) -> None: ...
 
@@ -42,13 +38,13 @@ class PlainView:
     def show(self, event: Event) -> None:
         if isinstance(event, Finished):
             self._pace.finish_one()
-            print(f"   {describe_finished(event)}{self._pace.remaining()}", flush=True)
+            print(f"   {describe_finished(event.spec, event.record)}{self._pace.remaining()}", flush=True)
 
     def close(self) -> None: ...
 
 
 class LiveView:
-    """Finished runs scroll by above one updating line per running one: step, loss, tokens/s, time left."""
+    """One line per finished run, above an updating line per running one: step, loss, tokens/s, time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -76,7 +72,7 @@ class LiveView:
         else:
             self._running.pop(event.record.run_id, None)
             self._pace.finish_one()
-            self._console.print(f"  {describe_finished(event)}", markup=False)
+            self._console.print(f"  {describe_finished(event.spec, event.record)}", markup=False)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -85,7 +81,7 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         for name, (progress, started) in self._running.items():
             rate = f"{progress.tokens_per_second:,.0f}/s" if progress.tokens_per_second else ""
-            loss = f"loss {progress.loss:.3f}" if progress.loss is not None else ""
+            loss = f"loss {progress.train_loss:.3f}" if progress.train_loss is not None else ""
             share = progress.step / progress.steps if progress.steps else 0.0
             elapsed = time.monotonic() - started
             left = f"{format_duration(elapsed * (1 - share) / share)} left" if share > 0.05 and elapsed > 1 else ""
@@ -99,7 +95,7 @@ class LiveView:
 
 
 class _Pace:
-    """Runs done and left in this stage, and the time that takes at the pace so far."""
+    """Runs done and left in this stage, and how long those left take at the pace so far."""
 
     def __init__(self) -> None:
         self.begin(None)
@@ -114,53 +110,11 @@ class _Pace:
         if not self._runs or not self._done or self._done >= self._runs:
             return ""
         left = (time.monotonic() - self._started) / self._done * (self._runs - self._done)
-        return f"   [{self._done} of {self._runs}, about {format_duration(left)} left]"
+        return f"   {describe_remaining(self._done, self._runs, left)}"
 
 
 def open_view(quiet: bool) -> View:
-    """The view that suits where standard output goes."""
+    """The view for where standard output goes; a silent one where `quiet`."""
     if quiet:
         return SilentView()
     return LiveView() if sys.stdout.isatty() else PlainView()
-
-
-def describe_finished(event: Finished) -> str:
-    """One line about a finished run: what it was and what came of it."""
-    spec, record = event.spec, event.record
-    if isinstance(spec, TrainSpec):
-        name = f"batch {spec.layout.global_batch_size} × LR {spec.learning_rate:.3g}, seed {spec.seed}"
-        if spec.layout.grad_accum_steps > 1:
-            name += f" ({spec.layout.grad_accum_steps} micro-batches of {spec.layout.micro_batch_size})"
-    else:
-        name = record.run_id
-    if record.outcome is not Outcome.COMPLETED:
-        return f"{name}: {record.outcome.word}. {record.reason}"
-    if isinstance(record.result, TrainResult) and record.result.val_loss is not None:
-        undertrained = ", undertrained" if record.result.undertrained else ""
-        return (
-            f"{name}: val loss {record.result.val_loss:.4f} in {format_duration(record.result.seconds)}{undertrained}"
-        )
-    return f"{name}: done"
-
-
-def status_lines(
-    experiment: Experiment,
-    records: list[tuple[Spec, Record]],
-    unfinished: list[str],
-    budget: BudgetDecision | None,
-) -> list[str]:
-    """How far a study is, one line per kind of run, then what failed and what is unfinished."""
-    lines = [f"{experiment.name}: {experiment.task}"]
-    for kind in ("check", "capacity", "throughput", "train"):
-        outcomes = Counter(record.outcome.word for spec, record in records if spec.kind == kind)
-        if outcomes:
-            lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
-    if budget is not None:
-        lines.append(f"  planned    {budget.text}")
-    lines += [
-        f"  {record.run_id}: {record.outcome.word}. {record.reason}"
-        for _, record in records
-        if record.outcome is Outcome.FAILED
-    ]
-    lines += [f"  {run}: begun, not finished; the study's command goes on with it" for run in unfinished]
-    return lines

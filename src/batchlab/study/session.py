@@ -1,4 +1,4 @@
-"""Executing specs for a study: what is on disk is not done twice, the rest goes to an engine."""
+"""Executing specs for a study: finished ones are read from disk, the others go to an engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Session:
 
     @property
     def device(self) -> DeviceSettings:
-        """Device settings of a measurement that runs alone; training runs change the threads."""
+        """Device settings of a measurement that runs alone; training runs have other threads."""
         asked = self.study.experiment.device
         return DeviceSettings(
             name=self.study.task_info.device,
@@ -38,21 +38,21 @@ class Session:
         )
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:
-        """The optimizer at this size, relative to the size its settings are meant for."""
+        """The optimizer settings at this size, relative to the size that they were given for."""
         experiment = self.study.experiment
         ratio = global_batch_size / experiment.reference_batch_size
         return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
 
 
 def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:
-    """Records of measurements that must have the device to themselves: a fresh process each, one after the other."""
+    """Records of measurements that need the device to themselves: one after the other, each in a fresh process."""
     with open_engine(session, workers=1) as engine:
         return run_specs(session, specs, engine, exclusive=True)
 
 
 @contextmanager
 def open_engine(session: Session, workers: int) -> Iterator[Engine]:
-    """An engine that is closed whatever happens; its worker processes start when there is work for them."""
+    """An engine that is closed at the end; its worker processes start when there is work for them."""
     engine = session.make_engine(session.study.store.path, workers)
     try:
         yield engine
@@ -61,7 +61,10 @@ def open_engine(session: Session, workers: int) -> Iterator[Engine]:
 
 
 def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclusive: bool = False) -> list[Record]:
-    """Records of these specs, in their order: those on disk as they are, the others executed now."""
+    """Records of these specs, in their order: read from disk where finished, else executed now.
+
+    Raises StudyChanged where the person's code was edited since the study began.
+    """
     store = session.study.store
     found = {run_id(spec): _finished(session, run_id(spec)) for spec in specs}
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
@@ -81,7 +84,7 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
 
 
 def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk; where failed runs are to be retried, a failed one is dropped first."""
+    """The record on disk; a failed one is dropped first where failed runs are retried."""
     record = session.study.store.record(identity)
     if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
         session.study.store.forget(identity)

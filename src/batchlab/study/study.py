@@ -1,56 +1,52 @@
-"""The story of a study, told once: check, capacity, throughput, budget, sweep, documents.
+"""A study from beginning to end: check, capacity, throughput, budget, sweep, documents.
 
-Every stage can be interrupted and asked again; what is on disk is not done twice.
+Every stage can be interrupted and run again; what is on disk is not done twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.throughput import BUSY_SHARE
 from batchlab.core.batch import BatchLayout
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
-from batchlab.core.experiment import DEFAULT_TIME_BUDGET, Experiment
+from batchlab.core.experiment import Experiment
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
-from batchlab.core.record import CheckResult, Outcome, TaskInfo
+from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
-from batchlab.runs.check import check_lines
-from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.cost import cost_of
-from batchlab.search.grid import default_learning_rates
-from batchlab.search.repeats import Repeats
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.store import Store
 from batchlab.study.open_study import EngineFactory, open_study, reopen_study
 from batchlab.study.session import Session, run_alone
-from batchlab.study.stages.budget import budget_stage, concurrency_stage, learning_rates_of
+from batchlab.study.stages.budget import budget_stage, concurrency_stage, decided_budget, learning_rates_of
 from batchlab.study.stages.capacity import (
     LARGEST,
     LARGEST_EVALUATION_BATCH,
     CapacityRequest,
     capacity_stage,
-    describe_capacity,
     sweep_need,
 )
 from batchlab.study.stages.check import check_stage
+from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.critical import critical_stage, describe_runs
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
-from batchlab.words.capacity import capacity_lines
+from batchlab.words import progress
+from batchlab.words.check import check_lines
+from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -58,7 +54,7 @@ Stage = Literal["check", "capacity", "throughput", "sweep"]
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """What a study came to: the findings, and the summary a person reads."""
+    """The findings of a study, and its summary on the terminal."""
 
     folder: Path
     findings: Findings
@@ -67,11 +63,11 @@ class StudyResult:
 
     @property
     def answered(self) -> bool:
-        """Whether there is something to train with."""
+        """Whether the study recommends a configuration."""
         return self.findings.recommended is not None
 
     def answered_at(self, until: Stage) -> bool:
-        """Whether the question of the stage asked for has an answer."""
+        """Whether the question of the stage `until` has an answer."""
         memory, throughput = self.findings.memory, self.findings.throughput
         match until:
             case "check":
@@ -85,7 +81,7 @@ class StudyResult:
 
 
 def run_study(
-    values: dict[str, Any],
+    experiment: Experiment,
     folder: Path,
     make_engine: EngineFactory,
     view: View,
@@ -97,20 +93,20 @@ def run_study(
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
-    request: what the capacity stage is asked when it is the last.
+    request: what the capacity stage is asked where it is the last.
 
-    Raises InputError before anything is written where the request is wrong, StudyInterrupted on Ctrl-C or SIGTERM and
-    StorageFailed on a full disk; in both cases what was finished is kept and the report is up to date.
+    Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
+    StorageFailed on a full disk, after which finished runs are kept and the report is up to date.
     """
     begun = time.monotonic()
-    study = open_study(values, folder, make_engine, accept_edits=accept_edits)
+    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits)
     store = study.store
 
     def after_run() -> None:
-        write_documents(store, partial=True)  # a tenth of a second; whatever stops the study leaves a usable report
+        write_documents(store, partial=True)  # takes 0.1 s; whatever stops the study leaves a usable report
 
     view.say(f"   data: {study.task_info.data_source}")
-    view.say(f"   cost: {cost_of(study.experiment, study.task_info).text}")
+    view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
     session = Session(study, make_engine, view, retry_failed=retry_failed, after_run=after_run)
     failure = ""
     try:
@@ -123,7 +119,7 @@ def run_study(
         finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
         raise StudyInterrupted(
             f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
-            "run the same command again to go on."
+            "run the same command again to continue."
         ) from None
     except BatchlabError:
         write_documents(store, partial=True)
@@ -139,56 +135,60 @@ def run_study(
 
 def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     experiment, view = session.study.experiment, session.view
-    view.stage("check: is this task sound?")
+    view.stage(progress.CHECK)
     checked = check_stage(session)
     if not isinstance(checked, CheckResult):
         raise StageFailed(f"The task could not be checked: {checked.reason}")
     for line in check_lines(checked):
         view.say(f"   {line}")
     if not checked.passed:
-        raise StageFailed(
-            "The check failed: a sweep over this task would not mean what it seems to. Mend the lines above."
-        )
+        raise StageFailed("The check failed, so a sweep would be misleading. Fix the failed checks above.")
     if until == "check":
         return
 
-    view.stage("capacity: which micro-batch fits?")
+    independent = checked.sample_independent
+    view.stage(progress.CAPACITY)
     if until == "capacity":
-        largest = capacity_stage(session, request, sample_independent=checked.sample_independent)
+        largest = capacity_stage(session, request, sample_independent=independent)
         if request.variants:
-            largest = replace(
-                largest,
-                variants=variants_stage(session, largest, request, sample_independent=checked.sample_independent),
-            )
-        for line in capacity_lines(largest):
+            variants = variants_stage(session, largest, request, sample_independent=independent)
+            largest = replace(largest, variants=variants)
+        for line in str(largest).splitlines():
             view.say(line)
         return
-    capacity = capacity_stage(
-        session, sweep_need(experiment, checked.sample_independent), sample_independent=checked.sample_independent
-    )
-    view.say(describe_capacity(capacity))
-    layouts = {
-        size: layout_for(session, size, capacity, sample_independent=checked.sample_independent)
-        for size in experiment.batch.global_batch_sizes
-    }
+    capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
+    view.say(f"   {progress.describe_capacity(capacity)}")
 
-    view.stage("throughput: tokens per second, alone on the device", len(layouts))
-    rates = _throughput(session, layouts, capacity)
+    sizes = experiment.batch.global_batch_sizes
+    layouts = [layout_for(experiment, size, capacity, sample_independent=independent) for size in sizes]
+    view.stage(progress.THROUGHPUT, len(layouts))
+    measured = throughput_stage(session, [layout for layout in layouts if not known_oom(layout, capacity)])
+    for size, result in measured.items():
+        view.say(f"   {progress.describe_throughput(size, result, experiment.unit)}")
     if until == "throughput":
         return
 
     concurrency = concurrency_stage(session, capacity.worker_bytes)
-    budget = budget_stage(session, rates, concurrency)
-    view.say(f"   {budget.text}")
+    speeds = {size: result.tokens_per_second for size, result in measured.items()}
+    budget = budget_stage(session, speeds, concurrency)
+    view.say(f"   {describe_budget(budget, experiment.unit)}")
     store = session.study.store
-    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.as_dict()))
-    sweep_stage(session, layouts, budget, concurrency, capacity, sample_independent=checked.sample_independent)
+    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.model_dump()))
+    context = SweepContext(
+        experiment=experiment,
+        capacity=capacity,
+        concurrency=concurrency,
+        budget=budget,
+        sample_independent=independent,
+    )
+    sweep_stage(session, context)
 
 
 def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execute: bool) -> list[str]:
     """Train what settles the critical batch size of a finished study, or (`execute` False) say what that would be.
 
-    Resumable: what is on disk is not done twice. Raises as `run_study`.
+    Resumable: what is on disk is not done twice. Raises InputError where the sweep has no answer to start from,
+    BatchlabError where the task fails by itself, and StudyInterrupted as `run_study`.
     """
     study = reopen_study(folder)
 
@@ -199,23 +199,35 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     findings = read_findings(study.store, partial=False)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
-    need = sweep_need(study.experiment, findings.sample_independent)
-    capacity = capacity_stage(session, need, sample_independent=findings.sample_independent)
-    concurrency = concurrency_stage(session, capacity.worker_bytes)
-    if not execute:
-        return describe_runs(session, findings, concurrency, capacity)
     try:
-        critical_stage(session, findings, concurrency, capacity, sample_independent=findings.sample_independent)
+        context = _critical_context(session, findings)
+        if not execute:
+            return describe_runs(session, findings, context)
+        critical_stage(session, findings, context)
+    except StageFailed as failed:
+        raise BatchlabError(str(failed)) from None
     except KeyboardInterrupt:
         write_documents(study.store, partial=True)
         raise StudyInterrupted(
-            f"Stopped. Finished runs in {folder} are kept; run the same command again to go on."
+            f"Stopped. Finished runs in {folder} are kept; run the same command again to continue."
         ) from None
     return []
 
 
+def _critical_context(session: Session, findings: Findings) -> SweepContext:
+    experiment, independent = findings.experiment, findings.sample_independent
+    capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
+    return SweepContext(
+        experiment=experiment,
+        capacity=capacity,
+        concurrency=concurrency_stage(session, capacity.worker_bytes),
+        budget=decided_budget(session),
+        sample_independent=independent,
+    )
+
+
 def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view: View) -> None:
-    """Run MIN_STEPS whole steps of what one device does in a step of `layout`, where nothing has; a fresh process.
+    """Run MIN_STEPS whole steps of one device's share of `layout` in a fresh process, unless something ran it already.
 
     Raises as `reopen_study`, and BatchlabError for a task that fails by itself.
     """
@@ -235,23 +247,14 @@ def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view:
     )
     record = run_alone(session, [spec])[0]
     if record.outcome is Outcome.FAILED:
-        raise BatchlabError(f"The task failed while its plan was tried: {record.reason}")
-
-
-def _throughput(session: Session, layouts: dict[int, BatchLayout], capacity: Capacity) -> dict[int, float]:
-    fitting = [layout for layout in layouts.values() if not known_oom(layout, capacity)]
-    measured = throughput_stage(session, fitting)
-    for size, result in measured.items():
-        others = result.other_load or 0.0
-        doubt = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
-        session.view.say(f"   batch {size}: {result.tokens_per_second:,.0f} {session.study.experiment.unit}/s{doubt}")
-    return {size: result.tokens_per_second for size, result in measured.items()}
+        raise BatchlabError(f"The task failed while the plan was checked: {record.reason}")
 
 
 def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Findings:
-    """outcomes.csv, results.csv, training_plan.json (where there is an answer), report.html and report.md.
+    """Write outcomes.csv, results.csv, report.html, report.md, and training_plan.json where there is an answer.
 
-    `devices`: data-parallel ones for which the report shows the time to a loss.
+    devices: number of data-parallel devices for which the report shows the time to a loss. Raises InputError as
+    `read_findings`, StorageFailed on a full disk.
     """
     findings = replace(read_findings(store, partial=partial), devices=devices)
     store.write_tables()
@@ -263,7 +266,7 @@ def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Finding
 
 
 def read_findings(store: Store, *, partial: bool) -> Findings:
-    """Everything the records on disk say, with the checks' items and the decisions taken."""
+    """The findings from the records and decisions on disk. Raises InputError where nothing has been measured yet."""
     decisions = store.decisions()
     if decisions.task_info is None:
         raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
@@ -279,50 +282,8 @@ def read_findings(store: Store, *, partial: bool) -> Findings:
 
 
 def plan_or_none(findings: Findings) -> TrainingPlan | None:
-    """The plan, or None while the study has no answer to plan from."""
+    """The training plan; None while the study has no answer."""
     try:
         return make_plan(findings)
     except InputError:
         return None
-
-
-def describe_plan(experiment: Experiment, task_info: TaskInfo) -> list[str]:
-    """What a new study would run, for `--dry-run`; how long is only known once throughput is measured."""
-    sizes = experiment.batch.global_batch_sizes
-    rates = experiment.sweep.learning_rates or default_learning_rates(task_info.optimizer_family)
-    budget = experiment.budget
-    lines = [
-        f"{experiment.name}: {experiment.task}, {task_info.parameter_count:,} parameters, on {task_info.device}",
-        f"data: {task_info.data_source} ({task_info.train_samples:,} samples, {task_info.valid_samples:,} held out)",
-        f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {len(sizes)} sizes",
-        _describe_sweep(experiment, rates),
-    ]
-    if budget.token_budget is not None:
-        tokens, _ = token_budget_of(
-            budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
-        )
-        steps = tokens // (sizes[-1] * experiment.sequence_length)
-        lines.append(f"each {tokens:,} {experiment.unit}; the largest size gets {steps} steps")
-    else:
-        seconds = budget.time_budget_seconds or DEFAULT_TIME_BUDGET
-        lines.append(f"each as many {experiment.unit} as fit into {format_duration(seconds)}, by measured throughput")
-    lines.append(f"cost: {cost_of(experiment, task_info).text}")
-    return [*lines, "nothing was written"]
-
-
-def _describe_sweep(experiment: Experiment, rates: Sequence[float]) -> str:
-    sizes, sweep, budget = experiment.batch.global_batch_sizes, experiment.sweep, experiment.budget
-    listed = ", ".join(map(str, sizes))
-    extra = Repeats(sweep.seeds, len(sweep.confirmation_seeds)).runs(len(sizes))
-    if sweep.search == "grid":
-        cells = f"{', '.join(f'{rate:.3g}' for rate in rates)} = {len(sizes) * len(rates)} runs"
-        text = f"sweep: batch {listed} × LR {cells}, {extra} more for seeds"
-        text += ", and more where a best is at an edge" if sweep.max_extensions else ""
-    else:
-        most = explored(len(sizes), len(rates))
-        text = (
-            f"sweep: batch {listed} × LR from {rates[0]:.3g} to {rates[-1]:.3g} and beyond where a best is at an end, "
-            f"at most {most} runs where they promise most, {extra} more for seeds"
-        )
-    text += f", {budget.max_runs} at most" if budget.max_runs else ""
-    return text + (f", {budget.max_tokens:,} {experiment.unit} at most together" if budget.max_tokens else "")

@@ -9,20 +9,22 @@ from typing import Any
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
+from batchlab.core.settings import merge
 from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
 def resolve_task(task: str, variant: Variant | None = None) -> dict[str, Any]:
-    """Nested experiment values for TASK: where the task is, and the settings a recipe or study.toml brings.
+    """Nested experiment values for TASK: where the task is, and the settings of its recipe or study.toml.
 
-    `variant`: a recipe's own smaller version. Raises InputError when there is no such thing. Imports no person's code.
+    `variant`: a recipe's smaller version. Imports nothing of the task. Raises InputError where there is no such recipe,
+    file or version.
     """
     if task in RECIPES:
         return _from_recipe(task, variant)
     if variant is not None:
         raise InputError(
-            f"--{dashed(variant)} is a recipe's own smaller version, and {task} is no recipe; "
-            "make it smaller with --token-budget and --batch-sizes."
+            f"--{dashed(variant)} is a smaller version of a recipe, and {task} is not a recipe; use --token-budget and "
+            "--batch-sizes to make a study smaller."
         )
     path, _, attribute = task.partition(":")
     if path.endswith(".toml"):
@@ -32,7 +34,7 @@ def resolve_task(task: str, variant: Variant | None = None) -> dict[str, Any]:
     if ":" in task or "." in task:
         reference = TaskReference(kind="module", target=path, attribute=attribute or "task")
         return {"name": path.rpartition(".")[2] or path, "task": reference.model_dump()}
-    recipe(task)  # says which recipes there are
+    recipe(task)  # raises InputError with the names of the recipes
     raise AssertionError(task)
 
 
@@ -48,7 +50,7 @@ def _from_recipe(name: str, variant: Variant | None) -> dict[str, Any]:
 def _from_file(path: Path, attribute: str) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(
-            f"There is no file {path}; give a Python file that makes a batchlab.task(...), or a recipe name."
+            f"There is no file {path}; give a Python file that creates a batchlab.task(...), or a recipe name."
         )
     reference = TaskReference(kind="file", target=str(path.resolve()), attribute=attribute or "task")
     return {"name": path.stem, "task": reference.model_dump()}
@@ -69,12 +71,3 @@ def _from_toml(path: Path) -> dict[str, Any]:
     beside = path.parent / task.partition(":")[0]
     base = resolve_task(str(path.parent / task) if task not in RECIPES and beside.is_file() else task)
     return merge({**base, "name": path.stem}, content)
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, section by section."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged

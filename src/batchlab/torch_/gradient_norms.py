@@ -4,7 +4,7 @@ A hook on a parameter receives the gradient of the current backward pass, summed
 weights), before autograd adds it to `.grad`. Both the gradient of this pass and the sum of the earlier passes are
 therefore available without a second gradient buffer. This also holds for compiled models and for non-reentrant
 activation checkpointing. Reentrant checkpointing runs a backward pass in several parts. If a parameter then receives
-several partial gradients, the norm of their sum is not known, and the result is NotMeasurable.
+several partial gradients, the norm of their sum is not known, and `unmeasurable` says so.
 """
 
 from __future__ import annotations
@@ -18,19 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from batchlab.core.errors import NotMeasurable
 from batchlab.core.protocols import AddedNorms
+from batchlab.core.record import NoGradientSamples
 
 CHUNK = 2**20
 """Elements processed at once, so that temporaries take a few MiB whatever the size of a parameter."""
 
 NORM_LAYERS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
-
-PARTIAL_GRADIENTS = NotMeasurable(
-    "a parameter receives several partial gradients in one backward pass, as with reentrant activation checkpointing "
-    "of shared weights; use checkpoint(…, use_reentrant=False)"
-)
-SPARSE = NotMeasurable("a parameter has sparse gradients; build its embedding with sparse=False")
 
 
 class PassNorms(NamedTuple):
@@ -55,9 +49,7 @@ class GradientNorms:
         self._of_norm_layers = {id(p) for module in modules for p in module.parameters(recurse=False)}
         trained = [p for p in model.parameters() if p.requires_grad]
         self._parameters = [p for p in trained if parameters == "all" or id(p) in self._of_norm_layers]
-        self.unmeasurable: NotMeasurable | None = None
-        if not self._parameters:
-            self.unmeasurable = NotMeasurable("the model has no norm layers with trainable parameters")
+        self.unmeasurable = None if self._parameters else NoGradientSamples.NO_NORM_LAYERS
         self._last_share: float | None = None
         self._seen: dict[int, tuple[Tensor, Tensor | None]] = {}  # |v|, and u·v if u exists
         self._signs: list[tuple[Tensor, Tensor | None, Tensor]] = []
@@ -106,9 +98,9 @@ class GradientNorms:
 
     def _measure(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         if gradient.is_sparse:
-            self.unmeasurable = SPARSE
+            self.unmeasurable = NoGradientSamples.SPARSE
         elif id(parameter) in self._seen:
-            self.unmeasurable = PARTIAL_GRADIENTS
+            self.unmeasurable = NoGradientSamples.PARTIAL_GRADIENTS
         if self.unmeasurable:
             return
         before = parameter.grad  # no graph is recorded inside a hook
@@ -120,7 +112,7 @@ class GradientNorms:
 
 def added_norms(
     norms: GradientNorms, passes: Sequence[PassNorms | None], samples: tuple[list[Tensor], Tensor] | None
-) -> AddedNorms | NotMeasurable:
+) -> AddedNorms | NoGradientSamples:
     """The passes of one step as `protocols.AddedNorms`, or the reason why they cannot be measured.
 
     `samples` are the per-sample sums of the norm layers: one per pass, and one over all samples.
@@ -129,9 +121,9 @@ def added_norms(
     if norms.unmeasurable:
         return norms.unmeasurable
     if len(reached) < len(passes):
-        return NotMeasurable("a micro-batch produced no gradient")
+        return NoGradientSamples.NO_GRADIENT
     if len(passes) == 1 and samples is None:
-        return NotMeasurable("no norm layer gives per-sample gradients")
+        return NoGradientSamples.SAMPLES_NOT_SEPARATED
     inner = None
     if norms.has_norm_layers:
         inner = (

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from batchlab.core.record import NoGradientSamples
 from batchlab.torch_ import memory
 from batchlab.torch_.gradient_norms import GradientNorms, PassNorms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
@@ -36,9 +37,9 @@ class ObservedModel:
         memory.restart_peak(self.device)
 
     @property
-    def why_not(self) -> str:
-        """Why gradients cannot be measured; empty if they can."""
-        return str(self._norms.unmeasurable or "")
+    def why_not(self) -> NoGradientSamples | None:
+        """Why gradients cannot be measured; None if they can."""
+        return self._norms.unmeasurable
 
     @contextmanager
     def backward_pass(self, samples: int | None) -> Iterator[None]:

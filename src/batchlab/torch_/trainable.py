@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from batchlab.core.errors import InputError, NotMeasurable
+from batchlab.core.errors import InputError
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
+from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.task import Task
 from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
@@ -103,7 +104,7 @@ class TorchTrainable:
 
     def accumulate_measured(
         self, batches: Sequence[Batch], weight: float, parameters: Literal["all", "norm_layers"]
-    ) -> AddedNorms | NotMeasurable:
+    ) -> AddedNorms | NoGradientSamples:
         """`accumulate` each batch in turn; returns the norms of their gradients, or why these cannot be measured.
 
         A compiled model gives no per-sample gradients, because hooks on its layers would trigger recompilation.

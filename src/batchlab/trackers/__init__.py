@@ -1,4 +1,4 @@
-"""Other people's views of a study: what its runs write is shown there as well, live or replayed. Each is an extra."""
+"""Experiment trackers that show a study's runs as well, live or replayed. Each one is an optional extra."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TRACKERS = {
 
 
 def open_tracker(name: str, folder: Path, study: str, *, online: bool = False) -> Tracker:
-    """The tracker of that name, writing below the study's `folder`; `online`: sending, too, where it can.
+    """The tracker of that name, writing below the study's `folder`; `online`: also uploading, where it can.
 
-    InputError for a name that is none, or with the install command where its package is missing.
+    Raises InputError for an unknown name, and where its package is missing, with the command that installs it.
     """
     if name not in TRACKERS:
         raise InputError(

@@ -1,4 +1,4 @@
-"""From a study's folder to its trackers: live, by what an engine says, or afterwards, from what is on disk."""
+"""From a study's folder to trackers: live, by the engine's events, or afterwards, from what is on disk."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from batchlab.storage.metrics import MetricsTail
 from batchlab.storage.run_folder import read_spec
 from batchlab.storage.store import Store
 from batchlab.trackers.values import settings_of
+from batchlab.words.trackers import tracker_dropped
 
 FEED_SECONDS = 1.0
-"""Least time between two looks at a running run's rows."""
+"""Least time between two reads of a running run's rows."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A training run that trackers have been told of."""
+    """A training run that the trackers show."""
 
     tail: MetricsTail
-    looked: float = 0.0
-    told: set[tuple[int, frozenset[str]]] = field(default_factory=set)
+    read_at: float = 0.0
+    sent: set[tuple[int, frozenset[str]]] = field(default_factory=set)
 
     def rows(self) -> list[MetricRow]:
-        """Rows not handed out before: a run that went back to its checkpoint writes some a second time."""
+        """Rows not returned before: a run that resumed from its checkpoint writes some a second time."""
         fresh = []
         for row in self.tail.rows():
-            key = (row.step, frozenset(row.model_fields_set))  # a step has a row for each kind of thing measured
-            if key not in self.told:
-                self.told.add(key)
+            key = (row.step, frozenset(row.model_fields_set))  # a step has one row per kind of measurement
+            if key not in self.sent:
+                self.sent.add(key)
                 fresh.append(row)
         return fresh
 
 
 class Feed:
-    """Tells trackers of the training runs of the study in `folder`. One that raises is dropped, which is said once."""
+    """Sends the training runs of the study in `folder` to trackers. One that raises is dropped, with one warning."""
 
     def __init__(self, folder: Path, trackers: Mapping[str, Tracker], warn: Callable[[str], None]) -> None:
         self._folder = folder
@@ -48,41 +49,38 @@ class Feed:
         self._followed: dict[str, _Followed] = {}
 
     def observe(self, event: Event) -> None:
-        """What an engine said: a sign of life, or a run that ended."""
+        """Take in an event of an engine: progress of a run, or its end."""
         run = event.record.run_id if isinstance(event, Finished) else event.run_id
         if run not in self._followed:
             spec = event.spec if isinstance(event, Finished) else read_spec(self._folder / "runs" / run)
             if not isinstance(spec, TrainSpec):
                 return
             self._followed[run] = _Followed(MetricsTail(self._folder / "runs" / run / "metrics.jsonl"))
-            self._tell(lambda tracker: tracker.begin(run, settings_of(spec)))
+            self._send(lambda tracker: tracker.begin(run, settings_of(spec)))
         followed, now = self._followed[run], time.monotonic()
-        if isinstance(event, Finished) or now - followed.looked >= FEED_SECONDS:
-            followed.looked = now
+        if isinstance(event, Finished) or now - followed.read_at >= FEED_SECONDS:
+            followed.read_at = now
             for row in followed.rows():
-                self._tell(lambda tracker, row=row: tracker.row(run, row))  # type: ignore[misc]
+                self._send(lambda tracker, row=row: tracker.row(run, row))  # type: ignore[misc]
         if isinstance(event, Finished):
-            self._tell(lambda tracker: tracker.end(run, event.record))
+            self._send(lambda tracker: tracker.end(run, event.record))
             del self._followed[run]
 
     def close(self) -> None:
-        """No more will come."""
-        self._tell(lambda tracker: tracker.close())
+        """Close all trackers."""
+        self._send(lambda tracker: tracker.close())
 
-    def _tell(self, what: Callable[[Tracker], None]) -> None:
+    def _send(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
-                what(tracker)
-            except Exception as error:  # noqa: BLE001 - somebody else's program must not stop a run
+                call(tracker)
+            except Exception as error:  # noqa: BLE001 - a tracker's error must not stop a run
                 del self._trackers[name]
-                self._warn(
-                    f"   {name} failed and gets no more of this study ({type(error).__name__}: {error}). The runs go "
-                    f"on; afterwards: batchlab mirror {self._folder} --to {name}"
-                )
+                self._warn(tracker_dropped(name, error, self._folder))
 
 
 class TrackedView:
-    """A View that trackers see as well."""
+    """A View whose events are sent to trackers as well."""
 
     def __init__(self, view: View, feed: Feed) -> None:
         self._view = view
@@ -104,7 +102,7 @@ class TrackedView:
 
 
 def replay(store: Store, tracker: Tracker) -> int:
-    """Tell a tracker of every training run on disk, ended or not; returns how many. What it raises passes through."""
+    """Send every training run on disk to a tracker, finished or not; returns how many. Its errors pass through."""
     records = {record.run_id: record for _, record in store.records()}
     specs = {run: read_spec(store.path / "runs" / run) for run in sorted({*records, *store.unfinished()})}
     trained = {run: spec for run, spec in specs.items() if isinstance(spec, TrainSpec)}

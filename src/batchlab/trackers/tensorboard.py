@@ -34,7 +34,7 @@ class TensorBoardTracker:
         self._last_step: dict[str, int] = {}
 
     def begin(self, run: str, settings: Mapping[str, Setting]) -> None:
-        """Start the run's folder anew."""
+        """Start the run in an empty folder."""
         shutil.rmtree(self._folder / run, ignore_errors=True)
         self._writers[run] = EventFileWriter(str(self._folder / run))
         self._last_step[run] = 0
@@ -46,18 +46,18 @@ class TensorBoardTracker:
         self._write(run, row.step, _summary(scalars_of(row)))
 
     def end(self, run: str, record: Record) -> None:
-        """The result's numbers, how the run came out in words, and the end of its file."""
+        """Write the result's numbers and the outcome as text, and close the run's file."""
         numbers = {
             f"result/{name}": float(value)
             for name, value in results_of(record).items()
             if isinstance(value, int | float)
         }
         self._write(run, self._last_step[run], _summary(numbers))
-        self._write(run, self._last_step[run], _text("outcome", f"{record.outcome.word}. {record.reason}".strip()))
+        self._write(run, self._last_step[run], _text("outcome", f"{record.outcome.label}. {record.reason}".strip()))
         self._writers.pop(run).close()
 
     def close(self) -> None:
-        """Flush and close what is still open."""
+        """Flush and close all open files."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()

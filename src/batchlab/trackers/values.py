@@ -1,4 +1,4 @@
-"""What trackers are told of a run, in the study's own words."""
+"""What trackers show of a run, under the names that the study's files use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from batchlab.core.spec import TrainSpec
 
 
 def settings_of(spec: TrainSpec) -> dict[str, Setting]:
-    """What tells one run of a study from another, and what it trains."""
+    """What distinguishes the runs of a study, and what they train."""
     layout = spec.layout
     return {
         "task": str(spec.workload.task),
@@ -26,7 +26,7 @@ def settings_of(spec: TrainSpec) -> dict[str, Setting]:
 
 
 def scalars_of(row: MetricRow) -> dict[str, float]:
-    """Name → number of everything measured in a row; a section's numbers are named section/name."""
+    """Name → number of everything measured in a row; numbers of a nested section are named section/name."""
     found: dict[str, float] = {}
     for name, value in row.model_dump(exclude={"step"}, exclude_none=True).items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
@@ -37,7 +37,7 @@ def scalars_of(row: MetricRow) -> dict[str, float]:
 
 
 def results_of(record: Record) -> dict[str, Setting]:
-    """How a run came out: outcome, reason, and the numbers of its result."""
+    """Outcome, reason and the numbers of the result."""
     found: dict[str, Setting] = {"outcome": record.outcome.value, "reason": record.reason}
     for name, value in record.result or ():
         if isinstance(value, int | float | str) and name != "kind":

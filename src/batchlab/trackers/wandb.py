@@ -1,8 +1,8 @@
-"""Weights & Biases, offline unless asked otherwise: run files below the study, to be sent when there is a network.
+"""Weights & Biases, offline by default: run files below the study's folder, to be uploaded later.
 
     wandb sync STUDY/wandb/offline-run-*
 
-WANDB_MODE=online in the environment sends while the study runs.
+With WANDB_MODE=online in the environment, they are uploaded while the study runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WandbTracker:
         self._runs: dict[str, Any] = {}
 
     def begin(self, run: str, settings: Mapping[str, Setting]) -> None:
-        """Start the run anew; its name is the run_id, its id unique to the study."""
+        """Start the run, replacing an earlier one; its name is the run_id, its id unique to the study."""
         identity = f"{self._study}-{run}"
         for earlier in (self._folder / "wandb").glob(f"offline-run-*-{identity}"):
             shutil.rmtree(earlier)
@@ -66,7 +66,7 @@ class WandbTracker:
         ended.finish(exit_code=0 if record.outcome is Outcome.COMPLETED else 1)
 
     def close(self) -> None:
-        """Finish what is still open, as failed there; its process writes the files out after `finish` has returned."""
+        """Finish open runs, which the tracker then shows as failed. Its process writes files after `finish` returns."""
         for run in list(self._runs):
             self._runs.pop(run).finish(exit_code=1)
         wandb.teardown()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryVariant
 from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.record import PhasePeak
+from batchlab.words.capacity_reasons import describe_limit
 
 Term = tuple[str, str]
 
@@ -24,7 +25,7 @@ _STATUS = {
 
 
 def capacity_lines(found: Capacity) -> list[str]:
-    """One labelled line per thing worth knowing; what is not known is left out or said to be missing."""
+    """One labelled line per item; what is unknown is omitted or said to be missing."""
     terms = capacity_terms(found)
     if cards := _cards(found):
         terms.append(("cards", cards))
@@ -63,8 +64,8 @@ def _least(found: Capacity) -> str:
         if fixed is None
         else (
             f", of which parameters {format_bytes(fixed.parameter_bytes)}, gradients "
-            f"{format_bytes(fixed.gradient_bytes)} and optimizer state {format_bytes(fixed.optimizer_bytes)} whatever "
-            "the batch"
+            f"{format_bytes(fixed.gradient_bytes)} and optimizer state {format_bytes(fixed.optimizer_bytes)} at any "
+            "batch size"
         )
     )
     return f"one sample needs at least {format_bytes(needed)}{held}"
@@ -78,22 +79,22 @@ def _remedies(found: Capacity) -> list[Term]:
     texts = [f"a limit above {format_bytes(max(needed, budget) * limit / budget)} (the same share left free)"]
     for remedy in sorted(found.remedies, key=lambda remedy: remedy.needed_bytes):
         if remedy.needed_bytes < needed:
-            enough = "" if remedy.needed_bytes <= budget else ", still too much by itself"
+            enough = "" if remedy.needed_bytes <= budget else ", still too much on its own"
             texts.append(f"{remedy.name}: {format_bytes(remedy.needed_bytes)} by its trace{enough}")
-    texts.append("else a smaller model, shorter samples, or an optimizer that keeps less, such as SGD")
+    texts.append("otherwise a smaller model, shorter samples, or an optimizer with less state, such as SGD")
     return [("would fit", text) for text in texts]
 
 
 def _loss(found: Capacity) -> list[Term]:
     if all(point.finite_loss for point in found.points):
         return []
-    return [("loss", "not a finite number where it ran: the sizes hold, but mend that before training")]
+    return [("loss", "not finite where it ran: the sizes hold, but fix that before training")]
 
 
 def _layouts(found: Capacity) -> list[Term]:
-    """How the batches of the study are made of it, where any takes more than one pass."""
+    """The layouts of the study's batch sizes, where any needs gradient accumulation."""
     split = [layout for layout in found.layouts if layout.grad_accum_steps > 1]
-    texts = [f"{x.global_batch_size:,} = {x.micro_batch_size:,} × {x.grad_accum_steps:,} passes" for x in split]
+    texts = [f"{x.global_batch_size:,} = {x.micro_batch_size:,} × accum {x.grad_accum_steps:,}" for x in split]
     return [("layouts", " · ".join(texts))] if texts else []
 
 
@@ -107,17 +108,17 @@ def _memory(found: Capacity) -> list[Term]:
     parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
     unseen = round((needed or 0) - top.total_bytes)
     if abs(unseen) >= 2**20:
-        name = "not seen by the trace" if found.points else "reserved beyond what is in use"
+        name = "not in the trace" if found.points else "reserved beyond what is in use"
         parts.append(f"{name} {format_bytes(unseen)}")
     others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
     return [
         ("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
-        ("held by", f"the {top.phase} phase; {others}"),
+        ("peak in", f"the {top.phase} phase; {others}"),
     ]
 
 
 def split(phase: PhasePeak) -> tuple[tuple[str, int], ...]:
-    """Who holds the bytes of a phase's peak, by name."""
+    """The bytes of a phase's peak by category."""
     return (
         ("parameters", phase.parameter_bytes),
         ("gradients", phase.gradient_bytes),
@@ -130,7 +131,7 @@ def split(phase: PhasePeak) -> tuple[tuple[str, int], ...]:
 def _budget(found: Capacity) -> list[Term]:
     lines = []
     if found.limit_bytes is not None and found.budget_bytes is not None:
-        bound = f" ({found.limit_is})" if found.limit_is else ""
+        bound = describe_limit(found.limit_is)
         left = "" if found.left_bytes is None else f"; {format_bytes(found.left_bytes)} left at the largest size"
         lines.append(
             (
@@ -154,25 +155,25 @@ def _budget(found: Capacity) -> list[Term]:
 
 
 def _worst_batch(found: Capacity) -> list[Term]:
-    """Where samples differ in size, the same answer for loaders that fill a batch instead of counting samples."""
+    """Where samples differ in size, the answer for loaders that fill a batch by elements instead of by samples."""
     shapes = found.worst_batch
     if shapes is None:
         return []
     arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
     elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
-    return [("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements a batch")]
+    return [("worst batch", f"the largest samples ran, arrays of {arrays}: a budget of {elements} elements per batch")]
 
 
 def _prediction(found: Capacity) -> list[Term]:
     if found.untraceable:
-        return [("not traced", f"{found.untraceable} Sizes were approached by running them.")]
+        return [("not traced", f"{found.untraceable} Sizes were found by running them.")]
     curve, budget = found.curve, found.budget_bytes
     if curve is None or budget is None or not found.points:
         return []
     alone = curve.largest_within(budget, found.searched_up_to)
     unseen = found.unseen_bytes
-    measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than it"
-    return [("trace alone", f"would have said {alone:,}{measured}")]
+    measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than the trace"
+    return [("trace alone", f"predicts {alone:,}{measured}")]
 
 
 def _use(found: Capacity) -> list[str]:
@@ -184,13 +185,13 @@ def _use(found: Capacity) -> list[str]:
     if half := found.accumulation:
         needed = found.needed_bytes(half)
         peak = f", about {format_bytes(needed)}" if needed else ""
-        texts.append(f"accumulation  {half:,} × 2 passes per step{peak}: the same step in half the activations")
+        texts.append(f"accumulation  {half:,} × accum 2{peak}: the same step with about half the activations")
     shared = found.data_parallel
     if shared is not None and shared < size:
-        texts.append(f"with DDP      {shared:,} per device, predicted: its buckets are one more copy of the gradients")
+        texts.append(f"with DDP      {shared:,} per device, predicted: its buckets hold a copy of the gradients")
     if found.grad_accum_steps > 1:
-        texts.append("gradients stay alive between the micro-batches of a step in all of these")
-    texts.append("before a long run train 50 steps at this size: fragmentation and later allocations are not in it")
+        texts.append("all of these leave room for gradients that stay alive between the micro-batches of a step")
+    texts.append("before a long run train 50 steps at this size: fragmentation and later allocations are not included")
     return texts
 
 
@@ -203,12 +204,12 @@ def _cards(found: Capacity) -> str:
 
 
 def variant_lines(variants: Sequence[MemoryVariant]) -> list[str]:
-    """What each saving alone buys, a line each."""
+    """The memory variants, one line each."""
     if not variants:
         return []
     width = max(len(variant.name) for variant in variants)
     return [
-        "variants: each saving alone",
+        "variants: one memory optimization each",
         *(f"   {variant.name:<{width}}  {_variant(variant)}" for variant in variants),
     ]
 
@@ -229,6 +230,6 @@ def _spent(found: Capacity) -> list[str]:
     if not found.points:
         return []
     return [
-        f"{format_plural(len(found.points), 'probe')} in fresh processes, {format_plural(found.steps, 'training step')}, "
-        f"{found.out_of_memory:,} out of memory, {format_plural(len(found.traced), 'traced size')}"
+        f"{format_plural(len(found.points), 'probe')} in fresh processes, {found.out_of_memory:,} out of memory, "
+        f"{format_plural(found.steps, 'training step')}, {format_plural(len(found.traced), 'traced size')}"
     ]

@@ -1,8 +1,6 @@
-"""The findings section: sentences computed from the numbers, each with its n. No winner is claimed within noise."""
+"""The findings chapter: sentences computed from the numbers, each with its n. No winner is claimed within noise."""
 
 from __future__ import annotations
-
-import math
 
 from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
@@ -17,31 +15,34 @@ from batchlab.core.format import (
     format_plural,
     format_throughput,
 )
-from batchlab.core.record import Outcome
+from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling import Refused
-from batchlab.words.phrases import format_cells, format_seeds, format_span, format_test
+from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
+from batchlab.words.scaling import describe_confirmation, describe_rule
+from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
+from batchlab.words.sweep import no_answer
 
 LARGER = 4
-"""Times the budget at which the findings show what may be extrapolated."""
+"""Times the budget at which the findings give an example of an extrapolation."""
 
 
 def conclusions(found: Findings) -> tuple[str, ...]:
-    """Sentences in reading order: quality, learning rate, noise, speed, memory, dynamics."""
+    """Sentences in reading order: quality, learning rate, noise, larger budgets, speed, memory, clipping."""
     sentences: list[str] = []
     surface = found.surface
     if surface is not None:
         if surface.best is None:
-            sentences.append(surface.cannot_tell)
+            sentences.append(no_answer(found))
         else:
             sentences += [_best(found, surface, surface.best), _tied(surface, surface.best)]
-            sentences += _set_of_cells(surface)
-            sentences += _away(surface, surface.best)
+            sentences += _tied_cells(surface)
+            sentences += _ends(surface, surface.best)
             sentences += rate_conclusions(surface) + _noise(surface)
             sentences += _target(found, surface)
-        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _elsewhere(found)
-    sentences += _speed(found) + _memory(found) + _dynamics(found)
+        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
+    sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -56,96 +57,106 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         return (
-            f"{budget} {where} had the lowest validation loss, {format_loss(best.val_loss.value)} (n = 1: whether that is "
-            "more than noise is not known)."
+            f"{budget}, {where} had the lowest validation loss, {format_loss(best.val_loss.value)} (n = 1: this may be "
+            "noise)."
         )
+    chosen = (
+        "these seeds had no part in the choice" if surface.confirmation_seeds else "one of these seeds made the choice"
+    )
     return (
-        f"{budget} {where} had the lowest mean validation loss, {format_interval(best.val_loss)} "
-        f"(n = {format_seeds(surface, best)}; 95 % interval from a pooled standard deviation with "
-        f"{surface.noise_df} degrees of freedom){_chosen_by(surface)}."
+        f"{budget}, {where} had the lowest mean validation loss, {format_interval(best.val_loss)} "
+        f"(n = {format_seeds(surface, best)}; {chosen}; 95 % interval from a pooled standard deviation with "
+        f"{surface.noise_df} degrees of freedom)."
     )
 
 
-def _chosen_by(surface: SurfaceFinding) -> str:
-    """Whether the quoted loss owes something to having been chosen."""
-    if surface.fresh:
-        return "; these seeds had no part in choosing it"
-    return "; one of them chose it, so the mean is somewhat lucky"
+def _judged(surface: SurfaceFinding) -> list[BatchRow]:
+    return [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
 
 
 def _tied(surface: SurfaceFinding, best: BatchRow) -> str:
-    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
+    judged = len(_judged(surface))
     others = [row for row in surface.tied if row is not best]
-    if surface.noise_sd is None:
-        return f"With n = 1 nothing separates the {len(judged)} batch sizes from noise." if len(judged) > 1 else ""
-    if len(judged) == 1:
+    if judged == 1:
         return ""
-    if not others:
+    if surface.noise_sd is None:
         return (
-            f"Noise does not explain the distance of any of the other {len(judged) - 1} batch sizes "
-            f"({format_test(surface)})."
+            f"No seed was repeated (n = 1), so no difference between the {judged} batch sizes is distinguishable from "
+            "noise."
         )
-    each = format_list([f"{row.global_batch_size:,} (n = {row.val_loss.n})" for row in others if row.val_loss])
-    return f"Noise cannot separate batch {each} from it ({format_test(surface)})."
+    if not others:
+        who = "The other batch size is" if judged == 2 else f"The other {judged - 1} batch sizes are"
+        seeds = [row.val_loss.n for row in _judged(surface) if row is not best and row.val_loss]
+        n = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else f"{min(seeds)}"
+        return f"{who} worse by more than noise (n = {n}; {format_test(surface)})."
+    sizes = format_list([f"{row.global_batch_size:,} (n = {row.val_loss.n})" for row in others if row.val_loss])
+    verb = "is" if len(others) == 1 else "are"
+    return f"Batch {sizes} {verb} within noise of the best ({format_test(surface)})."
 
 
-def _set_of_cells(surface: SurfaceFinding) -> list[str]:
-    """The answer as a set: not only sizes at their best learning rate, but every cell."""
+def _tied_cells(surface: SurfaceFinding) -> list[str]:
+    """Not only sizes at their best learning rate, but every cell."""
     if surface.noise_sd is None or len(surface.tied_cells) <= len(surface.tied):
         return []
     cells = [cell for row in surface.rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
     return [
-        f"Of {len(cells)} cells (n = {runs} runs) noise cannot separate {len(surface.tied_cells)} from the best: "
+        f"{len(surface.tied_cells)} of {len(cells)} cells (n = {runs} runs) are statistically tied: "
         f"{format_cells(surface.tied_cells)}."
     ]
 
 
-def _away(surface: SurfaceFinding, best: BatchRow) -> list[str]:
+def _ends(surface: SurfaceFinding, best: BatchRow) -> list[str]:
     """How the loss changes towards the smallest and the largest judged batch."""
-    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
-    sentences = []
-    for row, side in ((judged[0], "Smaller"), (judged[-1], "Larger")):
-        if row is best or row.val_loss is None or best.val_loss is None:
-            continue
-        difference = row.val_loss.value - best.val_loss.value
-        apart = abs(math.log2(row.global_batch_size / best.global_batch_size))
-        doublings = "1 doubling" if apart == 1 else f"{apart:.2g} doublings"
-        verdict = ", within noise" if row.tied else ", more than noise explains"
-        if surface.noise_sd is None:
-            verdict = ", noise not measured"
-        sentences.append(
-            f"{side} batches: batch {row.global_batch_size:,} ({doublings} away, at its own best learning rate) "
-            f"ended {format_loss(abs(difference))} {'higher' if difference >= 0 else 'lower'}"
-            f"{verdict} (n = {row.val_loss.n} against {best.val_loss.n})."
-        )
-    return sentences
+    judged = _judged(surface)
+    return [_end(surface, best, row) for row in (judged[0], judged[-1]) if row is not best]
+
+
+def _end(surface: SurfaceFinding, best: BatchRow, row: BatchRow) -> str:
+    if row.val_loss is None or best.val_loss is None:
+        return ""
+    ratio = row.global_batch_size / best.global_batch_size
+    distance = f"{max(ratio, 1 / ratio):.3g} × {'larger' if ratio > 1 else 'smaller'}"
+    side = "higher" if row.val_loss.value >= best.val_loss.value else "lower"
+    difference = row.val_loss.value - best.val_loss.value
+    verdict = "within noise" if row.tied else "which is more than noise"
+    if surface.noise_sd is None:
+        verdict = "and noise was not measured"
+    return (
+        f"Batch {row.global_batch_size:,} ({distance}, at the best learning rate tried) has a loss "
+        f"{format_loss(abs(difference))} {side} than the best, {verdict} (n = {row.val_loss.n} against "
+        f"{best.val_loss.n})."
+    )
 
 
 def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
-    """Who reached the loss that was asked for; it holds for its own data and tokens only."""
+    """Which sizes reached the loss that was asked for."""
     target = found.experiment.evaluation.target_loss
-    means = {row.global_batch_size: row.best.mean_loss for row in surface.rows if row.best and row.best.losses}
+    best_cells = {row.global_batch_size: row.best for row in surface.rows if row.best and row.best.losses}
+    means = {size: cell.mean_loss for size, cell in best_cells.items() if cell.mean_loss is not None}
     if target is None or not means:
         return []
-    reached = [size for size, mean in means.items() if mean is not None and mean <= target]
-    lowest = min(mean for mean in means.values() if mean is not None)
+    reached = [size for size, mean in means.items() if mean <= target]
     verdict = f"was reached by batch {format_list(reached)}" if reached else "was not reached"
+    lowest = min(means, key=lambda size: means[size])
     return [
-        f"The target of {format_loss(target)} (evaluation.target_loss) {verdict}; the lowest was {format_loss(lowest)}. A "
-        f"target holds for its own text and tokens; trained here: {found.task_info.data_source}."
+        f"The target loss of {format_loss(target)} {verdict}; the lowest mean was {format_loss(means[lowest])} at "
+        f"batch {lowest:,} (n = {len(best_cells[lowest].losses)}). A target loss holds only for its own data and "
+        f"tokens; trained here: {found.task_info.data_source}."
     ]
 
 
 def _noise(surface: SurfaceFinding) -> list[str]:
     if surface.noise_sd is None:
-        return ["Seeds were not repeated: n = 1 everywhere, and no difference here can be called larger than noise."]
+        return []
     text = (
-        f"Runs that differ only in their seed differ by a standard deviation of {format_loss(surface.noise_sd)} "
-        f"(n = {surface.noise_seeds} runs, {surface.noise_df} degrees of freedom)"
+        f"The standard deviation between seeds is {format_loss(surface.noise_sd)} (n = {surface.noise_seeds} runs, "
+        f"{surface.noise_df} degrees of freedom)"
     )
     if surface.correlation is not None:
-        text += f"; with equal seeds, two batch sizes correlated by {surface.correlation:.2f} (few seeds, so roughly)"
+        text += (
+            f"; losses of two batch sizes with equal seeds correlate at r = {surface.correlation:.2f}, a rough value"
+        )
     return [text + ".", *_evaluation(surface)]
 
 
@@ -153,9 +164,9 @@ def _evaluation(surface: SurfaceFinding) -> list[str]:
     if surface.evaluation_sd is None:
         return []
     return [
-        f"The held-out samples are a sample too: others of their number would move a loss by a standard error of "
-        f"{format_loss(surface.evaluation_sd)}. All runs were evaluated on the same ones, so this is in the losses and "
-        "mostly not in their differences, and in no interval here."
+        f"The choice of held-out samples adds a standard error of {format_loss(surface.evaluation_sd)} to every loss "
+        "(n = 1 set). All runs share these samples, so the error mostly cancels in differences; no interval here "
+        "includes it."
     ]
 
 
@@ -163,36 +174,38 @@ def _undertrained(surface: SurfaceFinding) -> list[str]:
     rows = [row for row in surface.rows if row.undertrained]
     if not rows:
         return []
+    runs = sum(len(cell.runs) for row in rows for cell in row.cells)
     return [
-        f"Batch {format_list([row.global_batch_size for row in rows])} had under 50 steps or under 5 warm-up steps at "
-        f"this budget (n = {sum(len(cell.runs) for row in rows for cell in row.cells)} runs): shown, never judged."
+        f"Batch {format_list([row.global_batch_size for row in rows])} had under {MIN_STEPS} steps or under "
+        f"{MIN_WARMUP_STEPS} warm-up steps at this budget (n = {format_plural(runs, 'run')}): shown, never judged."
     ]
 
 
 def _stopped(found: Findings) -> list[str]:
     """Why an adaptive search tried no further cell."""
-    if not found.search_stopped:
+    if found.search_stopped is None:
         return []
     runs = format_plural(len(found.runs), "run")
-    return [f"The search tried no further cell because {found.search_stopped} (n = {runs} in all)."]
+    return [f"The search tried no further cell because {stop_reason(found.search_stopped)} (n = {runs} in all)."]
 
 
-def _elsewhere(found: Findings) -> list[str]:
-    """The answer at a larger budget, as an example of what may be extrapolated."""
+def _larger_budget(found: Findings) -> list[str]:
+    """The answer at a larger budget, as an example of an extrapolation."""
     if found.recommended is None or not found.token_budget:
         return []
     extrapolated = extrapolate(found, Target(token_budget=LARGER * found.token_budget))
     if isinstance(extrapolated, Refused):
         return []
     batch, rate = extrapolated.best_batch_size, extrapolated.learning_rate
-    budgets = 1 + len(found.earlier_optima)
-    rates = f"{format_learning_rate(rate.value)} [{format_learning_rate(rate.low or rate.value)}, {format_learning_rate(rate.high or rate.value)}]"
+    budgets = format_plural(1 + len(found.earlier_optima), "measured budget")
+    rates = [format_learning_rate(each or rate.value) for each in (rate.value, rate.low, rate.high)]
     return [
-        f"Extrapolated, not measured: at {LARGER} × the budget the best batch would be near {batch.value:.3g} "
-        f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and at batch "
-        f"{extrapolated.global_batch_size:,} the learning rate {rates} (n = {format_plural(budgets, 'measured budget')}; "
-        f"{batch.rule}). To confirm: "
-        f"{extrapolated.confirm.rstrip('.')}. batchlab plan --token-budget carries the answer to any budget within 30 ×."
+        f"Extrapolated, not measured: at {LARGER} × the budget the best batch size is near {batch.value:.3g} "
+        f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and the learning rate at batch "
+        f"{extrapolated.global_batch_size:,} is {rates[0]} [{rates[1]}, {rates[2]}] (n = {budgets}; "
+        f"{describe_rule(batch.rule)}). To confirm: "
+        f"{describe_confirmation(extrapolated.confirmation, found.experiment.unit)}. batchlab plan --token-budget "
+        "does this for any budget within 30 ×."
     ]
 
 
@@ -203,18 +216,18 @@ def _speed(found: Findings) -> list[str]:
     top = speed.at(speed.fastest)
     if top is None:
         return []
+    blocks = top.tokens_per_second
+    median, low, high = (format_throughput(each or 0.0, unit) for each in (blocks.value, blocks.low, blocks.high))
     text = (
-        f"The fastest batch was {speed.fastest:,} with {format_throughput(top.tokens_per_second.value, unit)} "
-        f"(median of n = {top.tokens_per_second.n} blocks, {format_throughput(top.tokens_per_second.low or 0.0, unit)} to "
-        f"{format_throughput(top.tokens_per_second.high or 0.0, unit)})"
+        f"The fastest batch size is {speed.fastest:,} with {median} (median of n = {blocks.n} blocks, {low} to {high})"
     )
     if speed.knee is not None and speed.knee != speed.fastest:
-        text += f"; from {speed.knee:,} upwards speed is within 10 % of that"
+        text += f"; batch {speed.knee:,}, the knee, is within 10 % of that"
     sentences = [text + "."]
     if speed.falls_off:
         sentences.append(
-            f"Batch {format_list(speed.falls_off)} ran more than 20 % slower than a smaller batch: not what arithmetic "
-            "costs, but spilled memory or a missed fast path."
+            f"Batch {format_list(speed.falls_off)} ran more than 20 % slower than a smaller batch (n = "
+            f"{format_plural(len(speed.falls_off), 'size')}): a host-memory fallback or a slow kernel."
         )
     return sentences
 
@@ -225,75 +238,28 @@ def _memory(found: Findings) -> list[str]:
         return []
     line = memory.line
     return [
-        f"Peak memory follows {format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample of the micro-batch"
-        f" (R² = {line.r_squared:.4f}, n = {line.n} sizes, largest residual {format_bytes(line.largest_residual)})."
+        f"Peak memory is {format_bytes(line.intercept)} + {format_bytes(line.slope)} per sample of the micro-batch "
+        f"(R² = {line.r_squared:.4f}, n = {line.n} sizes, largest residual {format_bytes(line.largest_residual)})."
     ]
 
 
-def _dynamics(found: Findings) -> list[str]:
-    if found.surface is None:
-        return []
-    rows = [row for row in found.surface.rows if row.best is not None]
-    sentences = [_clipped(rows), _gap(found, rows)]
-    epochs = max((run.epochs for run in found.runs if run.outcome is Outcome.COMPLETED), default=0.0)
-    if epochs > 1:
-        sentences.append(
-            f"Training passed over its data {epochs:.3g} times: the losses are those of repeated data, and rank batch "
-            "sizes for that case only."
-        )
-    return sentences
-
-
-def _clipped(rows: list[BatchRow]) -> str:
+def _clipping(surface: SurfaceFinding) -> list[str]:
     shares = {
         row.global_batch_size: sum(values) / len(values)
-        for row in rows
+        for row in surface.rows
         if row.best and (values := [run.clipped_fraction for run in row.best.runs if run.clipped_fraction is not None])
     }
     if not shares or max(shares.values()) == 0:
-        return ""
+        return []
     low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])
+    n = format_plural(len(shares), "size")
     if shares[high] - shares[low] < 0.005:
-        return (
-            f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every batch size's best learning "
-            f"rate (n = {format_plural(len(shares), 'size')})."
-        )
-    return (
-        f"At each size's best learning rate gradients were clipped in {100 * shares[low]:.0f} % (batch {low:,}) to "
-        f"{100 * shares[high]:.0f} % (batch {high:,}) of the steps (n = {format_plural(len(shares), 'size')}): part of a "
-        "size's effective learning rate is its clipping."
-    )
-
-
-def _gap(found: Findings, rows: list[BatchRow]) -> str:
-    gaps = {
-        row.global_batch_size: sum(values) / len(values)
-        for row in rows
-        if row.best
-        and (
-            values := [
-                run.val_loss - run.train_loss
-                for run in row.best.runs
-                if run.val_loss is not None and run.train_loss is not None
-            ]
-        )
-    }
-    if not gaps:
-        return ""
-    values = list(gaps.values())
-    text = (
-        f"Validation minus training loss lay between {min(values):+.3f} and {max(values):+.3f} over "
-        f"{format_plural(len(gaps), 'size')} at their best learning rate"
-    ).replace("-", "−")
-    sd = found.surface.noise_sd if found.surface else None
-    if sd is None:
-        return text + " (n = 1 each; noise not measured, so no trend is claimed)."
-    if max(values) - min(values) <= 2 * math.sqrt(2) * sd:
-        return text + "; a spread this small is within seed noise."
-    return text + "."
-
-
-def format_good_set(surface: SurfaceFinding) -> str:
-    """`8–32`: the sizes noise cannot separate from the best."""
-    judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
-    return format_span(surface.tied, judged)
+        return [
+            f"Gradients were clipped in {100 * shares[high]:.0f} % of the steps at every size's best learning rate "
+            f"(n = {n})."
+        ]
+    return [
+        f"Gradients were clipped in {100 * shares[low]:.0f} % (batch {low:,}) to {100 * shares[high]:.0f} % (batch "
+        f"{high:,}) of the steps at each size's best learning rate (n = {n}): clipping changes the effective learning "
+        "rate."
+    ]

@@ -1,8 +1,8 @@
-"""What went wrong, where, and the remedy that fits what was seen.
+"""What went wrong, where, and a remedy that fits what was measured.
 
-The usual tables of remedies ("out of memory: smaller batch; diverged: scale the learning rate linearly; slow:
-larger batch") are wrong where they change the question: accumulation keeps the batch, and a learning rate is lowered
-to one that was seen to train here.
+Usual remedies ("out of memory: smaller batch; diverged: scale the learning rate linearly; slow: larger batch") are
+wrong where they change the question: gradient accumulation keeps the batch size, and the learning rate is lowered to
+one that trained here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from batchlab.analysis.values import FailedProbe, Run
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.words.check import describe_check
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that went wrong in a run, with the remedy that fits what was seen."""
+    """Something that went wrong, with a remedy that fits what was measured."""
 
     what: str
     where: str
@@ -27,7 +28,7 @@ class Failure:
 
 
 def failures(found: Findings) -> tuple[Failure, ...]:
-    """Every run that did not complete, grouped by outcome and batch size, then what limits the answers."""
+    """Every run that did not complete, grouped by outcome and batch size, then whatever else limits the answers."""
     grouped: dict[tuple[Outcome, int], list[Run]] = defaultdict(list)
     for run in found.runs:
         if run.outcome is not Outcome.COMPLETED:
@@ -43,16 +44,20 @@ def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) 
     where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
     match outcome:
         case Outcome.DIVERGED:
-            return Failure(f"Diverged. {runs[0].reason}".strip(), where, _divergence_remedy(found, size, runs))
+            return Failure(_what("Diverged", runs[0].reason), where, _divergence_remedy(found, size, runs))
         case Outcome.OUT_OF_MEMORY:
-            return Failure(f"Out of memory. {runs[0].reason}".strip(), where, _memory_remedy(found, runs[0]))
+            return Failure(_what("Out of memory", runs[0].reason), where, _memory_remedy(found, runs[0]))
         case _:
             return Failure(
-                f"The run failed. {runs[0].reason}".strip(),
+                _what("The run failed", runs[0].reason),
                 where,
-                "Read log.txt in the run's folder, mend the cause, then run the study again: failed runs are retried "
-                "when asked.",
+                "Read log.txt in the run's folder, fix the cause, and run the study again with --retry-failed.",
             )
+
+
+def _what(ended: str, reason: str) -> str:
+    """How a run ended and why, without saying the same twice."""
+    return reason if reason.startswith(ended) else f"{ended}. {reason}".strip()
 
 
 def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
@@ -69,9 +74,11 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
         warmup = f" ({steps:.0f} steps now)"
     longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
     if trained:
-        return f"Stay at or below {format_learning_rate(max(trained))}, which trained at this size; or {longer}, and measure again."
-    clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped: set optimizer.grad_clip"
-    return f"Every learning rate tried here from {format_learning_rate(lowest)} diverged: try lower ones, or {longer}{clip}."
+        highest = format_learning_rate(max(trained))
+        return f"Stay at or below {highest}, which trained at this size; or use {longer}, and measure again."
+    clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped, so set optimizer.grad_clip"
+    tried = f"Every learning rate from {format_learning_rate(lowest)} up diverged at this size"
+    return f"{tried}: try lower ones, or {longer}{clip}."
 
 
 def _memory_remedy(found: Findings, run: Run) -> str:
@@ -80,28 +87,26 @@ def _memory_remedy(found: Findings, run: Run) -> str:
         "" if found.experiment.device.precision == "bf16" else "; device.precision=bf16 about halves activations"
     )
     if not found.sample_independent:
-        return f"This model mixes the samples of a batch, so it cannot be split: train a smaller batch{precision}."
+        return f"This model mixes the samples of a batch, so the batch cannot be split: use a smaller one{precision}."
     if fits is None:
-        return (
-            f"No micro-batch fitted: use a smaller model or a shorter sequence, or a larger --memory-limit{precision}."
-        )
+        return f"No micro-batch fits: use a smaller model, a shorter sequence or a larger --memory-limit{precision}."
     if run.layout.micro_batch_size > fits:
         passes = -(-run.layout.global_batch_size // fits)
         return (
-            f"Accumulate: {passes} micro-batches of at most {fits:,} give the same global batch "
+            f"Accumulate gradients: {passes} micro-batches of at most {fits:,} give the same global batch "
             f"(--set batch.micro_batching=auto){precision}."
         )
     return (
-        f"Micro-batches of {fits:,} ran when probed; leave room: "
+        f"Micro-batches of {fits:,} fit when probed. Leave more memory free: "
         f"--set batch.micro_batch_size={max(1, fits // 2)}{precision}."
     )
 
 
 def _probe_failure(probe: FailedProbe) -> Failure:
     return Failure(
-        f"{probe.outcome.word.capitalize()}. {probe.reason}".strip(),
+        _what(probe.outcome.label.capitalize(), probe.reason),
         f"{probe.kind} ({probe.run_id})",
-        "Read log.txt in the run's folder; until it is mended this size has no measurement.",
+        "Read log.txt in the run's folder. Until this is fixed, the measurement is missing.",
     )
 
 
@@ -114,9 +119,9 @@ def _undertrained(found: Findings) -> list[Failure]:
     needed = round(steps * max(row.layout.tokens_per_step for row in rows))
     return [
         Failure(
-            f"Starved: fewer than {MIN_STEPS} steps, or a warm-up of fewer than {MIN_WARMUP_STEPS}.",
+            f"Undertrained: under {MIN_STEPS} steps, or under {MIN_WARMUP_STEPS} warm-up steps.",
             f"batch {format_list([row.global_batch_size for row in rows])}",
-            f"Give --token-budget {needed} or more (now {format_count(found.token_budget)}), or leave these sizes out.",
+            f"Use --token-budget {needed} or more (now {format_count(found.token_budget)}), or omit these sizes.",
         )
     ]
 
@@ -128,9 +133,9 @@ def _disturbed(found: Findings) -> list[Failure]:
     worst = max(point.other_load or 0.0 for point in speed.points)
     return [
         Failure(
-            f"Speed measured while other programs used up to {100 * worst:.0f} % of the processor: it reads too low.",
+            f"Other programs used up to {100 * worst:.0f} % of the processor, so the measured speed is too low.",
             f"batch {format_list(speed.disturbed)}",
-            "Close them, delete runs/throughput-* in the study and run the command again; losses are not affected.",
+            "Close them, delete runs/throughput-* in the study and run the command again. Losses are not affected.",
         )
     ]
 
@@ -144,8 +149,8 @@ def _slow(found: Findings) -> list[Failure]:
         Failure(
             "More than 20 % slower than a smaller batch.",
             f"batch {format_list(speed.falls_off)}",
-            "Look for memory spilled to the host (peak above the device's memory) or a slower kernel at that shape; "
-            f"splitting into micro-batches no larger than {knee:,} keeps the speed measured there.",
+            "Check for a host-memory fallback (a peak above the device's memory) or a slower kernel at that shape. "
+            f"Micro-batches of at most {knee:,} keep the speed measured there.",
         )
     ]
 
@@ -155,17 +160,17 @@ def _mixing(found: Findings) -> list[Failure]:
         return []
     return [
         Failure(
-            "The samples of a batch influence each other: batch statistics such as BatchNorm's, or in-batch negatives.",
+            "The samples of a batch influence each other, by batch statistics (BatchNorm) or in-batch negatives.",
             "the model",
-            "Micro-batches would change the result, so batches were not split; LayerNorm or GroupNorm instead of "
-            "BatchNorm make it sample_independent. On several devices use synchronised batch statistics.",
+            "Micro-batches would change the result, so batches were not split. LayerNorm or GroupNorm in place of "
+            "BatchNorm makes the model sample-independent. On several devices, synchronize batch statistics.",
         )
     ]
 
 
 def _checks(found: Findings) -> list[Failure]:
     return [
-        Failure(f"The check '{item.name}' failed.", "the task", item.text)
+        Failure(f"The check '{item.name}' failed.", "the task", describe_check(item))
         for item in found.checks
         if item.status == "fail"
     ]

@@ -1,10 +1,10 @@
-"""Numbers as they stand in sentences: one spelling each, so that the report, the plan and the terminal agree."""
+"""Phrases that several chapters share: sizes, seeds, cells, tests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
+from batchlab.analysis.values import BatchRow, Cell, EnvironmentDifference, SurfaceFinding
 from batchlab.core.format import format_learning_rate, format_list, format_plural
 
 
@@ -18,9 +18,16 @@ def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
     return format_list(sizes)
 
 
+def format_tied(surface: SurfaceFinding) -> str:
+    """`8–32`: the sizes statistically tied with the best."""
+    return format_span(surface.tied, [row for row in surface.rows if row.val_loss is not None and not row.undertrained])
+
+
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
     """The seeds behind a row's quoted loss."""
-    return format_seed_count(row.val_loss.n if row.val_loss else 0, bool(surface.fresh) and row is surface.best)
+    return format_seed_count(
+        row.val_loss.n if row.val_loss else 0, bool(surface.confirmation_seeds) and row is surface.best
+    )
 
 
 def format_seed_count(n: int, confirmed: bool) -> str:
@@ -29,15 +36,20 @@ def format_seed_count(n: int, confirmed: bool) -> str:
 
 
 def format_test(surface: SurfaceFinding) -> str:
-    """How sizes were compared with the best, as it stands in brackets."""
+    """How sizes were compared with the best."""
     if surface.paired_seeds:
-        return f"one-sided t-test over seeds, 95 %, paired over {surface.paired_seeds} seeds where both have them"
+        return f"one-sided t-test at 95 %, paired where both sizes have the same seeds, up to {surface.paired_seeds}"
     why = {
-        "verified": "no two sizes share enough seeds to be paired",
-        "declared": "unpaired, because the order of the data is declared and not verified",
-        "none": "unpaired, because nothing is known about the order of the data",
+        "verified": "no two sizes share enough seeds",
+        "declared": "the order of the data is declared, not verified",
+        "none": "the order of the data is unknown",
     }
-    return f"one-sided t-test over seeds, 95 %, {why[surface.pairing]}"
+    return f"one-sided t-test at 95 %, unpaired because {why[surface.pairing]}"
+
+
+def format_differences(differences: Sequence[EnvironmentDifference]) -> list[str]:
+    """`numpy: 2.0.0, 2.1.3`, one text per property."""
+    return [f"{each.name.replace('_', ' ')}: {', '.join(each.values)}" for each in differences]
 
 
 def format_cells(cells: Sequence[Cell]) -> str:

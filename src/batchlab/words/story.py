@@ -1,19 +1,21 @@
-"""The story of a study: everything that the report and the summary say in sentences, told from the findings."""
+"""The story of a study: every sentence of the report, told from the findings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
+from batchlab.words.answers import Answer, answers
 from batchlab.words.conclusions import conclusions
 from batchlab.words.failures import Failure, failures
-from batchlab.words.trust import Answer, TrustItem, answers, trust_items, unknown
+from batchlab.words.trust import TrustItem, trust_items
+from batchlab.words.unknown import unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
     """trust: the conditions under which the numbers hold. answers: the questions of the first screen. unknown: what
-    the study does not say. failures: what went wrong, with remedies. conclusions: one computed sentence each."""
+    the study does not answer. failures: what went wrong, with remedies. conclusions: one computed sentence each."""
 
     trust: tuple[TrustItem, ...]
     answers: tuple[Answer, ...]

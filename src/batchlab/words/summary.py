@@ -1,24 +1,26 @@
-"""The five lines a study ends with: the answer, the doubt, the next step, always in this order."""
+"""The lines a study ends with: the answer, its caveats, the next step, always in this order."""
 
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import BatchRow, SurfaceFinding
+from batchlab.core.batch import Unit
 from batchlab.core.format import format_count, format_interval, format_layout, format_learning_rate, format_throughput
-from batchlab.words.conclusions import format_good_set
 from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import format_seeds
-from batchlab.words.trust import unknown
+from batchlab.words.phrases import format_seeds, format_tied
+from batchlab.words.sweep import no_answer
+from batchlab.words.unknown import unknown
 
 INDENT = 12
 
 
 def summary_lines(found: Findings, report_path: str, plan_path: str) -> list[str]:
-    """Exactly five lines. What was not measured is said to be missing, never left out."""
+    """Exactly five lines. What was not measured is said to be missing, never omitted."""
     return [
         _line("TRAIN WITH", _train_with(found)),
-        _line("as good", _tied(found)),
+        _line("tied", _tied(found)),
         _line("fits", _fits(found)),
-        _line("not known", "; ".join(unknown(found)[:4])),
+        _line("unknown", "; ".join(unknown(found)[:4])),
         f"open {report_path}" + (f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"),
     ]
 
@@ -30,8 +32,7 @@ def _line(label: str, text: str) -> str:
 def _train_with(found: Findings) -> str:
     chosen = found.recommended
     if chosen is None:
-        why = found.surface.cannot_tell if found.surface else "no training run has finished."
-        return f"cannot tell: {why}"
+        return f"cannot tell: {no_answer(found)}"
     unit = found.experiment.unit
     text = (
         f"{format_layout(chosen.layout, unit)}, LR {format_learning_rate(chosen.learning_rate)}, "
@@ -44,19 +45,39 @@ def _tied(found: Findings) -> str:
     surface = found.surface
     best = surface.best if surface else None
     if surface is None or best is None or best.best is None or best.val_loss is None:
-        return "nothing could be compared"
-    where = f"best {best.global_batch_size:,} at {format_learning_rate(best.best.learning_rate)}: {format_interval(best.val_loss)}"
+        return "unknown: no batch size was judged"
+    rate = format_learning_rate(best.best.learning_rate)
+    where = f"batch {best.global_batch_size:,} at {rate}: {format_interval(best.val_loss)}"
     if surface.noise_sd is None:
-        return f"not known: n = 1, noise was not measured ({where})"
-    seeds = format_seeds(surface, best)
-    only = len(surface.tied) == 1
+        return f"unknown: n = 1, noise was not measured (lowest loss: {where})"
+    best_is = f"best: {where}, {format_seeds(surface, best)}"
+    if len(surface.tied) == 1:
+        return f"batch {format_tied(surface)} alone, {_tuning(surface)} ({best_is})"
+    return f"batch {format_tied(surface)}, each {_tuning(surface)} ({best_is}){_speed(found, best)}"
+
+
+def _tuning(surface: SurfaceFinding) -> str:
     tuned = [len(row.cells) > 1 for row in surface.tied]
-    how = "at its own best LR" if all(tuned) else "at the best LR tried" if any(tuned) else "at the only LR tried"
-    text = f"batch {format_good_set(surface)}{' alone' if only else ', each'} {how} ({where}, {seeds})"
+    return "at its own best LR" if all(tuned) else "at the best LR tried" if any(tuned) else "at the only LR tried"
+
+
+def _speed(found: Findings, best: BatchRow) -> str:
+    """How much faster the recommended size is than the one with the lowest loss."""
     chosen = found.recommended
-    if chosen is not None and not only and any(row.tokens_per_second for row in surface.tied):
-        text += f"; {chosen.layout.global_batch_size:,} is the fastest of them"
-    return text
+    if chosen is None or found.surface is None:
+        return ""
+    speeds = {row.global_batch_size: row.tokens_per_second for row in found.surface.tied}
+    here, there = speeds.get(chosen.layout.global_batch_size), best.tokens_per_second
+    if here is None:
+        return ""
+    text = f"; {chosen.layout.global_batch_size:,} is the fastest"
+    if chosen.layout.global_batch_size == best.global_batch_size or there is None:
+        return text
+    return f"{text}, {100 * (1 - there / here):.0f} % less time per {_item(found)} than {best.global_batch_size:,}"
+
+
+def _item(found: Findings) -> str:
+    return "token" if found.experiment.unit is Unit.TOKENS else "sample"
 
 
 def _fits(found: Findings) -> str:
@@ -76,8 +97,10 @@ def _fits(found: Findings) -> str:
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
         parts.append(f"{format_throughput(point.tokens_per_second.value, unit)} at {size:,}{knee}")
+    if found.token_budget and found.task_info.parameter_count and unit is Unit.TOKENS:
+        ratio = found.token_budget / found.task_info.parameter_count
+        parts.append(f"{ratio:.2g} tokens per parameter")
     said = headline(found)
-    parts.append(
-        f"critical batch: {said}" if said else f"critical batch not {'known' if measured(found) else 'measured'}"
-    )
+    missing = "unknown" if measured(found) else "not measured"
+    parts.append(f"critical batch size: {said}" if said else f"critical batch size {missing}")
     return " · ".join(parts)

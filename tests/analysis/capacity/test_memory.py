@@ -11,7 +11,7 @@ from batchlab.analysis.capacity.memory import capacity_finding, fit_line
 from batchlab.core.experiment import TaskReference, build_experiment
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import CapacitySpec, Spec, Workload
-from batchlab.storage.decisions import CapacityDecision
+from batchlab.storage.decisions import CapacityDecision, LimitKind
 
 MIB = 2**20
 TASK = TaskReference(kind="recipe", target="simulated")
@@ -27,13 +27,13 @@ def probe(micro: int, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> tupl
     return spec, Record(run_id=f"m{micro}", outcome=outcome, result=result)
 
 
-def find(records: list[tuple[Spec, Record]], needed: int, limit: int | None, limit_is: str = "") -> Capacity | None:
-    decided = CapacityDecision(searched_up_to=needed, limit_bytes=limit, limit_is=limit_is)
+def find(records: list[tuple[Spec, Record]], needed: int, limit: int | None) -> Capacity | None:
+    decided = CapacityDecision(searched_up_to=needed, limit_bytes=limit, limit_is=LimitKind.DEVICE_MEMORY)
     return capacity_finding(EXPERIMENT, records, decided)
 
 
 def test_the_line_behind_the_peaks_is_found() -> None:
-    found = find([probe(m) for m in (1, 2, 4, 8)], 8, 200 * MIB, "a limit")
+    found = find([probe(m) for m in (1, 2, 4, 8)], 8, 200 * MIB)
     assert found is not None
     assert found.line is not None
     assert found.line.intercept == pytest.approx(50 * MIB)
@@ -42,6 +42,7 @@ def test_the_line_behind_the_peaks_is_found() -> None:
     assert found.line.n == 4
     assert found.left_bytes == (200 - 130) * MIB
     assert (found.max_micro_batch_size, found.status, found.smallest_failed) == (8, "verified", None)
+    assert found.limit_is is LimitKind.DEVICE_MEMORY
     assert found.searched_up_to == 8
 
 

@@ -5,7 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from batchlab.analysis.critical.branches import Branch, BranchFinding, branched_critical_batch, doubling_schedule
+from batchlab.analysis.critical.branches import (
+    Branch,
+    BranchFinding,
+    BranchReason,
+    branched_critical_batch,
+    doubling_schedule,
+)
 from batchlab.core.errors import InputError
 from batchlab.simulated.problem import NoisyQuadratic
 
@@ -44,7 +50,7 @@ def test_no_branch_worse_and_all_branches_worse() -> None:
     rng = np.random.default_rng(1)
     upward = branched_critical_batch(branches({2: 0.0, 4: 0.001}, 1e-4, rng), batch=8, tolerance=TOLERANCE)
     assert (upward.status, upward.at_least, upward.below) == ("at_least", 32, None)
-    assert "larger multipliers" in upward.reason
+    assert upward.reason is BranchReason.NONE_WORSE
     worse = branched_critical_batch(branches({2: 0.05, 4: 0.2}, 1e-4, rng), batch=8, tolerance=TOLERANCE)
     assert (worse.status, worse.at_least, worse.below, worse.largest) == ("below", None, 16, 1)
 
@@ -54,7 +60,9 @@ def test_noise_cannot_tell_and_says_how_many_pairs_would() -> None:
         branches({2: 0.0, 4: 0.0}, 0.05, np.random.default_rng(2)), batch=8, tolerance=TOLERANCE
     )
     assert (found.status, found.at_least, found.below) == ("cannot_tell", None, None)
-    assert "Noise hides whether 2 × 8" in found.reason
+    assert found.reason is BranchReason.NOISE
+    assert found.undecided is not None
+    assert found.undecided.multiplier == 2
     assert found.pairs_needed is not None
     assert found.pairs_needed > 6
 
@@ -127,7 +135,7 @@ def test_schedule_without_evidence_keeps_the_batch_and_still_has_its_cost() -> N
     schedule = doubling_schedule([undecided], start_batch=8, total_tokens=1000, window_tokens=10)
     assert [s.batch for s in schedule.stages] == [8]
     assert (schedule.saved, schedule.cost_tokens, schedule.cost_ratio) == (0, 60, 0.06)
-    assert "No checkpoint showed" in schedule.reason
+    assert not schedule.doubles
     with pytest.raises(InputError, match="positive"):
         doubling_schedule([], start_batch=0, total_tokens=1)
 
@@ -149,4 +157,4 @@ def test_wrong_input_is_refused(given: list[Branch], words: str) -> None:
 
 def test_only_the_reference_cannot_tell() -> None:
     found = branched_critical_batch([Branch(1, (1.0, 1.1, 1.2))], batch=8, tolerance=TOLERANCE)
-    assert (found.status, found.reason) == ("cannot_tell", "Only the unchanged batch size was run.")
+    assert (found.status, found.reason) == ("cannot_tell", BranchReason.ONLY_UNCHANGED)

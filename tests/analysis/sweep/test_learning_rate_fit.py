@@ -5,10 +5,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from batchlab.analysis.sweep.learning_rate_fit import SKEW, UNKNOWN_OCTAVES, fit_learning_rate
+from batchlab.analysis.sweep.learning_rate_fit import (
+    FIT_REACH,
+    SKEW,
+    UNKNOWN_DOUBLINGS,
+    fit_learning_rate,
+)
 from batchlab.analysis.sweep.loss_surface import best_cell, cells_of
 from batchlab.analysis.sweep.noise import Noise
-from batchlab.analysis.values import Cell, LrFit, Run
+from batchlab.analysis.values import Cell, FitProblem, LrFit, NoFit, Run
 from batchlab.core.batch import BatchLayout
 from batchlab.core.record import Outcome
 
@@ -61,27 +66,32 @@ def test_the_fit_finds_the_vertex_of_a_parabola(best: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "why"),
+    ("losses", "problem", "finite"),
     [
-        ((3, 2, None, None), "needs three"),
-        ((1, 2, 3, 4), "edge"),
-        ((2.0, 2.0, 2.0, 2.0), "edge"),
-        ((2.0 + 1e-12, 2.0, 2.0 + 1e-12, 2.0), "curve"),
-        ((None, 3, 2, None), "needs three"),
-        ((None, None, None, None), "needs three"),
+        ((3, 2, None, None), FitProblem.TOO_FEW, 2),
+        ((1, 2, 3, 4), FitProblem.AT_EDGE, 4),
+        ((2.0, 2.0, 2.0, 2.0), FitProblem.AT_EDGE, 4),
+        ((2.0 + 1e-12, 2.0, 2.0 + 1e-12, 2.0), FitProblem.NOT_CONVEX, 4),
+        ((None, 3, 2, None), FitProblem.TOO_FEW, 2),
+        ((None, None, None, None), FitProblem.TOO_FEW, 0),
     ],
 )
-def test_no_vertex_is_claimed_where_none_can_be(losses: tuple[float | None, ...], why: str) -> None:
+def test_no_vertex_is_claimed_where_none_can_be(
+    losses: tuple[float | None, ...], problem: FitProblem, finite: int
+) -> None:
     found = fit(losses)
     assert not found.valid
-    assert why in found.why_not
+    assert found.no_fit == NoFit(problem, finite)
     assert found.best_learning_rate is None
 
 
 def test_no_vertex_beyond_its_reach() -> None:
     found = fit((3.0, 2.0, 2.000001), (1e-3, 1e-2, 1.0))
     assert not found.valid
-    assert "doublings" in found.why_not
+    assert found.no_fit is not None
+    assert found.no_fit.problem is FitProblem.TOO_FAR
+    assert found.no_fit.doublings is not None
+    assert found.no_fit.doublings > FIT_REACH
 
 
 def test_a_skewed_valley_is_followed_by_five_cells() -> None:
@@ -109,7 +119,7 @@ def test_when_unsure_it_recommends_lower_and_the_more_the_less_is_known() -> Non
     assert sure.doublings is not None
     assert unsure.doublings is not None
     assert sure.doublings < 0.01 < unsure.doublings
-    assert unknown.doublings == UNKNOWN_OCTAVES
+    assert unknown.doublings == UNKNOWN_DOUBLINGS
 
 
 @pytest.mark.parametrize(

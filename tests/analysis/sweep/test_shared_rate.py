@@ -6,7 +6,6 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.shared_rate import compare_rates
-from batchlab.words.story import tell
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 
@@ -26,29 +25,6 @@ def test_a_shared_rate_favours_the_size_it_suits(synthetic_study):
     assert own.spread == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_sentence_sets_both_against_each_other(synthetic_study):
-    findings = found(synthetic_study, batch_curvature=0.0)
-    (sentence,) = [text for text in tell(findings).conclusions if text.startswith("With one learning rate")]
-    assert "batch 8, 16 and 32, each at some rate, would have looked best" in sentence
-    assert "each at its own best rate they differ by 0.000" in sentence
-
-
 def test_a_rate_that_diverged_somewhere_is_not_shared(synthetic_study):
     surface = found(synthetic_study, diverges_above=5.0).surface  # 4e-3 is 8 times the best of batch 8
     assert [c.learning_rate for c in compare_rates(surface)] == [5e-4, 1e-3, 2e-3, None]
-
-
-def test_a_sweep_at_one_rate_says_what_it_cannot(synthetic_study):
-    findings = assemble(*synthetic_study((8, 16, 32), (1e-3,), max_extensions=0, seeds=1))
-    assert any("Every size ran at one learning rate only, 1.0e-3" in text for text in tell(findings).conclusions)
-    assert not any(text.startswith("With one learning rate") for text in tell(findings).conclusions)
-
-
-@pytest.mark.parametrize(("target", "words"), [(2.45, "was reached by batch 16"), (2.0, "was not reached")])
-def test_a_target_is_judged_and_its_text_named(synthetic_study, target, words):
-    findings = found(
-        synthetic_study, batch_curvature=0.1, settings={"evaluation": {"target_loss": target}}, lr_exponent=0.0
-    )
-    (sentence,) = [text for text in tell(findings).conclusions if text.startswith("The target")]
-    assert words in sentence
-    assert "synthetic text" in sentence

@@ -34,7 +34,7 @@ def test_the_knee_is_the_smallest_size_within_a_tenth_of_the_fastest() -> None:
 
 
 def test_a_cliff_is_named() -> None:
-    """The public sweep in which batch 256 took five times as long as 128: memory had spilled to the host."""
+    """The public sweep in which batch 256 took five times as long as 128: it had fallen back to host memory."""
     hours = {1: 7.22, 8: 3.06, 32: 2.11, 64: 1.67, 128: 1.43, 256: 7.56}
     found = throughput_finding([timed(size, 327.68e6 / (h * 3600)) for size, h in hours.items()])
     assert found is not None

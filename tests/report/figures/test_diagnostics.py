@@ -1,4 +1,4 @@
-"""Plots and tables of what was looked at during training."""
+"""Plots of the diagnostic snapshots."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import json
 from collections.abc import Callable
 
 from batchlab.analysis.findings import Findings
-from batchlab.report.document import build_document
 from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.figures.figure import colour_names, plain
 from batchlab.report.figures.palette import THEMES
-from batchlab.words.story import tell
+from batchlab.words.figures.diagnostics import LAYER_GRADIENTS, PHASE_NAMES, SAME_STEPS
 
 Study = Callable[[str], Findings]
 KEYS = ["same-steps", "layer-gradients", "layer-updates", "activations", "norm-layers", "attention", "heads", "phases"]
 
 
 def test_every_quantity_has_its_plot_and_says_what_to_look_for(study: Study) -> None:
-    figures = diagnostic_figures(study("looked at"))
+    figures = diagnostic_figures(study("snapshots"))
     assert [figure.key for figure in figures] == KEYS
-    assert [figure.title for figure in figures][:2] == [
-        "Loss, gradient and update at the same steps",
-        "Gradient norm by layer",
-    ]
+    assert [figure.title for figure in figures][:2] == [SAME_STEPS.title, LAYER_GRADIENTS.title]
     for figure in figures:
         json.dumps(plain([figure.data, figure.layout]), allow_nan=False)
         assert figure.look_for.endswith(".")
@@ -38,7 +34,7 @@ def test_nothing_read_means_no_plots(study: Study) -> None:
 
 
 def test_all_curves_of_a_plot_are_read_at_the_same_tokens(study: Study) -> None:
-    found = study("looked at")
+    found = study("snapshots")
     for figure in diagnostic_figures(found):
         if figure.key not in ("phases", "heads"):
             (tokens,) = {tuple(trace["x"]) for trace in figure.data}
@@ -46,36 +42,14 @@ def test_all_curves_of_a_plot_are_read_at_the_same_tokens(study: Study) -> None:
 
 
 def test_each_batch_size_has_one_legend_entry_a_plot(study: Study) -> None:
-    for figure in diagnostic_figures(study("looked at"))[:6]:
+    for figure in diagnostic_figures(study("snapshots"))[:6]:
         shown = [trace["name"] for trace in figure.data if trace["showlegend"]]
         assert len(shown) == len(set(shown)) == 5
 
 
 def test_seconds_of_the_phases_are_medians_per_token(study: Study) -> None:
-    phases = diagnostic_figures(study("looked at"))[-1]
-    assert [trace["name"] for trace in phases.data] == ["reading data", "forward", "backward", "optimizer"]
+    phases = diagnostic_figures(study("snapshots"))[-1]
+    assert [trace["name"] for trace in phases.data] == list(PHASE_NAMES.values())
     forward = phases.data[1]
     assert list(forward["x"]) == ["4", "8", "16", "32", "64"]
     assert all(abs(value - 1.0) < 1e-9 for value in forward["y"])
-
-
-def test_stability_says_where_the_highest_spike_and_the_first_broken_number_are(study: Study) -> None:
-    document = build_document(study("looked at"), tell(study("looked at")), None, None)
-    spikes = [row.texts[3] for row in document.stability.rows]
-    assert spikes[0] == "+2.979 at step 840 (215k tokens)"
-    assert len(spikes) == 5
-    assert {row.texts[4] for row in document.stability.rows} == {"step 12: train_loss", "–"}
-    assert any("loss spike" in sentence for sentence in document.dynamics)
-    assert any("stopped being finite" in sentence for sentence in document.dynamics)
-
-
-def test_sizes_are_compared_at_equal_tokens_steps_and_time(study: Study) -> None:
-    table = build_document(study("whole"), tell(study("whole")), None, None).comparison
-    assert [column.name.partition(" (")[0] for column in table.columns] == [
-        "batch",
-        "train loss at equal tokens",
-        "train loss at equal steps",
-        "train loss at equal time",
-    ]
-    assert [row.texts[0] for row in table.rows] == ["4", "8", "16", "32", "64"]
-    assert not build_document(study("one size"), tell(study("one size")), None, None).comparison.rows

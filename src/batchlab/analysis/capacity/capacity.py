@@ -1,4 +1,4 @@
-"""The largest micro-batch, and what is known about the memory around it. Nothing here reads or runs anything."""
+"""The largest micro-batch, and what is known about the memory around it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from batchlab.analysis.capacity.host_memory_fallback import HostMemoryFallback
 from batchlab.core.batch import BatchLayout, lay_out
 from batchlab.core.record import PhasePeak, TracePoint
 from batchlab.search.memory_curve import MemoryCurve, needed_bytes
+from batchlab.storage.decisions import LimitKind
 
 CARDS_GIB = (16, 24, 40, 48, 80, 141)
 """Memory of the accelerators people ask about, in GiB."""
 
 CARD_HEADROOM = 0.05
-"""Share of a card that is left free when sizes for it are named: its context, libraries' workspaces, fragmentation."""
+"""Share of a card left free in predictions for it: for its context, workspaces of libraries, and fragmentation."""
 
 CONSERVATIVE_SHARE = 0.8
 """The conservative size uses at most this share of the limit."""
@@ -40,20 +42,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """One probe: whole steps at a size, in a fresh process."""
+    """One probe: whole steps at a size, in a fresh process. `reason`: why it did not fit, as recorded."""
 
     micro_batch_size: int
     fits: bool
     peak_bytes: int | None
     reason: str = ""
-    batch_shapes: tuple[tuple[int, ...], ...] | None = None  # where samples differ in size: of the worst batch's arrays
-    train_loss: float | None = None  # of its last step, where that is a number
+    batch_shapes: tuple[tuple[int, ...], ...] | None = (
+        None  # of the arrays of the worst batch, where samples differ in size
+    )
+    train_loss: float | None = None  # of its last step, where that is finite
     finite_loss: bool = True
+    host_memory: HostMemoryFallback | None = None  # it ran, but not in the device's memory
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryVariant:
-    """What one saving buys: the largest micro-batch with it, and how fast that is. `why_not`: it cannot be had."""
+    """The largest micro-batch with one memory optimization, and its speed. `why_not`: why it cannot be used here."""
 
     name: str
     max_micro_batch_size: int | None = None
@@ -65,7 +70,7 @@ class MemoryVariant:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What the smallest size would need with one saving, by a trace; asked where nothing fits."""
+    """What the smallest size would need with one memory optimization, by its trace; asked where nothing fits."""
 
     name: str
     needed_bytes: int
@@ -73,8 +78,10 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The largest micro-batch. `predicted`: by traces only; `verified`: it ran; `proved`: and one more failed; `none`:
-    nothing fits. Bytes are above a warmed-up process on a CPU, and those of the allocator on an accelerator.
+    """The largest micro-batch.
+
+    `predicted`: by traces only. `verified`: it ran. `proved`: it ran and one more sample failed. `none`: nothing fits.
+    Bytes are those above a warmed-up process on a CPU, and those of the allocator on an accelerator.
     """
 
     points: tuple[MemoryPoint, ...]
@@ -83,12 +90,12 @@ class Capacity:
     searched_up_to: int  # no larger size was of interest
     smallest_failed: int | None
     limit_bytes: int | None
-    limit_is: str = ""  # what the limit bounds, e.g. "VmData above a warmed-up baseline"
+    limit_is: LimitKind | None = None  # what the limit bounds
     headroom_bytes: int = 0  # of the limit, kept free on purpose
     line: Line | None = None  # bytes against micro-batch size from the knee up
     line_is: Literal["measured", "traced"] = "measured"
     traced: tuple[TracePoint, ...] = ()
-    untraceable: str = ""  # why the model could not be traced
+    untraceable: str = ""  # why the model could not be traced, as recorded
     reserved: bool = False  # the device counts what its caching allocator reserves, not what is in use
     grad_accum_steps: int = 1
     steps: int = 0  # whole optimizer steps spent on probes
@@ -100,22 +107,22 @@ class Capacity:
 
     @property
     def budget_bytes(self) -> int | None:
-        """What a size may need at most: the limit less the headroom."""
+        """The most that a size may need: the limit minus the headroom."""
         return None if self.limit_bytes is None else self.limit_bytes - self.headroom_bytes
 
     @property
     def reached_the_end(self) -> bool:
-        """The largest size of interest fits, so larger ones may as well."""
+        """Whether the largest size of interest fits, so that larger ones may fit too."""
         return self.smallest_failed is None and (self.max_micro_batch_size or 0) >= self.searched_up_to
 
     @property
     def out_of_memory(self) -> int:
-        """Probes that failed."""
+        """The number of probes that did not fit."""
         return sum(not point.fits for point in self.points)
 
     @property
     def peak_bytes(self) -> int | None:
-        """Measured at the largest size; None where it did not run, or its peak could not be read."""
+        """Peak at the largest size; None where it did not run, or its peak could not be read."""
         return next(
             (p.peak_bytes for p in self.points if p.fits and p.micro_batch_size == self.max_micro_batch_size), None
         )
@@ -127,7 +134,7 @@ class Capacity:
 
     @property
     def left_bytes(self) -> int | None:
-        """What the largest size leaves of the limit, headroom included."""
+        """The part of the limit that the largest size leaves free, headroom included."""
         if self.limit_bytes is None or self.max_micro_batch_size is None:
             return None
         peak = self.peak_bytes or self.needed_bytes(self.max_micro_batch_size)
@@ -140,15 +147,15 @@ class Capacity:
 
     @property
     def knee(self) -> int | None:
-        """The smallest size from which on the memory line holds; below it another phase is the peak.
+        """The smallest size from which the memory line holds; below it the peak is in another phase.
 
-        Always by bytes in use: what an allocator reserves levels off near the limit, where it gives segments back.
+        Always by bytes in use: the bytes that an allocator reserves level off near the limit, where it frees segments.
         """
         return MemoryCurve.through(phase_bytes(self.traced, reserved=False)).knee if self.traced else None
 
     @property
     def unseen_bytes(self) -> int | None:
-        """Measured less traced at the largest measured size: buffers inside kernels, the allocator's own."""
+        """Measured minus traced bytes at the largest measured size: kernels' buffers and the allocator's overhead."""
         curve, measured = self.curve, self._measured
         return None if curve is None or not measured else round(measured[max(measured)] - curve.at(max(measured)))
 
@@ -161,12 +168,12 @@ class Capacity:
         return min(self.traced, key=lambda point: abs(point.micro_batch_size - size)).phases
 
     def needed_bytes(self, micro_batch_size: int) -> float | None:
-        """What a size needs by everything traced and measured; None where that is nothing."""
+        """What a size needs by all that was traced and measured; None where nothing was."""
         curve, measured = self.curve, self._measured
         return needed_bytes(curve, measured, micro_batch_size) if curve or measured else None
 
     def largest_within(self, limit_bytes: float) -> int | None:
-        """Prediction for another limit; 0 where nothing fits, None where nothing is known to predict from."""
+        """The largest size predicted for another limit: 0 where nothing fits, None where there is no basis for one."""
         if self.curve is None and len(self._measured) < 2:
             return None
         unseen = max(self.unseen_bytes or 0, 0) if self.curve else 0
@@ -183,13 +190,13 @@ class Capacity:
 
     @property
     def cards(self) -> tuple[tuple[int, int], ...]:
-        """(GiB, predicted largest size) of usual cards, CARD_HEADROOM of each left free."""
+        """(GiB, predicted largest size) of common cards, with CARD_HEADROOM of each left free."""
         sizes = ((gib, self.largest_within(gib * 2**30 * (1 - CARD_HEADROOM))) for gib in CARDS_GIB)
         return tuple((gib, size) for gib, size in sizes if size is not None)
 
     @property
     def conservative(self) -> int | None:
-        """The largest size that leaves a fifth of the limit free: room for a longer run's surprises."""
+        """The largest size that leaves a fifth of the limit free, for what a longer run may add."""
         if self.max_micro_batch_size is None or self.limit_bytes is None:
             return None
         size = self.largest_within(CONSERVATIVE_SHARE * self.limit_bytes)
@@ -197,7 +204,7 @@ class Capacity:
 
     @property
     def data_parallel(self) -> int | None:
-        """The largest size where each device also keeps a second copy of the gradients, as DDP's buckets do."""
+        """The largest size where each device also holds a second copy of the gradients, as DDP's buckets do."""
         budget, phases = self.budget_bytes, self.phases
         if budget is None or not phases or self.max_micro_batch_size is None:
             return None
@@ -206,7 +213,7 @@ class Capacity:
         return None if size is None else min(size, self.max_micro_batch_size)
 
     def layout(self, global_batch_size: int, devices: int = 1) -> BatchLayout:
-        """How a global batch is laid out in the fewest, evenest micro-batches that fit. ValueError where none does."""
+        """A global batch in the fewest and most even micro-batches that fit. Raises ValueError where none fits."""
         if not self.max_micro_batch_size:
             raise ValueError("no micro-batch fits, so no global batch can be laid out")
         return lay_out(
@@ -218,17 +225,17 @@ class Capacity:
 
     @property
     def layouts(self) -> tuple[BatchLayout, ...]:
-        """Of the wanted global batches, on one device; empty where nothing fits."""
+        """Layouts of the wanted global batches on one device; empty where nothing fits."""
         return tuple(self.layout(size) for size in self.global_batch_sizes) if self.max_micro_batch_size else ()
 
     @property
     def accumulation(self) -> int | None:
-        """The largest size of which two make a step of the largest: the same step in about half the activations."""
+        """The size of which two make up the largest one: the same step with about half the activations."""
         size = self.max_micro_batch_size or 0
         return (size + 1) // 2 if size > 1 else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON takes it; bytes, except in names."""
+        """Everything as JSON-able values, in bytes."""
         line = self.line
         return {
             "max_micro_batch_size": self.max_micro_batch_size,
@@ -280,7 +287,7 @@ class Capacity:
 
 
 def phase_bytes(traced: tuple[TracePoint, ...], reserved: bool) -> list[tuple[int, tuple[float, ...]]]:
-    """Traced points as a memory curve takes them: the bytes of each phase, or what the allocator would reserve."""
+    """Traced points as a memory curve takes them: the bytes of each phase, or those the allocator would reserve."""
     return [
         (
             point.micro_batch_size,

@@ -1,9 +1,11 @@
 """What the records of traces and probes say about memory: the largest micro-batch, and the line that memory follows.
 
 Peak bytes of a training step are close to affine in the micro-batch size above a knee: parameters, gradients and
-optimizer state are the intercept, activations the slope. Below it the optimizer's own step is the peak, which hardly
-depends on the size. Kernels that choose another algorithm at some size, and allocators that round up, bend the line;
-its residual and R² say how much.
+optimizer state are the intercept, activations the slope. Below it the peak is in the optimizer's step, which hardly
+depends on the size.
+
+Limits. Kernels that choose another algorithm at some size, and allocators that round up, bend the line; its residuals
+and R² show how much.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
+from statistics import fmean, linear_regression
 from typing import Any, Literal
 
 from batchlab.analysis.capacity.capacity import Capacity, Line, MemoryPoint, MemoryVariant, Remedy, phase_bytes
-from batchlab.analysis.capacity.host_memory_fallback import uses_host_memory
+from batchlab.analysis.capacity.host_memory_fallback import host_memory_fallback
 from batchlab.core.experiment import DeviceConfig, Experiment
 from batchlab.core.record import CapacityResult, Outcome, Record, TracePoint, TraceResult
 from batchlab.core.spec import CapacitySpec, Spec, TraceSpec
 from batchlab.storage.decisions import CapacityDecision
 
 LINE_POINTS = 3
-"""Two points lie on a line whatever the truth."""
+"""Two points are on a line in any case."""
 
 Records = Sequence[tuple[Spec, Record]]
 
@@ -31,8 +34,8 @@ def capacity_finding(
 ) -> Capacity | None:
     """The largest micro-batch that ran whole steps, else the largest predicted; None when nothing was asked.
 
-    `decided` is what the capacity stage decided: limit, headroom, how far was searched, accumulation. A probe that
-    failed for another reason than memory says nothing. Where a size ran although a smaller one ran out of memory, only
+    `decided` is what the capacity stage decided: limit, headroom, the largest size searched, accumulation. A probe that
+    failed for another reason than memory is ignored. Where a size ran although a smaller one ran out of memory, only
     sizes below the smallest failure count.
     """
     accumulation, reserved = decided.grad_accum_steps, decided.reserved
@@ -73,7 +76,7 @@ def capacity_finding(
 
 
 def _line(found: Capacity, ran: Sequence[MemoryPoint]) -> dict[str, Any]:
-    """The line through what was measured from the knee up; with too few measurements through what was traced, moved
+    """The line through the measured sizes from the knee up; where they are too few, through the traced ones, shifted
     by what the trace does not see."""
     knee = found.knee or 1
     measured = fit_line(
@@ -90,31 +93,29 @@ def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bo
     """A probe or trace with the accumulation that was asked about, and the study's own memory optimizations."""
     if not isinstance(spec, CapacitySpec | TraceSpec):
         return False
-    as_it_is = (spec.device.precision, spec.device.memory_optimizations) == (
-        device.precision,
-        device.memory_optimizations,
-    )
-    return as_it_is and accumulation in (None, spec.grad_accum_steps)
+    asked, ran = ((d.precision, d.memory_optimizations) for d in (device, spec.device))
+    return ran == asked and accumulation in (None, spec.grad_accum_steps)
 
 
 def _remedies(records: Iterable[tuple[Spec, Record]], asked: DeviceConfig, reserved: bool) -> tuple[Remedy, ...]:
-    """What traces with one more saving each say of the smallest size."""
+    """The bytes that the smallest size needs with one more memory optimization each, by their traces."""
     return tuple(
-        Remedy(_saving(spec, asked), round(max(phase_bytes(record.result.points[:1], reserved)[0][1])))
+        Remedy(_changed(spec, asked), round(max(phase_bytes(record.result.points[:1], reserved)[0][1])))
         for spec, record in records
         if isinstance(spec, TraceSpec) and isinstance(record.result, TraceResult) and record.result.points
     )
 
 
-def _saving(spec: TraceSpec, asked: DeviceConfig) -> str:
+def _changed(spec: TraceSpec, asked: DeviceConfig) -> str:
+    """The name of the memory variant that differs from the study's settings as this trace does."""
     more = [
-        saving.replace("_", " ")
-        for saving in spec.device.memory_optimizations
-        if saving not in asked.memory_optimizations
+        optimization.replace("_", " ")
+        for optimization in spec.device.memory_optimizations
+        if optimization not in asked.memory_optimizations
     ]
     if spec.device.precision != asked.precision:
         more.append(spec.device.precision)
-    return ", ".join(more) or "one pass per step"
+    return ", ".join(more) or "no gradient accumulation"
 
 
 def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:
@@ -140,8 +141,8 @@ def _untraceable(records: Iterable[tuple[Spec, Record]]) -> str:
 
 
 def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, ...]:
-    """One point per micro-batch size that was probed: on a CPU bytes above the process's warmed-up baseline, on an
-    accelerator bytes of its allocator. A size that ran while memory spilled to the host does not fit."""
+    """One point per micro-batch size that was probed: on a CPU bytes above the baseline of a warmed-up process, on an
+    accelerator bytes of its allocator. A size that ran in the host's memory does not fit."""
     probes = {
         spec.micro_batch_size: (spec, record)
         for spec, record in sorted(records, key=_steps_of)
@@ -152,39 +153,49 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
         result = record.result if isinstance(record.result, CapacityResult) else None
         fits = record.outcome is Outcome.COMPLETED and result is not None and result.fits
         peak = result.peak_bytes if fits and result else None
-        reason = record.reason
+        fallback = None
         if fits and result is not None and spec.device.name.startswith(_ACCELERATORS):
             device_bytes = record.environment.device_memory_bytes if record.environment else None
-            reason = uses_host_memory(peak, device_bytes, result.seconds_per_sample, seconds)
-            if result.seconds_per_sample is not None and not reason:
+            fallback = host_memory_fallback(peak, device_bytes, result.seconds_per_sample, seconds)
+            if result.seconds_per_sample is not None and fallback is None:
                 seconds[size] = result.seconds_per_sample
         shapes, loss = (result.batch_shapes, result.final_train_loss) if result else (None, None)
         finite = loss is None or isfinite(loss)
-        points.append(MemoryPoint(size, fits and not reason, peak, reason, shapes, loss if finite else None, finite))
+        points.append(
+            MemoryPoint(
+                micro_batch_size=size,
+                fits=fits and fallback is None,
+                peak_bytes=peak,
+                reason=record.reason,
+                batch_shapes=shapes,
+                train_loss=loss if finite else None,
+                finite_loss=finite,
+                host_memory=fallback,
+            )
+        )
     return tuple(points)
 
 
 _ACCELERATORS = ("cuda", "mps", "xpu")
-"""A CPU has no other memory to spill to than the disk's, and its speed says little beside other programs."""
+"""Devices with a fallback to the host's memory. A CPU could only swap to disk, and other programs change its speed."""
 
 
 def _steps_of(pair: tuple[Spec, Record]) -> int:
-    """Of two probes at one size the longer one counts."""
+    """The order of probes: of two at one size the longer one counts."""
     return pair[0].steps if isinstance(pair[0], CapacitySpec) else 0
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
     """Least squares through at least three points with two different x; None otherwise.
 
-    R² is 1 − residual variance ÷ variance, and 1 for a flat line that fits exactly.
+    R² is 1 − residual variance ÷ variance, or 1 for a flat line that fits exactly.
     """
     if len(points) < LINE_POINTS or len({x for x, _ in points}) < 2:
         return None
-    n = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    intercept = mean_y - slope * mean_x
+    xs, ys = zip(*points, strict=True)
+    slope, intercept = linear_regression(xs, ys)
     residuals = tuple((x, y - intercept - slope * x) for x, y in points)
-    total = sum((y - mean_y) ** 2 for _, y in points)
+    mean = fmean(ys)
+    total = sum((y - mean) ** 2 for y in ys)
     r_squared = 1.0 - sum(r * r for _, r in residuals) / total if total > 0 else 1.0
     return Line(intercept, slope, r_squared, residuals)

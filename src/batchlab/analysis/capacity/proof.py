@@ -1,7 +1,7 @@
-"""Has a layout run for long enough to be planned with? Three steps show that it fits; memory can still grow after them.
+"""Has a layout run for long enough to be planned with? Three steps show that it fits, but memory can grow after them.
 
-Caching allocators fragment, libraries allocate at their first use, and logging keeps things. Fifty whole steps are what
-a batch size is judged by anyway, so the sweep has proved every layout it recommends; others take a run of their own.
+Caching allocators fragment, libraries allocate at their first use, and logging keeps references. A batch size is judged
+by fifty whole steps anyway, so the sweep has proved every layout it recommends; others need a run of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from batchlab.core.spec import MIN_STEPS, CapacitySpec, Spec
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """A run of MIN_STEPS made to see whether a layout goes on fitting; `reason`: why not."""
+    """A run of MIN_STEPS made to see whether a layout keeps fitting; `reason`: why it did not, as recorded."""
 
     micro_batch_size: int
     grad_accum_steps: int
@@ -25,21 +25,25 @@ class Recheck:
     reason: str = ""
 
     def is_of(self, layout: BatchLayout) -> bool:
-        """Made with the passes that one device runs in a step of this layout."""
+        """Whether it ran what one device runs in a step of this layout."""
         return (self.micro_batch_size, self.grad_accum_steps) == (layout.micro_batch_size, layout.grad_accum_steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is known of a layout after its first steps. runs: training runs of at least `steps` whole steps."""
+    """What is known of a layout after its first steps: `runs` runs of at least `steps` whole steps.
+
+    They are training runs of the sweep, or the one made for it, `recheck`.
+    """
 
     fits: bool
-    text: str
-    runs: int = 0
+    steps: int
+    runs: int
+    recheck: Recheck | None = None
 
 
 def rechecks(records: Iterable[tuple[Spec, Record]]) -> tuple[Recheck, ...]:
-    """Every run of MIN_STEPS that was made for this and ended, well or out of memory."""
+    """Every run of MIN_STEPS that was made for this and that completed or ran out of memory."""
     return tuple(
         Recheck(
             spec.micro_batch_size,
@@ -53,7 +57,7 @@ def rechecks(records: Iterable[tuple[Spec, Record]]) -> tuple[Recheck, ...]:
 
 
 def proof_of(layout: BatchLayout, runs: Sequence[Run], checked: Sequence[Recheck]) -> Proof | None:
-    """Training runs at exactly what one device does in a step of `layout`, else a run of 50 steps; None: neither."""
+    """Training runs of exactly what one device runs in a step of `layout`, else a run of 50 steps; None: neither."""
     steps = [
         run.steps
         for run in runs
@@ -63,10 +67,6 @@ def proof_of(layout: BatchLayout, runs: Sequence[Run], checked: Sequence[Recheck
         == (layout.micro_batch_size, layout.grad_accum_steps)
     ]
     if steps:
-        counted = f"{len(steps)} runs" if len(steps) > 1 else "a run"
-        return Proof(True, f"{counted} of at least {min(steps)} whole steps ended within memory", len(steps))
-    for recheck in checked:
-        if recheck.is_of(layout):
-            ended = "ended within memory" if recheck.fits else f"did not fit: {recheck.reason}"
-            return Proof(recheck.fits, f"{MIN_STEPS} whole steps run for this plan {ended}", 1)
-    return None
+        return Proof(True, min(steps), len(steps))
+    made = next((recheck for recheck in checked if recheck.is_of(layout)), None)
+    return None if made is None else Proof(made.fits, MIN_STEPS, 1, made)

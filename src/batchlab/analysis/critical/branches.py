@@ -1,12 +1,13 @@
-"""The critical batch size near a checkpoint, from branches that go on from it at k times its batch size.
+"""The critical batch size near a checkpoint, from branches that continue from it at k times its batch size.
 
-Source: Merrill et al. 2025 (arXiv:2505.23971). Each branch trains on the same tokens for the same window, its learning
-rate set by a stated rule and its optimizer state kept; the largest k whose loss is at most ε above that of the
-unchanged branch gives the local critical batch. Here the differences are paired (same tokens, seed by seed) and k is
-accepted only when the upper 95 % limit of its mean difference is at most ε: noise makes the answer wider, not larger.
+Source: Merrill et al. 2025 (arXiv:2505.23971). Each branch trains on the same tokens for the same window, with its
+learning rate set by a stated rule and its optimizer state kept. The largest k whose loss is at most ε above that of the
+unchanged branch gives the local critical batch size. Here the differences are paired (same tokens, seed by seed), and k
+is accepted only where the upper 95 % limit of its mean difference is at most ε: noise makes the answer wider, not
+larger.
 
-Limits. It answers for the window trained and the rule that set the learning rate: a window too short favours small
-batches, whose higher noise a later decay would have removed.
+Limits. The answer holds for the window trained and for the rule that set the learning rate. A window that is too short
+penalises small batch sizes for noise that a later decay would have removed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Literal
 
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
@@ -24,9 +26,17 @@ Verdict = Literal["no worse", "worse", "cannot tell"]
 MIN_PAIRS = 3
 
 
+class BranchReason(Enum):
+    """Why a limit is missing."""
+
+    ONLY_UNCHANGED = auto()  # the batch size of the checkpoint is the only one that was run
+    NONE_WORSE = auto()
+    NOISE = auto()  # hides whether the first undecided multiplier loses more than the tolerance
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Losses in nats at the end of the window at `multiplier` × the checkpoint's batch, one per seed or data segment.
+    """Losses in nats at the end of the window at `multiplier` × the checkpoint's batch size, one per seed or segment.
 
     The i-th loss of every branch of a checkpoint has the same seed and saw the same tokens.
     """
@@ -48,8 +58,8 @@ class BranchVerdict:
 class BranchFinding:
     """The local critical batch size, definition `branched`, between two sizes that were run.
 
-    `found`: at least `at_least`, and below `below`, which was worse. `at_least`: no branch was worse. `below`: already
-    the smallest was. `cannot_tell`: noise hides what the first undecided branch does; `pairs_needed` would decide it.
+    `found`: at least `at_least`, and below `below`, which was worse. `at_least`: no branch was worse. `below`: the
+    smallest branch was already worse. `cannot_tell`: see `reason`.
     """
 
     status: Literal["found", "at_least", "below", "cannot_tell"]
@@ -60,8 +70,14 @@ class BranchFinding:
     below: float | None
     tolerance: float
     verdicts: tuple[BranchVerdict, ...]
-    reason: str = ""
-    pairs_needed: int | None = None  # in all, for 80 % power
+    reason: BranchReason | None = None
+    pairs_needed: int | None = None  # in all, to decide the undecided multiplier with 80 % power
+
+    @property
+    def undecided(self) -> BranchVerdict | None:
+        """The first multiplier that was not accepted, where noise hides whether it is worse."""
+        first = next((verdict for verdict in self.verdicts if verdict.verdict != "no worse"), None)
+        return first if first is not None and first.verdict == "cannot tell" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +93,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class BatchSchedule:
-    """When to double, what that saves, and the tokens that measuring it took (`cost_ratio`: relative to the run)."""
+    """When to double, the steps that saves, and the tokens of the branches (`cost_ratio`: relative to the run)."""
 
     stages: tuple[Stage, ...]
     steps: float
@@ -85,7 +101,7 @@ class BatchSchedule:
     saved: float  # share of the steps without doubling
     cost_tokens: float
     cost_ratio: float
-    reason: str = ""
+    doubles: bool  # False: no checkpoint accepted twice the batch size
 
 
 def branched_critical_batch(
@@ -94,9 +110,10 @@ def branched_critical_batch(
     """The largest multiplier that loses no more than `tolerance` nats, by one-sided paired t-tests at 95 %.
 
     Multipliers are tested upwards until one is not accepted. In such a fixed order every test may use the full 5 %: the
-    chance that any multiplier accepted loses more than `tolerance` is at most 5 %.
-    Errors: InputError without a branch at 1, with fewer than 3 pairs, with unequal numbers of losses or ones that are
-    not finite.
+    probability that an accepted multiplier loses more than `tolerance` is at most 5 %.
+
+    Raises InputError without a branch at 1, for fewer than 3 pairs, for unequal numbers of losses and for losses that
+    are not finite.
     """
     ordered = sorted(branches, key=lambda branch: branch.multiplier)
     if not ordered or ordered[0].multiplier != 1 or len({b.multiplier for b in ordered}) < len(ordered):
@@ -120,20 +137,20 @@ def branched_critical_batch(
     at_least = accepted * batch if accepted > 1 else None
     below = worse * batch if worse is not None else None
 
-    def finding(status: Literal["found", "at_least", "below", "cannot_tell"], reason: str = "") -> BranchFinding:
+    def finding(
+        status: Literal["found", "at_least", "below", "cannot_tell"], reason: BranchReason | None = None
+    ) -> BranchFinding:
         pairs = None
         if undecided is not None and undecided.verdict == "cannot tell":
             pairs = _pairs_needed(undecided, tolerance)
         return BranchFinding(status, batch, tokens, accepted, at_least, below, tolerance, verdicts, reason, pairs)
 
     if not verdicts:
-        return finding("cannot_tell", "Only the unchanged batch size was run.")
+        return finding("cannot_tell", BranchReason.ONLY_UNCHANGED)
     if undecided is None:
-        return finding("at_least", "No branch was worse: run larger multipliers.")
+        return finding("at_least", BranchReason.NONE_WORSE)
     if below is None:
-        size = f"{undecided.multiplier:g} × {batch:g}"
-        reason = f"Noise hides whether {size} loses more than {tolerance:g} nats."
-        return finding("at_least" if at_least is not None else "cannot_tell", reason)
+        return finding("at_least" if at_least is not None else "cannot_tell", BranchReason.NOISE)
     return finding("found" if at_least is not None else "below")
 
 
@@ -145,11 +162,11 @@ def doubling_schedule(
     window_tokens: float = 0.0,
     learning_rate_exponent: float = 0.5,
 ) -> BatchSchedule:
-    """Double the batch at the first checkpoint where twice the present size was accepted, and again where it is.
+    """Double the batch size at the first checkpoint where twice the current size was accepted, and so on.
 
-    A size is used from the checkpoint on where it was shown to lose nothing, never before and never in between by
-    interpolation; sizes double because branches were run at multiples. `start_batch` and tokens in one unit. The
-    learning rate grows by 2^exponent per doubling: 0.5 for Adam, 1 for SGD (Merrill et al. 2025; Malladi et al. 2022,
+    A size is used from the checkpoint where it was shown to lose nothing, never earlier, and nothing is interpolated;
+    sizes double because branches were run at multiples. `start_batch` and tokens are in one unit. The learning rate
+    grows by 2^exponent per doubling: 0.5 for Adam, 1 for SGD (Merrill et al. 2025; Malladi et al. 2022,
     arXiv:2205.10287).
     """
     if start_batch <= 0 or total_tokens <= 0:
@@ -167,8 +184,8 @@ def doubling_schedule(
     steps, without = math.fsum(stage.steps for stage in stages), total_tokens / start_batch
     runs = sum((len(found.verdicts) + 1) * found.verdicts[0].difference.n for found in findings if found.verdicts)
     cost = window_tokens * runs
-    reason = "" if batch > start_batch else "No checkpoint showed that twice the batch loses nothing."
-    return BatchSchedule(tuple(stages), steps, without, 1 - steps / without, cost, cost / total_tokens, reason)
+    saved = 1 - steps / without
+    return BatchSchedule(tuple(stages), steps, without, saved, cost, cost / total_tokens, batch > start_batch)
 
 
 def _compare(branch: Branch, reference: tuple[float, ...], tolerance: float) -> BranchVerdict:
@@ -186,7 +203,10 @@ def _compare(branch: Branch, reference: tuple[float, ...], tolerance: float) -> 
 
 
 def _pairs_needed(verdict: BranchVerdict, tolerance: float) -> int | None:
-    """Pairs that would tell the mean seen from the tolerance, one-sided at 5 % with 80 % power; None beyond 1000."""
+    """Pairs that make the observed mean distinguishable from the tolerance, one-sided at 5 % with 80 % power.
+
+    None where that takes more than 1000.
+    """
     n, gap = verdict.difference.n, abs(verdict.difference.value - tolerance)
     half = (verdict.difference.high or 0.0) - verdict.difference.value
     sd = half * math.sqrt(n) / t_quantile(CONFIDENCE, n - 1)

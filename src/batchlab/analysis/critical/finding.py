@@ -1,7 +1,7 @@
 """The critical batch size of a study by all three estimators, side by side; each keeps its own definition.
 
 Batch sizes are in samples, and so are the tokens inside `branches` and `schedule`, because their formulas need both in
-one unit; everything else called tokens is tokens.
+one unit. Everywhere else, tokens are tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from batchlab.analysis.critical.branches import (
     branched_critical_batch,
     doubling_schedule,
 )
+from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.noise_series import NoiseSeries, noise_series
+from batchlab.analysis.critical.steps_finding import CriticalBatch, StepsFinding
 from batchlab.analysis.critical.steps_from_runs import (
     Source,
     ToTarget,
@@ -29,16 +31,15 @@ from batchlab.analysis.critical.steps_from_runs import (
     seen_at_end,
     steps_from_runs,
 )
-from batchlab.analysis.critical.steps_to_target import StepsFinding
 from batchlab.analysis.values import Run, SurfaceFinding
 from batchlab.core.experiment import Experiment
-from batchlab.core.record import Outcome, Record, TrainResult
+from batchlab.core.record import NoGradientSamples, Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What measuring took: runs of its own, their tokens, and the seconds of their steps."""
+    """The cost of a measurement: runs of its own, their tokens, and the seconds of their steps."""
 
     runs: int = 0
     tokens: int = 0
@@ -46,11 +47,19 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutBranch:
+    """A branch without a finite loss to compare, at `batch` from the checkpoint after `tokens`."""
+
+    batch: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class CriticalFinding:
-    """All three, each with what it cost. `target` None: no loss is reached by enough sizes."""
+    """All three, each with its cost. `target` None: no loss is reached by enough sizes."""
 
     noise: tuple[NoiseSeries, ...]
-    no_noise: tuple[str, ...]  # why runs have none
+    no_noise: tuple[tuple[NoGradientSamples, ...], ...]  # why runs have none
     steps: StepsFinding
     steps_source: Source
     target: float | None
@@ -58,7 +67,7 @@ class CriticalFinding:
     curve: tuple[ToTarget, ...]
     too_few_steps: int
     branches: tuple[BranchFinding, ...]
-    left_out: tuple[str, ...]  # branches that have no loss to compare
+    left_out: tuple[LeftOutBranch, ...]
     schedule: BatchSchedule | None
     window: int
     steps_effort: Effort
@@ -74,12 +83,12 @@ def critical_finding(
     *,
     family: str = "adam",
 ) -> CriticalFinding | None:
-    """Everything the records say about it; None before the sweep has a best batch. `runs` are the sweep's."""
+    """All that the records say about it; None before the sweep has a best batch size. `runs` are those of the sweep."""
     if surface is None or surface.best is None or budget is None:
         return None
     trained = [(spec, record) for spec, record in records if isinstance(spec, TrainSpec)]
     series = [found for row in surface.rows if (found := noise_series(row.best.runs if row.best else ())) is not None]
-    why = sorted({r.result.no_gradient_samples for _, r in trained if isinstance(r.result, TrainResult)} - {""})
+    why = sorted({r.result.no_gradient_samples for _, r in trained if isinstance(r.result, TrainResult)} - {()})
     steps = steps_from_runs(experiment, trained, surface, budget)
     to_a_loss, branched = _beside_the_sweep(experiment, trained, budget)
     branches, left_out, window = _branches(trained, experiment)
@@ -137,7 +146,9 @@ def _loss(record: Record) -> float | None:
     return loss if loss is not None and math.isfinite(loss) else None
 
 
-def _branches(records: Trained, experiment: Experiment) -> tuple[tuple[BranchFinding, ...], tuple[str, ...], int]:
+def _branches(
+    records: Trained, experiment: Experiment
+) -> tuple[tuple[BranchFinding, ...], tuple[LeftOutBranch, ...], int]:
     """One finding per checkpoint, the branches that could not be compared, and the window in tokens."""
     parents = {record.run_id: spec for spec, record in records if spec.keep_end}
     by_start: dict[str, dict[int, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
@@ -153,10 +164,7 @@ def _branches(records: Trained, experiment: Experiment) -> tuple[tuple[BranchFin
         batch, sizes = parents[run_id].layout.global_batch_size, by_start[run_id]
         at = seen_at_end(run_id, parents)
         whole = {size: losses for size, losses in sizes.items() if all(v is not None for v in losses.values())}
-        left_out += [
-            f"batch {size:,} after {at:,} {experiment.unit}: a branch has no finite loss"
-            for size in sorted(sizes.keys() - whole.keys())
-        ]
+        left_out += [LeftOutBranch(size, at) for size in sorted(sizes.keys() - whole.keys())]
         seeds = sorted(set.intersection(*(set(losses) for losses in whole.values()))) if whole else []
         if batch not in whole or len(seeds) < MIN_PAIRS:
             continue
@@ -173,31 +181,24 @@ def _branches(records: Trained, experiment: Experiment) -> tuple[tuple[BranchFin
     return tuple(found), tuple(left_out), window
 
 
-def beyond(found: CriticalFinding | None, batch: int) -> tuple[str, ...]:
-    """One sentence for each estimator by which `batch` is beyond the critical size; empty where none says so."""
+def beyond(found: CriticalFinding | None, batch: int) -> tuple[CriticalBatch | BranchFinding | NoiseScale, ...]:
+    """The estimates whose critical batch size `batch` exceeds: with 20 % overhead, branched, and the noise scale late
+    in training where even its upper limit is exceeded."""
     if found is None:
         return ()
-    said = []
+    exceeded: list[CriticalBatch | BranchFinding | NoiseScale] = []
     overhead = found.steps.overhead
-    if overhead is not None and overhead.value is not None and batch > overhead.value.value:
-        base = f" over batch {overhead.base_batch:g}" if overhead.base_batch else ""
-        said.append(
-            f"batch {batch:,} is above {overhead.value.value:.3g}, from where a loss takes 20 % more samples{base} "
-            "(critical batch, 20pct)"
-        )
-    elif overhead is not None and overhead.at_most is not None and batch > overhead.at_most:
-        said.append(f"batch {batch:,} is above {overhead.at_most:.3g}, the most the 20pct critical batch can be")
+    if overhead is not None:
+        most = overhead.value.value if overhead.value is not None else overhead.at_most
+        if most is not None and batch > most:
+            exceeded.append(overhead)
     if found.branches:
         last = found.branches[-1]
         if last.below is not None and batch >= last.below:
-            said.append(
-                f"batch {batch:,}: a branch at {last.below:g} lost more than {last.tolerance:g} nats (branched)"
-            )
+            exceeded.append(last)
     full = [series for series in found.noise if series.parameters == "all"]
-    latest = max(full, key=lambda s: s.whole.steps, default=None)
-    value = latest.latest.value if latest else None
-    if value is not None and value.high is not None and batch > value.high:
-        said.append(
-            f"batch {batch:,} is above the noise scale late in training, {value.value:.3g} (at most {value.high:.3g})"
-        )
-    return tuple(said)
+    longest = max(full, key=lambda s: s.whole.steps, default=None)
+    value = longest.latest.value if longest else None
+    if longest is not None and value is not None and value.high is not None and batch > value.high:
+        exceeded.append(longest.latest)
+    return tuple(exceeded)

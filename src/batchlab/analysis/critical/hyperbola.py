@@ -21,11 +21,11 @@ Vector = npt.NDArray[np.float64]
 RESOLUTION = 0.002
 """Relative. However smooth they look, steps are not known better than this: losses are evaluated every so often."""
 MISFIT = 0.07
-"""A largest residual below this harms no decision, however significant it is. The ill-conditioned quadratic of the
-tests, where the curve is wrong, leaves it by 8 %."""
+"""A largest residual below this changes no decision, however significant it is. On the ill-conditioned quadratic of the
+tests, where the curve is wrong, the largest is 8 %."""
 MISFIT_LEVEL = 0.01
 BEYOND = 12.0
-"""B_crit is looked for up to e^±12 of the sizes; further out the curve is one of its limits to 1e-5."""
+"""B_crit is searched up to a factor e^±12 beyond the sizes; further out the curve equals one of its limits to 1e-5."""
 GRID = 241
 
 
@@ -48,6 +48,14 @@ class Hyperbola:
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why the curve does not hold: residuals beyond the known noise, or where that is None a knee of another shape."""
+
+    largest_residual: float  # of ln S
+    noise_sd: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """A 95 % confidence set; None where it has no end on that side."""
 
@@ -58,8 +66,8 @@ class Limits:
 class Profile:
     """Residual sum of squares as a function of ln B_crit, and what follows from it.
 
-    `noise_sd` is the relative standard deviation of steps, where it is known; otherwise the residuals, n − 2 of them
-    free, stand for it.
+    `noise_sd` is the relative standard deviation of steps, where it is known; otherwise it is estimated from the
+    residuals with n − 2 degrees of freedom.
     """
 
     def __init__(self, batch: Vector, log_steps: Vector, noise_sd: float | None = None) -> None:
@@ -146,7 +154,7 @@ class Profile:
         )
 
     def predict(self, log_batch: float) -> tuple[float, float]:
-        """ln S of one more run at ln B, and its standard error: noise and the doubt of the fit, linearised."""
+        """ln S of one more run at ln B, and its standard error: noise and the uncertainty of the fit, linearised."""
         point = np.array([self.best])
         here = np.array([log_batch])
         value = float(self.level(point)[0] + _rise(point, here)[0, 0])
@@ -157,12 +165,12 @@ class Profile:
         sd = self.fit.residual_sd if self.noise_sd is None else self.noise_sd
         return value, max(sd, RESOLUTION) * math.sqrt(1 + leverage)
 
-    def misfit(self) -> str | None:
-        """Why the curve cannot be believed, or None.
+    def misfit(self) -> Misfit | None:
+        """Why the curve does not hold; None where nothing contradicts it.
 
-        Two tests at 1 %, and only where a residual exceeds 7 %: residuals against the known noise (χ²), or one more
-        term against the rest. The term is the derivative of a knee that is sharper or blunter than the hyperbola's,
-        (1 + xᵖ)^(1/p) with x = B_crit/B, at p = 1: minus the entropy of x/(1 + x).
+        One of two tests at 1 %, and only where a residual exceeds 7 %: residuals against the known noise (χ²), else one
+        more term against the remaining residuals. The term is the derivative of a knee that is sharper or blunter than
+        the hyperbola's, (1 + xᵖ)^(1/p) with x = B_crit/B, at p = 1: minus the entropy of x/(1 + x).
         """
         from scipy.special import chdtrc
 
@@ -172,9 +180,7 @@ class Profile:
         if self.noise_sd is not None:
             noise = max(self.noise_sd, RESOLUTION)
             if chdtrc(self.n - 2, self.least / noise**2) < MISFIT_LEVEL:
-                return (
-                    f"steps leave the best curve by up to {worst:.0%}, and noise of {noise:.1%} does not explain that."
-                )
+                return Misfit(worst, noise)
             return None
         if self.n < 5:
             return None
@@ -187,7 +193,7 @@ class Profile:
         variance = max(float(rest @ rest) / (self.n - 3), RESOLUTION**2)
         error = math.sqrt(variance * float(np.linalg.pinv(columns.T @ columns)[2, 2]))
         if error > 0 and abs(float(coefficients[2])) > t_quantile(1 - MISFIT_LEVEL / 2, self.n - 3) * error:
-            return f"steps leave the best curve by up to {worst:.0%}, and not at random: its knee has another shape."
+            return Misfit(worst, None)
         return None
 
     def _crossing(self, inside: float, outside: float) -> float:
@@ -205,7 +211,7 @@ class Profile:
 
 
 def fit_hyperbola(batch: Vector, steps: Vector) -> Hyperbola:
-    """The best curve through all points given, without any judgement whether it holds."""
+    """The best curve through all points given, without any test of whether it holds."""
     return Profile(np.asarray(batch, dtype=np.float64), np.log(np.asarray(steps, dtype=np.float64))).fit
 
 

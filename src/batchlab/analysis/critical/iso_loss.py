@@ -1,7 +1,8 @@
-"""Tokens to one loss from runs that each had their own budget, and what noise of the losses does to a critical batch.
+"""Tokens to one loss from runs with budgets of their own, and what noise in the losses does to a critical batch size.
 
-Every run's schedule ended at its own `tokens`. For one batch size and budget the loss counts at its best learning rate;
-between budgets it is a straight line in ln tokens; the target is where that line crosses it, and is never extrapolated.
+The schedule of every run ended at its own `tokens`. At one batch size and budget the loss at the best learning rate
+counts; between budgets the loss is a straight line in ln tokens. The target is reached where that line crosses it;
+nothing is extrapolated.
 """
 
 from __future__ import annotations
@@ -15,21 +16,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from batchlab.analysis.critical.hyperbola import fit_hyperbola
-from batchlab.analysis.critical.steps_to_target import (
-    OVERHEAD,
-    CriticalBatch,
-    StepsFinding,
-    StepsPoint,
-    critical_batch,
-    plan_runs,
-)
+from batchlab.analysis.critical.planned_runs import plan_runs
+from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition, StepsFinding, StepsReason
+from batchlab.analysis.critical.steps_to_target import OVERHEAD, StepsPoint, critical_batch
 from batchlab.analysis.values import Interval
 from batchlab.core.errors import InputError
 
 MIN_BUDGETS = 3
 DRAWS = 200
 RUNAWAY = 100.0
-"""A critical batch this many times the largest size measured is no limit."""
+"""A critical batch size this many times the largest size measured is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class BudgetRun:
 def tuned_loss(losses: Mapping[float, float]) -> float:
     """Lowest loss over learning rates: the vertex of the parabola in ln LR through the best cell and its neighbours.
 
-    The best cell itself where it is the first or the last, so an optimum outside the grid is not made up.
+    The best cell itself where it is the first or the last, so that no optimum is extrapolated beyond the grid.
     """
     rates = sorted(losses)
     best = min(range(len(rates)), key=lambda i: losses[rates[i]])
@@ -63,7 +59,7 @@ def tuned_loss(losses: Mapping[float, float]) -> float:
 
 
 def tokens_to_loss(curve: Sequence[tuple[float, float]], target: float) -> float | None:
-    """Tokens at which (tokens, loss) pairs first cross `target` downwards, linear in ln tokens; None: they do not."""
+    """Tokens at which (tokens, loss) pairs first fall below `target`, linear in ln tokens; None where they do not."""
     points = sorted(curve)
     for (tokens, loss), (later, lower) in itertools.pairwise(points):
         if lower <= target < loss:
@@ -74,12 +70,12 @@ def tokens_to_loss(curve: Sequence[tuple[float, float]], target: float) -> float
 def points_at_loss(runs: Sequence[BudgetRun], target: float) -> tuple[StepsPoint, ...]:
     """Steps to `target` of each batch size, at its best learning rate for each budget.
 
-    Errors: InputError with fewer than 3 budgets.
+    Raises InputError for fewer than 3 budgets.
     """
     budgets = {run.tokens for run in runs}
     if len(budgets) < MIN_BUDGETS:
         raise InputError(
-            f"Steps to a loss from runs that decay take {MIN_BUDGETS} token budgets or more; these have {len(budgets)}."
+            f"Steps to a loss from runs that decay need {MIN_BUDGETS} token budgets or more; these have {len(budgets)}."
         )
     cells: dict[float, dict[float, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
@@ -101,12 +97,13 @@ def critical_batch_from_budgets(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> StepsFinding:
-    """Critical batch sizes at `target` with 95 % intervals that contain the way from losses to the fit.
+    """Critical batch sizes at `target` with 95 % intervals that include every step from the losses to the fit.
 
-    Each draw adds Gaussian noise of `loss_sd` (relative: the spread between seeds) to every run's loss and repeats
-    tuning, crossing and the fit over the sizes chosen. Limits are the 2.5 and 97.5 % points or the profile's, whichever
-    are wider: draws know only that noise, the residuals of the profile also how far the curve is from true. One that
-    runs away leaves the other alone. S_min and E_min keep their profile intervals.
+    Each draw adds Gaussian noise of `loss_sd` (relative: the spread between seeds) to the loss of every run and repeats
+    tuning, crossing and the fit over the sizes chosen. Limits are the 2.5 and 97.5 % quantiles or those of the profile,
+    whichever are wider: draws contain only that noise, the residuals of the profile also the error of the curve. An
+    upper limit far beyond the sizes is dropped, and only the lower one is kept. S_min and E_min keep their profile
+    intervals.
     """
     finding = critical_batch(points_at_loss(runs, target), origin="budgets", base_batch=base_batch)
     if finding.fit is None or finding.twice is None or finding.twice.value is None:
@@ -125,9 +122,9 @@ def critical_batch_from_budgets(
         return replace(
             finding,
             status="at_least",
-            reason="Noise of the losses leaves no upper limit.",
+            reason=StepsReason.NOISE_OF_LOSSES,
             fit=None,
-            twice=CriticalBatch("2x", None, at_least=min(low, finding.used[-1])),
+            twice=CriticalBatch(Definition.TWICE_SAMPLES, None, at_least=min(low, finding.used[-1])),
             overhead=None,
             s_min=None,
             settle=plan_runs(finding.used, "larger"),
@@ -139,6 +136,6 @@ def critical_batch_from_budgets(
     overhead = Interval(at_fit, at_low, at_high, n)
     return replace(
         finding,
-        twice=CriticalBatch("2x", Interval(b_crit, low, high, n)),
-        overhead=CriticalBatch("20pct", overhead, base_batch=base),
+        twice=CriticalBatch(Definition.TWICE_SAMPLES, Interval(b_crit, low, high, n)),
+        overhead=CriticalBatch(Definition.OVERHEAD_20, overhead, base_batch=base),
     )

@@ -1,7 +1,7 @@
 """The noise scale along a run, from the gradient norms that its sampled steps logged.
 
-All parameters are the measure; norm layers alone stand in for them where a run looked at nothing else, or more often at
-them. What to multiply their noise scale by is measured where both were looked at (Gray et al. 2024, arXiv:2411.00999).
+The noise scale is that of all parameters. Norm layers alone stand in for them where most sampled steps measured nothing
+else. The factor between the two is measured at steps that logged both (Gray et al. 2024, arXiv:2411.00999).
 """
 
 from __future__ import annotations
@@ -11,21 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from batchlab.analysis.critical.noise_scale import (
-    MIN_BLOCKS,
-    GradientNorms,
-    NoiseScale,
-    SignNoiseScale,
-    SignNorms,
-    noise_scale,
-    noise_scale_series,
-    sign_noise_scale,
-)
+from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
+from batchlab.analysis.critical.ratio import MIN_BLOCKS
+from batchlab.analysis.critical.sign_noise_scale import SignNoiseScale, SignNorms, sign_noise_scale
 from batchlab.analysis.values import Run
 from batchlab.core.record import GradientSample, MetricRow, Outcome
 
 WINDOWS = 6
-"""A run's sampled steps are shown in about so many windows along training."""
+"""About how many windows a run's sampled steps are shown in."""
 LEAST_WINDOW = 2 * MIN_BLOCKS
 
 Rows = Sequence[tuple[MetricRow, GradientSample]]
@@ -33,11 +26,11 @@ Rows = Sequence[tuple[MetricRow, GradientSample]]
 
 @dataclass(frozen=True, slots=True)
 class NoiseSeries:
-    """The noise scale along one run, the best learning rate and lowest seed of its batch size.
+    """The noise scale along one run: that at the best learning rate and with the lowest seed of its batch size.
 
-    `whole` and `windows` are of all parameters, or (`parameters`) of norm layers alone, where most sampled steps looked
-    at nothing else. `norm_layers`: over all sampled steps; `norm_layer_ratio`: all parameters ÷ norm layers over the
-    `calibrated` sampled steps that looked at both, None where either is not determined there.
+    `whole` and `windows` are of all parameters, or of norm layers alone where most sampled steps measured nothing else;
+    `parameters` says which. `norm_layers` is over all sampled steps. `norm_layer_ratio` is all parameters ÷ norm layers
+    over the `calibrated` sampled steps that measured both, None where either is undetermined there.
     """
 
     batch: int
@@ -53,6 +46,7 @@ class NoiseSeries:
 
     @property
     def latest(self) -> NoiseScale:
+        """That of the last window."""
         return self.windows[-1] if self.windows else self.whole
 
 
@@ -83,7 +77,7 @@ def noise_series(runs: Sequence[Run]) -> NoiseSeries | None:
 
 
 def _ratio(rows: Rows) -> float | None:
-    """All parameters' noise scale over the norm layers', from the same sampled steps."""
+    """The noise scale of all parameters divided by that of norm layers, from the same sampled steps."""
     both = [
         (_norms(row, sample), inner)
         for row, sample in rows
@@ -102,7 +96,7 @@ def _norms(row: MetricRow, sample: GradientSample) -> GradientNorms:
 
 
 def _norm_layer_norms(row: MetricRow, sample: GradientSample) -> GradientNorms | None:
-    """Of single samples where the layers tell them apart, which says most about noise; else of micro-batches."""
+    """Norms of single samples where the layers give them, which carry most about noise; else of micro-batches."""
     if sample.norm_layer_samples is not None:
         square, of_mean = sample.norm_layer_samples
         samples = round(math.fsum(sample.micro_batch_sizes))
@@ -114,7 +108,7 @@ def _norm_layer_norms(row: MetricRow, sample: GradientSample) -> GradientNorms |
 
 
 def _sign_norms(row: MetricRow, sample: GradientSample) -> SignNorms | None:
-    """Two groups whatever the number of micro-batches: all but the last, and the last."""
+    """Two groups for any number of micro-batches: all but the last, and the last."""
     if sample.spread is None or sample.absolute_mean is None or sample.agreement is None:
         return None
     if sample.parameters != "all":

@@ -1,9 +1,9 @@
-"""Steps to a loss from the runs of a study, whatever its schedule left to read.
+"""Steps to a loss from the runs of a study, by what its schedule allows.
 
 - Runs that decay to their end show one loss, at their budget: three budgets or more are needed.
-- WSD: a decay that leaves a run at constant learning rate shows what a whole run of that length would have.
-- Constant learning rate: a run shows a loss at every evaluation. Its weights are not averaged, so the noise that a
-  decay or an average would take out is in these losses, most of it at small batches and high learning rates.
+- WSD: a decay that branches off a run at constant learning rate shows the loss of a whole run of that length.
+- Constant learning rate: a run shows a loss at every evaluation. Its weights are not averaged, so these losses contain
+  the noise that a decay or an average would remove, most of it at small batch sizes and high learning rates.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from batchlab.analysis.critical.iso_loss import (
     tokens_to_loss,
     tuned_loss,
 )
-from batchlab.analysis.critical.steps_to_target import StepsFinding, StepsPoint, critical_batch, judge_sweep
+from batchlab.analysis.critical.steps_finding import StepsFinding
+from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batch, judge_sweep
 from batchlab.analysis.values import SurfaceFinding, ThroughputFinding
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import MIN_STEPS, TrainSpec
 
 COOLDOWN = 1.0
-"""Share that decays of a run which leaves a constant learning rate for a budget's end. Branches decay over less."""
+"""Share that decays of a run that branches off a constant learning rate to end a budget. Branches decay over less."""
 
 Source = Literal["sweep", "budgets", "decays", "constant_lr"]
 Trained = Sequence[tuple[TrainSpec, Record]]
@@ -38,7 +39,7 @@ Trained = Sequence[tuple[TrainSpec, Record]]
 
 @dataclass(frozen=True, slots=True)
 class ToTarget:
-    """What one batch size needs to reach the target loss; None: it did not within the budgets trained."""
+    """What one batch size needs to reach the target loss; None where it did not within the budgets trained."""
 
     batch: int
     tokens: float | None
@@ -49,8 +50,8 @@ class ToTarget:
 class StepsFromRuns:
     """The finding and what it was read from; `budgets` are token counts at which the sweep's sizes have a loss.
 
-    `target` None: no loss is reached by enough sizes. `too_few_steps`: losses not used because the run had got under
-    50 steps, or a warm-up of under 5.
+    `target` None: no loss is reached by enough sizes. `too_few_steps`: losses not used because the run had taken fewer
+    than 50 steps, or fewer than 5 of warm-up.
     """
 
     finding: StepsFinding
@@ -62,18 +63,18 @@ class StepsFromRuns:
 
 
 def is_sweep(spec: TrainSpec, experiment: Experiment, budget: int | None) -> bool:
-    """Whether a training run belongs to the sweep: from scratch, of one of its sizes, at the budget of all."""
+    """Whether a training run belongs to the sweep: from scratch, at one of its sizes, with the common budget."""
     of_axis = spec.layout.global_batch_size in experiment.batch.global_batch_sizes
     return spec.start is None and not spec.keep_end and of_axis and budget in (None, spec.token_budget)
 
 
 def is_cooldown(spec: TrainSpec) -> bool:
-    """Whether a run leaves one at constant learning rate to show the loss of a whole run that ends there."""
+    """Whether a run branches off one at constant learning rate to show the loss of a whole run that ends there."""
     return spec.start is not None and not spec.keep_end and spec.schedule.decay_fraction == COOLDOWN
 
 
 def seen_at_end(run_id: str | None, parents: dict[str, TrainSpec]) -> int:
-    """Tokens that a run at constant learning rate had seen at its end, those of the pieces before it included."""
+    """Tokens that a run at constant learning rate had seen at its end, including those of the segments before it."""
     total, visited = 0, set()
     while run_id is not None and run_id in parents and run_id not in visited:
         visited.add(run_id)
@@ -85,7 +86,7 @@ def seen_at_end(run_id: str | None, parents: dict[str, TrainSpec]) -> int:
 def steps_from_runs(
     experiment: Experiment, trained: Trained, surface: SurfaceFinding, budget: int | None
 ) -> StepsFromRuns:
-    """Steps to a loss, to the target asked for or to one that most sizes cross; runs of the first seed alone."""
+    """Steps to the target that was asked for, else to a loss that most sizes cross; from runs of the first seed."""
     length = experiment.sequence_length
     losses = _losses(experiment, trained)
     runs = [
@@ -121,7 +122,7 @@ def steps_from_runs(
 
 
 def _losses(experiment: Experiment, trained: Trained) -> list[tuple[TrainSpec, int, float]]:
-    """(run, tokens, loss) wherever a run of the first seed shows what so many tokens come to."""
+    """(run, tokens, loss) wherever a run of the first seed shows the loss of a whole run of so many tokens."""
     parents = {record.run_id: spec for spec, record in trained if spec.keep_end}
     found = []
     for spec, record in trained:
@@ -145,7 +146,7 @@ def _steps_enough(spec: TrainSpec, tokens: int) -> bool:
 
 
 def common_target(runs: Sequence[BudgetRun]) -> float | None:
-    """The loss that the most batch sizes cross within their budgets; of several such, the middle one."""
+    """The loss that the most batch sizes cross within their budgets; the middle one of several."""
     cells: dict[float, dict[float, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         cells[run.batch][run.tokens][run.learning_rate] = run.loss
@@ -161,9 +162,9 @@ def common_target(runs: Sequence[BudgetRun]) -> float | None:
 def hours_to_target(
     point: ToTarget, throughput: ThroughputFinding | None, devices: int, sequence_length: int
 ) -> float | None:
-    """Time to the target on `devices` like the measured one, each taking an equal share; communication is free here.
+    """Hours to the target on `devices` like the measured one, each with an equal share, without communication.
 
-    A share that was not measured takes the speed of the nearest measured size.
+    A share that was not measured is given the speed of the nearest measured size.
     """
     if throughput is None or not throughput.points or point.tokens is None or point.batch < devices:
         return None
@@ -171,6 +172,6 @@ def hours_to_target(
     nearest = min(throughput.points, key=lambda p: abs(math.log(p.layout.global_batch_size / share)))
     speed = nearest.tokens_per_second.value
     size = nearest.layout.global_batch_size
-    if share < size:  # a smaller share cannot be faster in steps than the smallest measured one
+    if share < size:  # its steps cannot be faster than those of the smallest measured size
         speed *= share / size
     return point.tokens / (speed * devices) / 3600

@@ -1,4 +1,4 @@
-"""What the runs say of the cells that were not run, for the eye: nothing is decided by it."""
+"""Losses of cells that were not run, inferred from those that were. They are shown, and decide nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from batchlab.search.trial import Trial, TrialOutcome
 FEWEST = 5
 """Cells with a finite loss from which on a surface is inferred."""
 
-DOUBTED = 5.0
-"""Standard deviation in percent of the loss above which an inferred loss says too little to be shown."""
+TOO_UNCERTAIN = 5.0
+"""Standard deviation in percent of the loss above which an inferred loss is not shown."""
 
 
 def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
     """Every pair of a size and a learning rate that occur in the study without having been run together.
 
-    Left out: at and above a divergence of that size, sizes that ran out of memory only, and what is doubted too much.
+    Omitted: learning rates at and above a divergence of that size, sizes without a finite loss, and uncertain values.
     """
     if sum(bool(cell.losses) for row in rows for cell in row.cells) < FEWEST:
         return ()
@@ -39,7 +39,7 @@ def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
     return tuple(
         Inferred(size, rate, loss, deviation)
         for (size, rate), loss, deviation in zip(wanted, losses, deviations, strict=True)
-        if deviation <= DOUBTED
+        if deviation <= TOO_UNCERTAIN
     )
 
 

@@ -1,4 +1,4 @@
-"""The best learning rate of one batch size between the ones that were tried, where a local fit may say it.
+"""The best learning rate of one batch size between the ones that were tried, where a local fit supports it.
 
 A parabola in log2(learning rate), with a cubic term from five cells on, because the true curve is skewed: on public
 sweeps twice too high costs about 2.5 times as much as twice too low. For such a loss the learning rate with the least
@@ -15,43 +15,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchlab.analysis.sweep.noise import Noise, comparable_means
-from batchlab.analysis.values import Cell, LrFit
+from batchlab.analysis.values import Cell, FitProblem, LrFit, NoFit
 
 FIT_WINDOW = 2.0
-"""Octaves around the best cell whose cells enter the fit, besides its two neighbours."""
+"""Doublings around the best cell whose cells enter the fit, besides its two neighbours."""
 
 FLAT = 1e-9
-"""Curvature per octave² below this share of the loss is rounding, not shape."""
+"""Curvature per doubling² below this share of the loss is rounding, not shape."""
 
 FIT_REACH = 1.5
-"""Octaves from the best cell within which a fitted best learning rate is believed."""
+"""Doublings from the best cell within which a fitted best learning rate is believed."""
 
 SKEW = 0.9
 """k: 2^k is how much more twice too high costs than twice too low, roughly (surrogate.SKEW has the sources)."""
 
+MIN_CELLS = 3
+"""Cells with a finite loss that a parabola needs."""
+
 CUBIC_FROM = 5
 """Cells from which on a cubic term is fitted."""
 
-UNKNOWN_OCTAVES = 0.3
+UNKNOWN_DOUBLINGS = 0.3
 """Standard error of the fitted best where noise was not measured: one optimum on a grid of doublings, 1/√12."""
 
 
 def fit_learning_rate(cells: Sequence[Cell], best: Cell | None, noise: Noise | None = None) -> LrFit:
     """Least squares through the best cell, its neighbours and what lies within two doublings.
 
-    Believed only with at least three finite cells, one on each side of the best, positive curvature, and a vertex that
+    Valid only with at least three finite cells, one on each side of the best, positive curvature, and a vertex that
     lies between the cells used and within 1.5 doublings of the best one. Otherwise `next_learning_rate` is the one more
     run that would help most, or None where no run of this size would.
     """
     finite = [cell for cell in cells if cell.losses]
     if best is None or not finite:
-        return LrFit(False, "no learning rate has a finite loss; a parabola needs three")
+        return LrFit(NoFit(FitProblem.TOO_FEW, finite=0))
     place = finite.index(best)
-    if len(finite) < 3 or place in (0, len(finite) - 1):
-        why = "the best learning rate is at the edge of those with a finite loss"
-        if len(finite) < 3:
-            why = f"{len(finite)} learning rates with a finite loss; a parabola needs three"
-        return LrFit(False, why, next_learning_rate=_beyond(cells, finite, place))
+    if len(finite) < MIN_CELLS or place in (0, len(finite) - 1):
+        problem = FitProblem.TOO_FEW if len(finite) < MIN_CELLS else FitProblem.AT_EDGE
+        return LrFit(NoFit(problem, len(finite)), next_learning_rate=_beyond(cells, finite, place))
     used = [
         cell
         for i, cell in enumerate(finite)
@@ -65,18 +66,14 @@ def fit_learning_rate(cells: Sequence[Cell], best: Cell | None, noise: Noise | N
     vertex, curvature, loss = _cubic(x, y, scale) or _parabola(x, y, scale)
     between = _middle(rates, best)
     if curvature is None:
-        why = "the loss does not curve upwards around the best learning rate"
-        return LrFit(False, why, learning_rates=rates, next_learning_rate=between)
-    if not x[0] < vertex < x[-1]:
-        why = "the fitted best lies outside the learning rates tried"
-        return LrFit(False, why, None, None, curvature, rates, next_learning_rate=between)
-    if abs(vertex) > FIT_REACH:
-        why = f"the fitted best is {abs(vertex):.1f} doublings from the best cell"
-        return LrFit(False, why, None, None, curvature, rates, next_learning_rate=between)
-    doublings = _doubt(x, vertex, curvature, noise)
+        return LrFit(NoFit(FitProblem.NOT_CONVEX, len(finite)), learning_rates=rates, next_learning_rate=between)
+    problem = FitProblem.OUTSIDE if not x[0] < vertex < x[-1] else FitProblem.TOO_FAR
+    if problem is FitProblem.OUTSIDE or abs(vertex) > FIT_REACH:
+        no_fit = NoFit(problem, len(finite), abs(vertex))
+        return LrFit(no_fit, curvature=curvature, learning_rates=rates, next_learning_rate=between)
+    doublings = _standard_error(x, vertex, curvature, noise)
     return LrFit(
-        True,
-        "",
+        None,
         best.learning_rate * 2**vertex,
         loss,
         curvature,
@@ -108,10 +105,10 @@ def _cubic(x: NDArray[np.float64], y: NDArray[np.float64], scale: float) -> tupl
     return vertex, curvature, a + vertex * (b + vertex * (c + vertex * d))
 
 
-def _doubt(x: NDArray[np.float64], vertex: float, curvature: float, noise: Noise | None) -> float:
+def _standard_error(x: NDArray[np.float64], vertex: float, curvature: float, noise: Noise | None) -> float:
     """Standard error of the vertex in doublings (delta method): that of the slope there over twice the curvature."""
     if noise is None or len(x) < 3:
-        return UNKNOWN_OCTAVES
+        return UNKNOWN_DOUBLINGS
     design = np.stack([np.ones_like(x), x - vertex, (x - vertex) ** 2], axis=1)
     slope = math.sqrt(float(np.linalg.inv(design.T @ design)[1, 1])) * noise.sd
     return min(slope / (2 * curvature), FIT_REACH)

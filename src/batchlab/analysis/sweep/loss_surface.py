@@ -1,10 +1,10 @@
-"""Loss over batch size × learning rate: each size judged at its own best learning rate, with its doubt.
+"""Loss over batch size × learning rate: each size judged at its own best learning rate, with its uncertainty.
 
-What is compared. All cells share the first seed, so cells are chosen by their loss on the seeds they share, never by
-setting a mean over three seeds against a lucky single run; further seeds decide between sizes. The seed that chose a
-cell was lucky there (the winner's curse), so a cell that was run with fresh seeds is quoted by those alone, and
-compared without the seed that chose it. Without fresh seeds the quoted mean over n seeds is optimistic by an nth of the
-luck. Starved sizes are shown and never judged.
+What is compared. All cells share the first seed, so cells are chosen by their loss on the seeds they share: means over
+different numbers of seeds are not comparable. Further seeds decide between sizes. The seed that chose a cell was lucky
+there (the winner's curse), so a cell that was run with confirmation seeds is quoted by those alone, and compared
+without the seed that chose it. Without confirmation seeds the quoted mean over n seeds keeps 1/n of that luck.
+Undertrained sizes are shown and never judged.
 """
 
 from __future__ import annotations
@@ -26,8 +26,16 @@ from batchlab.analysis.sweep.noise import (
     pooled_noise,
     worse,
 )
-from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding, ThroughputFinding
-from batchlab.core.format import format_learning_rate
+from batchlab.analysis.values import (
+    AllUndertrained,
+    BatchRow,
+    Cell,
+    NoBest,
+    NoFiniteLoss,
+    Run,
+    SurfaceFinding,
+    ThroughputFinding,
+)
 from batchlab.core.record import Outcome
 
 Pairing = Literal["verified", "declared", "none"]
@@ -41,7 +49,7 @@ def surface_finding(
     token_budget: int | None = None,
     confirmation_seeds: Collection[int] = (),
 ) -> SurfaceFinding | None:
-    """Rows for those of `sizes` that have runs, the best of them, and the set that noise cannot separate from it.
+    """Rows for those of `sizes` that have runs, the best of them, and the set that is statistically tied with it.
 
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
     Runs with `confirmation_seeds` choose nothing: they are what is quoted.
@@ -58,7 +66,7 @@ def surface_finding(
     winner = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
     best = judged[winner] if winner is not None else None
     paired = pairing == "verified"
-    good_cells = tuple(
+    tied_cells = tuple(
         cell
         for size in sorted(judged)
         for cell in cells[size]
@@ -69,7 +77,7 @@ def surface_finding(
             or not worse(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
         )
     )
-    tied = {size for size, cell in judged.items() if any(cell is good for good in good_cells)}
+    tied = {size for size, cell in judged.items() if any(cell is other for other in tied_cells)}
     rows = tuple(
         _row(
             size,
@@ -94,10 +102,10 @@ def surface_finding(
         correlation=_correlation(judged, winner),
         pairing=pairing,
         resolved=noise is not None and noise.cells >= 2,
-        cannot_tell="" if winner is not None else _cannot_tell(rows),
-        tied_cells=good_cells,
+        no_best=None if winner is not None else _no_best(rows),
+        tied_cells=tied_cells,
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
-        fresh=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
+        confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         inferred=inferred_cells(rows),
         evaluation_sd=_evaluation_sd(best),
     )
@@ -162,15 +170,15 @@ def _only(cell: Cell, seeds: Collection[int]) -> Cell:
 
 
 def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
-    """The cell without the seed that chose it, where fresh seeds can stand in for that one."""
+    """The cell without the seed that chose it, where confirmation seeds can replace it."""
     if not _only(cell, confirmation_seeds).losses:
         return cell
     return _without(cell, (min(run.seed for run in cell.runs),))
 
 
 def _quoted(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
-    fresh = _only(cell, confirmation_seeds)
-    return fresh if fresh.losses else cell
+    confirmed = _only(cell, confirmation_seeds)
+    return confirmed if confirmed.losses else cell
 
 
 def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds: Collection[int]) -> int:
@@ -236,38 +244,12 @@ def _row(
         tied=tied,
         tokens_per_second=speed,
         hours=token_budget / speed / 3600 if token_budget and speed else None,
-        remark=_remark(cells, best, edge, undertrained),
     )
 
 
-def _remark(cells: tuple[Cell, ...], best: Cell | None, edge: Literal["", "low", "high"], undertrained: bool) -> str:
-    parts = []
-    runs = [run for cell in cells for run in cell.runs]
-    if undertrained:
-        parts.append(f"undertrained: {max(run.steps for run in runs):,} steps are too few to judge by")
-    if best is None:
-        outcomes = sorted({run.outcome.word for run in runs if run.outcome is not Outcome.COMPLETED})
-        parts.append(" and ".join(outcomes) if outcomes else "no finite loss")
-    elif len(cells) == 1:
-        parts.append("one learning rate: not tuned")
-    elif edge:
-        nearest = beyond_edge(cells, best, edge)
-        if nearest is not None:
-            words = " and ".join(sorted({run.outcome.word for run in nearest.runs}))
-            parts.append(f"edge: the next learning rate, {format_learning_rate(nearest.learning_rate)}, {words}")
-        else:
-            end = "highest" if edge == "high" else "lowest"
-            parts.append(f"edge: best at the {end} learning rate tried")
-    return "; ".join(parts)
-
-
-def _cannot_tell(rows: Sequence[BatchRow]) -> str:
-    finite = [row for row in rows if row.best is not None]
+def _no_best(rows: Sequence[BatchRow]) -> NoBest:
+    finite = sum(row.best is not None for row in rows)
     if finite:
-        return (
-            f"All {len(finite)} batch sizes with a finite loss are undertrained (under 50 steps, or a warm-up under 5): "
-            "give a larger token budget or smaller batches."
-        )
+        return AllUndertrained(finite)
     runs = [run for row in rows for cell in row.cells for run in cell.runs]
-    words = " or ".join(sorted({run.outcome.word for run in runs}))
-    return f"None of the {len(runs)} training runs has a finite loss ({words})."
+    return NoFiniteLoss(len(runs), tuple(sorted({run.outcome for run in runs}, key=lambda outcome: outcome.label)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import correlation
 
 from batchlab.analysis.values import Cell, Interval, Run
 from batchlab.core.record import Outcome
@@ -80,11 +81,7 @@ def paired_correlation(one: Cell, other: Cell) -> float | None:
     if len(seeds) < CORRELATION_SEEDS:
         return None
     xs, ys = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    spread = math.sqrt(sum((x - mean_x) ** 2 for x in xs) * sum((y - mean_y) ** 2 for y in ys))
-    if spread == 0:
-        return None
-    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
+    return correlation(xs, ys) if len(set(xs)) > 1 and len(set(ys)) > 1 else None
 
 
 def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:

@@ -1,4 +1,4 @@
-"""How fast each batch trains, and from which size on more is not faster."""
+"""How fast each batch size trains, and from which size on a larger one is hardly faster."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from batchlab.core.record import Outcome, Record, ThroughputResult
 from batchlab.core.spec import Spec, ThroughputSpec
 
 KNEE_SHARE = 0.9
-"""The knee is the smallest size within 10 % of the fastest: beyond it a larger batch buys less than that."""
+"""The knee is the smallest size within 10 % of the fastest: beyond it a larger batch gains less than that."""
 
 BUSY_SHARE = 0.1
-"""Where other programs used more of the processor than this, a measured speed says little."""
+"""Where other programs used more of the processor than this, a measured speed is unreliable."""
 
 FALL_SHARE = 0.8
-"""Even its fastest block more than 20 % slower than a smaller batch: memory has spilled to the host, or a fast path was
-missed."""
+"""A size whose fastest block is more than 20 % slower than a smaller size: host-memory fallback, or a slow kernel."""
 
 
 def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFinding | None:

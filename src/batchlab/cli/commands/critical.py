@@ -1,4 +1,4 @@
-"""critical: how far the batch can grow before tokens are wasted."""
+"""critical: how far the batch size can grow before tokens are wasted."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def critical(
     plan_runs: Annotated[bool, Parameter(negative=())] = False,
     run: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """The critical batch size of a finished study: noise scale, steps to a loss and branches, side by side.
+    """The critical batch size of a finished study by three estimators: noise scale, steps to a loss, branches.
 
     Parameters
     ----------
     folder
         A study's folder.
     devices
-        Data-parallel devices for the hours to the same loss, here and in the report.
+        Number of data-parallel devices for the hours to the same loss, here and in the report.
     plan_runs
-        Say which runs would settle what is not known, and what they cost; train nothing.
+        List the runs that would settle what is unknown, and their cost; train nothing.
     run
-        Train them, in the same folder; interrupted, the same command goes on.
+        Train those runs in the same folder; if interrupted, run the same command again to continue.
     """
     from batchlab.core.batch import require_devices
     from batchlab.report.critical import critical_lines

@@ -1,4 +1,4 @@
-"""data prepare: text into a token file, once."""
+"""data prepare: encode text into a token file, once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from batchlab.data.prepare import Progress
 
-data = App(name="data", help="Text into token files.", help_format="plaintext", result_action="return_value")
+data = App(name="data", help="Token files from text.", help_format="plaintext", result_action="return_value")
 
 
 @data.command
@@ -27,7 +27,7 @@ def prepare(
 ) -> int:
     """Encode a text once into a file of token ids, which studies then map into memory.
 
-    Memory does not grow with the text. Stop it whenever you like: the same command goes on.
+    Memory use does not grow with the text. If interrupted, run the same command again to continue.
 
     Parameters
     ----------
@@ -36,15 +36,15 @@ def prepare(
     tokenizer
         bpe (trained on this text), bytes, a folder with GPT-2's vocab.json and merges.txt, or a tokenizer.json.
     vocabulary
-        Ids of a bpe that is trained; default 10000.
+        Vocabulary size of a trained bpe; default: 10000.
     special_tokens
-        Passages of the text that are one id each, for a bpe that is trained.
+        Strings that become one id each in a trained bpe.
     out
-        The token file; default NAME.bin here.
+        The token file; default: ./NAME.bin.
     """
     from batchlab.data.prepare import prepare_to
     from batchlab.data.source import locate_text
-    from batchlab.words.data import prepared_lines
+    from batchlab.words.progress import describe_token_file
 
     target = out or Path(f"{Path(text.rpartition('/')[2]).stem or 'text'}.bin")
     with bars() as progress:
@@ -56,13 +56,13 @@ def prepare(
             special_tokens=special_tokens,
             progress=progress,
         )
-    print("\n".join(prepared_lines(made)))
+    print("\n".join(describe_token_file(target, made, trained=tokenizer == "bpe")))
     return 0
 
 
 @contextmanager
 def bars() -> Iterator[Progress]:
-    """A progress bar for each thing that is done, on a terminal; nothing elsewhere."""
+    """A progress bar per task on a terminal; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""recipes, settings, doctor: what there is to choose from."""
+"""recipes, settings, doctor: what can be chosen, and what this machine has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recipes(
     low_resource: Flag = False,
     quick_test: Flag = False,
 ) -> int:
-    """The studies that ship, or one of them in full.
+    """The recipes that ship, or one of them in full.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def recipes(
     toml
         Print its settings as a study.toml to edit.
     python
-        Print its function as a Python file to edit; name that file in the study.toml: task = "mine.py".
+        Print its task as a Python file to edit; name that file in the study.toml: task = "mine.py".
     low_resource
         Its version for a CPU or MPS.
     quick_test
@@ -54,12 +54,13 @@ def recipes(
     else:
         print(f"{found.summary}\n\n{inspect.getdoc(module)}\n")
         print(_in_full(name, variant))
-        print("To change it: batchlab recipes", name, "--toml (settings), --python (what is trained)")
+        print(f"edit settings:  batchlab recipes {name} --toml")
+        print(f"edit task:      batchlab recipes {name} --python")
     return 0
 
 
 def _as_toml(name: str, variant: Variant | None) -> str:
-    """What differs from the defaults; tomli_w knows no null, and what a variant takes away is simply not written."""
+    """What differs from the defaults. TOML has no null, so a setting that a variant removes is not written."""
     import tomli_w
 
     from batchlab.study.task_source import resolve_task
@@ -78,7 +79,7 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_full(name: str, variant: Variant | None) -> str:
-    """Every setting, the defaults too."""
+    """Every setting, including defaults."""
     import tomli_w
 
     from batchlab.core.experiment import build_experiment
@@ -89,18 +90,19 @@ def _in_full(name: str, variant: Variant | None) -> str:
 
 
 def settings() -> int:
-    """Every setting --set knows, with its default."""
-    from batchlab.core.experiment import describe_settings
+    """Every setting that --set accepts, with its default."""
+    from batchlab.core.experiment import Experiment
+    from batchlab.core.settings import describe_settings
 
-    for line in describe_settings():
+    for line in describe_settings(Experiment):
         print(line)
     return 0
 
 
 def doctor() -> int:
-    """What batchlab sees on this machine: devices, cores, memory, optional packages."""
-    from batchlab.cli.doctor import doctor_lines
+    """What batchlab finds on this machine: versions, cores, memory, device, optional packages."""
+    from batchlab.cli.doctor import CHECKS, describe
 
-    for line in doctor_lines():
-        print(line)
+    for check in CHECKS:
+        print(describe(check.name, check.run()))
     return 0

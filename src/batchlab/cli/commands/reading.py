@@ -1,4 +1,4 @@
-"""report, plan, status, mirror: what a study on disk says."""
+"""report, plan, status, mirror: documents and state of a study on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def report(folder: Path, /, *, devices: int = 1) -> int:
-    """Write a study's report.html, report.md, tables and plan again from its records.
+    """Rewrite a study's report.html, report.md, tables and plan from its records.
 
     Parameters
     ----------
     folder
         A study's folder.
     devices
-        Data-parallel devices for which the time to a loss is shown.
+        Number of data-parallel devices for which the time to a loss is shown.
     """
     from batchlab.core.batch import require_devices
     from batchlab.storage.store import Store
@@ -47,35 +47,34 @@ def plan(
     recheck: Annotated[bool, Parameter(negative=())] = False,
     format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
 ) -> int:
-    """The training plan of a study, for a number of devices, in the spelling of a trainer.
+    """The training plan of a study, for a number of devices, in a trainer's own names.
 
     Parameters
     ----------
     folder
         A study's folder.
     devices
-        Data-parallel devices; the global batch stays as it is, its layout is solved anew.
+        Number of data-parallel devices; the global batch size stays, its layout is computed anew.
     batch_size
-        Another global batch size than the recommended one, also one that was not measured.
+        Another global batch size than the recommended one; it need not have been measured.
     token_budget
-        Another budget than the study's, e.g. 10B: batch and learning rate are extrapolated, and marked so.
+        Another budget than the study's, e.g. 10B: batch size and learning rate are extrapolated, and marked so.
     parameters
-        Parameters of a wider model of the same family, e.g. 100M, to extrapolate to.
+        Extrapolate to a wider model of the same family with this many parameters, e.g. 100M.
     objective
-        Which of the batch sizes that are as good as the best: lowest loss (quality), least time for the budget
-        (fastest, what is recommended), least time or least computation to a loss (soonest, cheapest), most samples a
-        step (largest).
+        Which of the statistically tied batch sizes: the lowest loss (quality), the least time for the budget (fastest,
+        the recommended one), the least time or computation to a loss (soonest, cheapest), or the largest (largest).
     target_loss
-        The loss of soonest and cheapest; without it the highest that those as good end at.
+        The loss for soonest and cheapest; default: the highest final loss of the tied batch sizes.
     recheck
-        First run 50 whole steps of the plan's layout on one device, where no training run had it.
+        First run 50 whole steps of the plan's layout on one device, unless a training run had that layout.
     format
-        Whose names to print.
+        The trainer whose names are printed.
     """
     from batchlab.analysis.extrapolation import Target
     from batchlab.analysis.recommendation import Objective
-    from batchlab.cli.options import parse_count
     from batchlab.core.errors import InputError
+    from batchlab.core.parse import parse_count
     from batchlab.plan import format_plan, make_plan
     from batchlab.storage.store import Store
     from batchlab.study.study import read_findings
@@ -86,7 +85,7 @@ def plan(
         parse_count(parameters, "--parameters") if parameters else None,
     )
     if target_loss is not None and objective is None:
-        raise InputError("A target loss goes with --objective soonest or --objective cheapest; give one of them.")
+        raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
     made = make_plan(read_findings(store, partial=False), devices, target, serves)
@@ -108,7 +107,7 @@ def _recheck(store: Store, layout: BatchLayout) -> None:
     from batchlab.study.progress import open_view
     from batchlab.study.study import recheck
 
-    view = open_view(quiet=True)  # standard output is the plan's
+    view = open_view(quiet=True)  # standard output is for the plan
     stop_on_sigterm()
     try:
         recheck(store.path, layout, engine_factory(store.experiment), view)
@@ -117,9 +116,15 @@ def _recheck(store: Store, layout: BatchLayout) -> None:
 
 
 def status(folder: Path, /) -> int:
-    """How far a study is: finished, failed and unfinished runs."""
+    """How far a study is: finished, failed and unfinished runs.
+
+    Parameters
+    ----------
+    folder
+        A study's folder.
+    """
     from batchlab.storage.store import Store
-    from batchlab.study.progress import status_lines
+    from batchlab.words.progress import status_lines
 
     store = Store.open(folder)
     for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions().budget):
@@ -137,13 +142,14 @@ def mirror(folder: Path, /, *, to: str, online: Annotated[bool, Parameter(negati
     to
         tensorboard or wandb.
     online
-        Send to the service as well, where it is one; else only files below the study are written.
+        Also send them to the tracker's service; default: only files in the study's folder are written.
     """
+    from batchlab.core.format import format_plural
     from batchlab.storage.store import Store
     from batchlab.trackers import open_tracker
     from batchlab.trackers.feed import replay
 
     store = Store.open(folder)
     runs = replay(store, open_tracker(to, store.path, store.path.name, online=online))
-    print(f"{folder / to}: {runs} training run{'s' if runs != 1 else ''}")
+    print(f"{folder / to}: {format_plural(runs, 'training run')}")
     return 0 if runs else 1

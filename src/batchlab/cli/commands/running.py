@@ -1,4 +1,4 @@
-"""What every command over a TASK does: open its study, run it up to a stage, print."""
+"""What every command over a TASK does: open its study, run it up to a stage, print the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
-from batchlab.cli.options import Options, experiment_values
+from batchlab.cli.options import Options
 
 if TYPE_CHECKING:
     from batchlab.core.experiment import Experiment
@@ -22,31 +22,26 @@ TaskArgument = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:
 DEFAULTS = Options()
 
 
-def run_to(
-    task: str,
-    options: Options,
-    until: Stage,
-    request: CapacityRequest | None = None,
-    values: dict[str, Any] | None = None,
-) -> int:
-    from batchlab.core.experiment import build_experiment
+def run_to(experiment: Experiment, options: Options, until: Stage, request: CapacityRequest | None = None) -> int:
+    """Run the study of an experiment up to a stage, print what came of it, and return the exit code.
+
+    request: what the capacity stage is asked where it is the last; default: the largest micro-batch.
+    """
     from batchlab.study.open_study import engine_factory
     from batchlab.study.progress import open_view
     from batchlab.study.stages.capacity import LARGEST
     from batchlab.study.study import run_study
 
-    values = values or experiment_values(task, options)
-    folder = options.out or Path("studies") / str(values["name"])
-    asked = build_experiment(values)
-    _encode_text(asked, folder)
+    folder = options.out or Path("studies") / experiment.name
+    _encode_text(experiment, folder)
     view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
     stop_on_sigterm()
     try:
         result = run_study(
-            values,
+            experiment,
             folder,
-            engine_factory(asked),
+            engine_factory(experiment),
             view,
             until=until,
             request=request or LARGEST,
@@ -63,19 +58,22 @@ def run_to(
     return 0 if result.answered_at(until) else 1
 
 
-def _encode_text(asked: Experiment, folder: Path) -> None:
-    """A recipe's text becomes token ids here, with a progress bar, rather than in a worker that nobody sees at work."""
-    if asked.task.kind != "recipe" or asked.data.tokenizer == "bytes":
+def _encode_text(experiment: Experiment, folder: Path) -> None:
+    """Turn a recipe's text into token ids here, with a progress bar, rather than silently in a worker."""
+    if experiment.task.kind != "recipe" or experiment.data.tokenizer == "bytes":
         return
     from batchlab.cli.commands.data import bars
     from batchlab.data.source import encode_beside
 
     with bars() as progress:
-        encode_beside(asked.data, folder / "cache", progress)
+        encode_beside(experiment.data, folder / "cache", progress)
 
 
 def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
-    """The view, with what it is shown also told to the trackers named. InputError before anything is begun."""
+    """The view, with everything it is shown also sent to the trackers named.
+
+    Raises InputError for an unknown or missing tracker, before anything is begun.
+    """
     if not names:
         return view
     from batchlab.trackers import open_tracker
@@ -103,7 +101,7 @@ def _as_json(result: StudyResult, until: Stage) -> dict[str, Any]:
 
 
 def stop_on_sigterm() -> None:
-    """SIGTERM ends a study as Ctrl-C does: workers save, the report is written."""
+    """Make SIGTERM end a study as Ctrl-C does: workers save, the report is written."""
 
     def stop(*_: object) -> NoReturn:
         raise KeyboardInterrupt

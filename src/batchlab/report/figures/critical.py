@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.steps_from_runs import ToTarget, hours_to_target
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import format_count, format_loss, format_plural
+from batchlab.core.format import format_plural
 from batchlab.report.figures.figure import (
     Figure,
     Trace,
@@ -20,17 +20,20 @@ from batchlab.report.figures.figure import (
     size_axis,
 )
 from batchlab.report.figures.palette import colour_of
-from batchlab.report.words import Words, time_scale
-from batchlab.words.critical import format_sizes, format_source
+from batchlab.report.figures.scales import time_scale
+from batchlab.words.estimates import DEFINITION, format_sizes
+from batchlab.words.figures import critical as words
+from batchlab.words.figures.curves import tokens_seen
+from batchlab.words.units import Units
 
 DEVICES = (1, 4, 16)
-"""Whose time the figure shows while nobody has named a number of devices."""
+"""Numbers of devices whose time the figure shows where none is asked for."""
 
 
 def noise_series(findings: Findings) -> Figure:
-    """The three against tokens seen: noise scale of each batch size's run with its interval, the critical batches of
-    steps to a loss as lines over the whole run, branches where they left."""
-    key, title, words = "noise-scale", "Critical batch size along training", Words.of(findings)
+    """The three estimators against tokens seen: noise scale of each batch size's run with its interval, B_crit from
+    steps to a loss as lines over the whole run, branches where they started."""
+    key, title, units = "noise-scale", words.ALONG_TRAINING, Units.of(findings)
     series = findings.critical.noise if findings.critical else ()
     drawn: list[tuple[int, list[NoiseScale]]] = [
         (one.batch, [window for window in one.windows if window.value is not None]) for one in series
@@ -39,7 +42,7 @@ def noise_series(findings: Findings) -> Figure:
     beside, values = _beside_noise(findings)
     traces: list[Trace] = []
     if not drawn and not beside:
-        return missing(key, title, "No run has a window of sampled steps in which the noise scale is determined.")
+        return missing(key, title, words.NO_NOISE_SCALE)
     for index, (batch, windows) in enumerate(drawn):
         estimates = [window.value for window in windows if window.value is not None]
         y = [estimate.value for estimate in estimates]
@@ -55,50 +58,49 @@ def noise_series(findings: Findings) -> Figure:
                 "line": {"color": colour, "width": 1.6},
                 "marker": {"size": 6, "color": colour},
                 "error_y": {**error_bars([e.low for e in estimates], y, [e.high for e in estimates]), "color": colour},
-                "hovertemplate": f"batch {batch:,}: %{{y:.3g}} {words.items}<extra></extra>",
+                "hovertemplate": f"batch {batch:,}: %{{y:.3g}} {units.items}<extra></extra>",
             }
         )
     total = sum(len(windows) for _, windows in drawn)
     return Figure(
         key=key,
         title=title,
-        caption=f"{format_plural(total, 'window')} of sampled steps at {format_plural(len(drawn), 'batch size')}, each at its best "
-        "learning rate, lowest seed; bars are 95 % intervals; windows without an upper limit are not drawn. Lines: "
-        "what steps to a loss say of the whole run. Triangles: branches from there accepted or refused that size.",
+        caption=words.along_training_caption(total, len(drawn)),
         data=(*traces, *beside),
         layout=layout(
-            legend=legend_title("noise, run at"),
-            xaxis=axis(f"{words.units} seen", range=[0, 1.03 * (findings.token_budget or 1)]),
-            yaxis=log_axis(f"batch ({words.items}, log scale)", [v for v in values if v > 0] or [1.0]),
+            legend=legend_title("noise scale, batch"),
+            xaxis=axis(tokens_seen(units), range=[0, 1.03 * (findings.token_budget or 1)]),
+            yaxis=log_axis(f"batch ({units.items}, log scale)", [v for v in values if v > 0] or [1.0]),
         ),
     )
 
 
 def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
     """(traces, batch sizes drawn) of the other two estimators."""
-    critical, words = findings.critical, Words.of(findings)
+    critical, units = findings.critical, Units.of(findings)
     if critical is None or findings.token_budget is None:
         return [], []
     traces: list[Trace] = []
     values: list[float] = []
     for found, dash in ((critical.steps.twice, "dash"), (critical.steps.overhead, "dot")):
         if found is not None and found.value is not None:
+            name = DEFINITION[found.definition]
             values.append(found.value.value)
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": found.definition,
+                    "name": name,
                     "x": [0, findings.token_budget],
                     "y": [found.value.value] * 2,
                     "line": {"color": "@ink", "width": 1.4, "dash": dash},
-                    "hovertemplate": f"{found.definition}: {format_sizes(found.value)} {words.items}<extra></extra>",
+                    "hovertemplate": f"{name}: {format_sizes(found.value)} {units.items}<extra></extra>",
                 }
             )
     length = findings.experiment.sequence_length
     for name, symbol, sizes in (
         ("accepted", "triangle-up", [(b.tokens, b.at_least) for b in critical.branches]),
-        ("refused", "triangle-down", [(b.tokens, b.below) for b in critical.branches]),
+        ("rejected", "triangle-down", [(b.tokens, b.below) for b in critical.branches]),
     ):
         known = [(tokens * length, size) for tokens, size in sizes if size is not None]
         if known:
@@ -111,7 +113,7 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
                     "x": [tokens for tokens, _ in known],
                     "y": [size for _, size in known],
                     "marker": {"size": 11, "symbol": symbol, "color": "@accent"},
-                    "hovertemplate": f"{name} by branches: %{{y:.3g}} {words.items}<extra></extra>",
+                    "hovertemplate": f"{name} by branches: %{{y:.3g}} {units.items}<extra></extra>",
                 }
             )
     return traces, values
@@ -119,20 +121,18 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
 
 def cost_to_target(findings: Findings) -> Figure:
     """Tokens, steps and time on several numbers of devices to one loss, against batch size."""
-    words = Words.of(findings)
-    key, title = "cost-to-target", f"{words.units.capitalize()}, steps and time to the same loss"
+    units = Units.of(findings)
+    key, title = "cost-to-target", words.cost_title(units)
     critical = findings.critical
     points = [p for p in critical.curve if p.tokens is not None and p.steps is not None] if critical else []
     if critical is None or critical.target is None or not points:
-        return missing(
-            key, title, "Steps to a loss take runs at three budgets: batchlab critical STUDY --run trains them."
-        )
+        return missing(key, title, words.NO_TARGET)
     x = [float(point.batch) for point in points]
     tokens = [point.tokens or 0.0 for point in points]
     steps = [point.steps or 0.0 for point in points]
     common = {"type": "scatter", "mode": "lines+markers", "x": x}
     traces: list[Trace] = [
-        {**common, "name": words.units, "y": tokens, "line": {"color": "@accent", "width": 1.8}, "marker": {"size": 8}},
+        {**common, "name": units.name, "y": tokens, "line": {"color": "@accent", "width": 1.8}, "marker": {"size": 8}},
         {
             **common,
             "name": "steps",
@@ -163,15 +163,12 @@ def cost_to_target(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=f"To validation loss {format_loss(critical.target)}, {format_source(critical)} "
-        f"({', '.join(format_count(budget) for budget in critical.budgets)} {words.units}); each size at the best learning "
-        "rate of each of them."
-        + (" Time at the measured speeds, the batch shared equally, communication not included." if times else ""),
+        caption=words.cost_caption(critical, units, timed=bool(times)),
         data=tuple(traces),
         layout=layout(
             legend=legend_title(""),
-            xaxis=size_axis(words.batch_axis, [point.batch for point in points], anchor="y3" if times else "y2"),
-            yaxis=log_axis(words.units, tokens, domain=low),
+            xaxis=size_axis(units.batch_axis, [point.batch for point in points], anchor="y3" if times else "y2"),
+            yaxis=log_axis(units.name, tokens, domain=low),
             yaxis2=log_axis("steps", steps, domain=middle),
             **third,
         ),

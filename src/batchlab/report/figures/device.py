@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import ThroughputPoint
-from batchlab.core.format import format_bytes, format_list, format_plural, format_split
-from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, label, layout, log_axis, missing, size_axis
-from batchlab.report.words import Words, byte_scale
+from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, layout, lines, log_axis, missing, size_axis
+from batchlab.report.figures.scales import byte_scale
+from batchlab.words.figures import device as words
+from batchlab.words.units import Units
 
 
 def speed(findings: Findings) -> Figure:
     """Tokens per second above, seconds per optimizer step below."""
-    words = Words.of(findings)
-    key, title = "speed", f"Speed: {words.units} per second and time per step"
+    units = Units.of(findings)
+    key, title = "speed", words.speed_title(units)
     found = findings.throughput
     if not found or not found.points:
-        return missing(key, title, "Speed was not measured in this study.")
+        return missing(key, title, words.NO_SPEED)
     points = sorted(found.points, key=lambda p: p.layout.global_batch_size)
     sizes = [p.layout.global_batch_size for p in points]
     rates = [p.tokens_per_second for p in points]
     upper: Trace = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": f"{words.units}/s",
+        "name": f"{units.name}/s",
         "x": sizes,
         "y": [r.value for r in rates],
-        "hovertext": [_describe(p, words) for p in points],
+        "hovertext": [lines(words.describe_speed(p, units)) for p in points],
         "hoverinfo": "text",
         "line": {"color": "@accent", "width": 1.8},
         "marker": {"symbol": "circle", "size": 8, "color": "@accent"},
@@ -41,50 +40,27 @@ def speed(findings: Findings) -> Figure:
     lower: Trace = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": "seconds per step",
+        "name": words.STEP_SECONDS,
         "x": sizes,
         "y": [p.step_seconds for p in points],
         "yaxis": "y2",
-        "hovertemplate": "batch %{x:,}: %{y:.3g} s per step<extra></extra>",
+        "hovertemplate": words.STEP_SECONDS_HOVER,
         "line": {"color": "@warn", "width": 1.8, "dash": "dash"},
         "marker": {"symbol": "square", "size": 7, "color": "@warn"},
     }
     return Figure(
         key=key,
         title=title,
-        caption=_speed_caption(findings, points),
+        caption=words.speed_caption(found),
         data=(upper, lower),
         layout=layout(
-            xaxis=size_axis(words.batch_axis, sizes, anchor="y2"),
-            yaxis=axis(f"{words.units} per second", domain=[0.45, 1], rangemode="tozero"),
-            yaxis2=log_axis("seconds per step", [p.step_seconds for p in points], domain=[0, 0.33]),
+            xaxis=size_axis(units.batch_axis, sizes, anchor="y2"),
+            yaxis=axis(f"{units.name} per second", domain=[0.45, 1], rangemode="tozero"),
+            yaxis2=log_axis(words.STEP_SECONDS, [p.step_seconds for p in points], domain=[0, 0.33]),
             **_knee(found.knee),
         ),
         height=440,
     )
-
-
-def _describe(point: ThroughputPoint, words: Words) -> str:
-    rate = point.tokens_per_second
-    spread = "" if rate.low is None or rate.high is None else f"<br>blocks from {rate.low:,.0f} to {rate.high:,.0f}"
-    return (
-        f"batch {point.layout.global_batch_size:,} as {format_split(point.layout)}<br>"
-        f"{rate.value:,.0f} {words.units}/s, median of {rate.n}{spread}<br>warm-up {point.warmup_seconds:.2g} s, apart"
-    )
-
-
-def _speed_caption(findings: Findings, points: Sequence[ThroughputPoint]) -> str:
-    found = findings.throughput
-    blocks = sorted({p.tokens_per_second.n for p in points})
-    text = (
-        f"Median of n = {format_list(blocks)} timed blocks per size after warm-up, alone on the device; "
-        "bars reach from the slowest to the fastest block"
-    )
-    if found and found.knee is not None and found.fastest is not None:
-        text += f"; the knee, {found.knee:,}, is the smallest size within 10 % of the fastest, {found.fastest:,}"
-    if found and found.falls_off:
-        text += f"; {format_list(found.falls_off)} fell more than 20 % below a smaller size"
-    return text + "."
 
 
 def _knee(size: int | None) -> dict[str, list[Trace]]:
@@ -101,13 +77,13 @@ def _knee(size: int | None) -> dict[str, list[Trace]]:
 
 def memory(findings: Findings) -> Figure:
     """Peak memory against micro-batch size, the trace's curve, the fitted line from the knee up, and the limit."""
-    key, title = "memory", "Memory against micro-batch size"
-    found, words = findings.memory, Words.of(findings)
+    key, title = "memory", words.MEMORY
+    found, units = findings.memory, Units.of(findings)
     if not found or not (found.points or found.traced):
-        return missing(key, title, "Memory was not probed in this study.")
+        return missing(key, title, words.NO_MEMORY)
     fitted = [p for p in found.points if p.fits and p.peak_bytes is not None]
     if not (fitted or found.traced or found.limit_bytes):
-        return missing(key, title, "No probe recorded how much memory it used, and no limit is known.")
+        return missing(key, title, words.NO_PEAKS)
     limit = _limit_in_sight(found)
     sizes = sorted({p.micro_batch_size for p in found.points} or {p.micro_batch_size for p in found.traced})
     curve = _traced(found, sizes[-1])
@@ -135,7 +111,7 @@ def memory(findings: Findings) -> Figure:
                 "x": [p.micro_batch_size for p in fitted],
                 "y": [(p.peak_bytes or 0) * factor for p in fitted],
                 "marker": {"symbol": "circle", "size": 9, "color": "@accent"},
-                "hovertemplate": f"micro-batch %{{x:,}}: %{{y:.3f}} {unit}<extra></extra>",
+                "hovertemplate": words.probe_hover(unit),
             }
         )
     traces += _failed(found, factor)
@@ -144,20 +120,20 @@ def memory(findings: Findings) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": "traced, and what it does not see" if found.unseen_bytes else "traced",
+                "name": words.trace_name(found),
                 "x": [size for size, _ in curve],
                 "y": [needed * factor for _, needed in curve],
                 "line": {"color": "@accent", "width": 1},
-                "hovertemplate": f"micro-batch %{{x:,}}: %{{y:.3f}} {unit} by its trace<extra></extra>",
+                "hovertemplate": words.trace_hover(unit),
             }
         )
     return Figure(
         key=key,
         title=title,
-        caption=_memory_caption(found, len(fitted)),
+        caption=words.memory_caption(found, fitted, limit is not None),
         data=tuple(traces),
         layout=layout(
-            xaxis=axis(f"micro-batch size ({words.items})", rangemode="tozero"),
+            xaxis=axis(f"micro-batch size ({units.items})", rangemode="tozero"),
             yaxis=axis(f"peak memory ({unit})", rangemode="tozero"),
             **_marks(found, limit, factor),
         ),
@@ -174,10 +150,10 @@ def _failed(found: Capacity, factor: float) -> list[Trace]:
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "did not fit" + (" (drawn on the line)" if line else ""),
+            "name": words.failed_name(on_line=line is not None),
             "x": [p.micro_batch_size for p in points],
             "y": [h * factor for h in heights],
-            "hovertext": [f"micro-batch {p.micro_batch_size:,} did not fit<br>{label(p.reason[:160])}" for p in points],
+            "hovertext": [lines(words.describe_failed(p)) for p in points],
             "hoverinfo": "text",
             "marker": {"symbol": "x", "size": 9, "color": "@bad"},
         }
@@ -192,7 +168,7 @@ def _limit_in_sight(found: Capacity) -> int | None:
 
 
 def _traced(found: Capacity, largest: int) -> list[tuple[int, float]]:
-    """(size, bytes) of the trace up to `largest`, its bend included, moved by what runs used more."""
+    """(size, bytes) of the trace up to `largest`, its bend included, plus what runs used beyond the trace."""
     curve, unseen = found.curve, found.unseen_bytes or 0
     if curve is None:
         return []
@@ -216,20 +192,3 @@ def _marks(found: Capacity, limit: int | None, factor: float) -> dict[str, list[
         shapes.append({**line, "line": {"color": "@soft", "width": 1, "dash": "dot"}})
         notes.append({**note, "showarrow": False, "xshift": 4, "font": {"color": "@soft", "size": 11}})
     return {"shapes": shapes, "annotations": notes} if shapes else {}
-
-
-def _memory_caption(found: Capacity, ran: int) -> str:
-    failed = sum(not p.fits for p in found.points)
-    text = f"n = {format_plural(ran, 'probe')} that ran, each whole steps in a fresh process"
-    if failed:
-        text += f", and {failed:,} that did not fit"
-    if found.line:
-        text += (
-            f"; the line through {found.line.n} {found.line_is} sizes costs {found.line.slope / 2**20:.3g} MiB per "
-            f"sample, R² {found.line.r_squared:.3f}, largest residual {found.line.largest_residual / 2**20:.1f} MiB"
-        )
-    if found.limit_bytes:
-        beyond = "" if _limit_in_sight(found) else ", far above this plot"
-        text += f"; the limit is {format_bytes(found.limit_bytes)}{beyond}"
-        text += f" ({found.limit_is})" if found.limit_is else ""
-    return text + "."

@@ -1,4 +1,4 @@
-"""Plots of what was looked at while runs trained: every curve of one plot comes from the same steps."""
+"""Plots of the diagnostic snapshots: every curve of one plot comes from the same steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
 from batchlab.analysis.values import BatchRow, Run
-from batchlab.core.format import format_list, format_plural
 from batchlab.core.record import MetricRow
 from batchlab.report.figures.curves import curve_line, curve_points, tokens_axis
 from batchlab.report.figures.figure import Figure, Trace, axis, label, layout, legend_title, log_axis
 from batchlab.report.figures.palette import colour_of
-from batchlab.report.words import Words, sentence
+from batchlab.words.figures import diagnostics as words
+from batchlab.words.units import Units
 
 GAP = 0.05
 """Between the panels of a plot, as a share of its height."""
@@ -43,59 +43,44 @@ def diagnostic_figures(findings: Findings) -> tuple[Figure, ...]:
         _panels(
             findings,
             "same-steps",
-            "Loss, gradient and update at the same steps",
+            words.SAME_STEPS,
             (
                 Panel("training loss", "loss/all"),
                 Panel("gradient norm", "grad_norm/all", log=True),
                 Panel("effective step", "effective_step/all"),
                 Panel("update ratio", "update_ratio/all", log=True),
             ),
-            "The gradient norm is before clipping; the effective step is the mean |update| ÷ learning rate; the update "
-            "ratio is ‖update‖ ÷ ‖weights‖",
-            "a sudden fall of the loss with a rising effective step and a flat gradient norm points at the optimizer's "
-            "moments, with a rising gradient norm at the loss itself; an update ratio far above 1e-2 tends to be "
-            "unstable, and far below 1e-4 little is learnt.",
         ),
         _panels(
             findings,
             "layer-gradients",
-            "Gradient norm by layer",
+            words.LAYER_GRADIENTS,
             tuple(Panel(name, f"grad_norm/{name}", log=True) for name in inner),
-            "L2 norm over the parameters of one block, before clipping",
-            "first and last blocks that drift decades apart, or one that falls to nothing, mean a signal that does not "
-            "get through.",
         ),
         _panels(
             findings,
             "layer-updates",
-            "Update ratio by layer",
+            words.LAYER_UPDATES,
             tuple(Panel(name, f"update_ratio/{name}", log=True) for name in inner),
-            "‖update‖ ÷ ‖weights‖ of one block at one step",
-            "blocks that move at very different relative speeds share one learning rate badly.",
         ),
         _panels(
             findings,
             "activations",
-            "Size of the activations",
+            words.ACTIVATIONS,
             tuple(
                 Panel(name, f"activation_rms/{name}") for name in _first_middle_last(parts.get("activation_rms", ()))
             ),
-            "Root mean square of a block's outputs on held-out samples that are the same for every run, in evaluation "
-            "mode",
-            "growth that does not level off, in the last block first, precedes overflow and loss spikes.",
         ),
         _panels(
             findings,
             "norm-layers",
-            "Gradients of the norm layers",
+            words.NORM_LAYERS,
             tuple(Panel(kind, f"norm_layer_grad/{kind}", log=True) for kind in parts.get("norm_layer_grad", ())),
-            "L2 norm over the weights (gains), and over the biases, of all norm layers",
-            "jumps here show an instability early, because every activation passes through these few numbers.",
         ),
         _panels(
             findings,
             "attention",
-            "Attention entropy",
+            words.ATTENTION,
             tuple(
                 Panel(
                     name,
@@ -105,9 +90,6 @@ def diagnostic_figures(findings: Findings) -> tuple[Figure, ...]:
                 )
                 for name in attention
             ),
-            "In nats, mean over heads; dotted: the lowest head; dashed: attending to everything alike; on the same "
-            "held-out samples for every run, in evaluation mode",
-            "a steep and lasting fall means heads that look at ever fewer positions; near 0 they have collapsed.",
         ),
         _heads(findings),
         _phases(findings),
@@ -133,11 +115,9 @@ def _read(name: str) -> Callable[[MetricRow], float | None]:
     return lambda row: _reading(row, name)
 
 
-def _panels(
-    findings: Findings, key: str, title: str, panels: Sequence[Panel], what: str, look_for: str
-) -> Figure | None:
+def _panels(findings: Findings, key: str, text: words.Text, panels: Sequence[Panel]) -> Figure | None:
     """Panels one above the other over one axis of tokens; None where no run has any of their readings."""
-    pairs, words = first_runs(findings.surface), Words.of(findings)
+    pairs, units = first_runs(findings.surface), Units.of(findings)
     read = {name for _, run in pairs for row in run.rows for name in row.diagnostics or ()}
     kept = [panel for panel in panels if panel.reading in read]
     if not kept:
@@ -167,17 +147,15 @@ def _panels(
     for trace in traces:  # one entry of the legend per batch size
         trace["showlegend"] = trace["mode"] != "lines" and trace["name"] not in named
         named |= {trace["name"]} if trace["showlegend"] else set()
-    snapshots = findings.diagnostics.snapshots
     return Figure(
         key=key,
-        title=title,
-        caption=f"{what}. n = {format_plural(len(named), 'run')}, one per batch size at its own best learning rate, read at "
-        f"up to {format_plural(len(snapshots), 'step')} that end at the same numbers of {words.units}.",
-        look_for=sentence(look_for),
+        title=text.title,
+        caption=words.snapshots_caption(findings, text, len(named)),
+        look_for=text.look_for,
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),
-            xaxis=tokens_axis(words, anchor=f"y{len(kept) if len(kept) > 1 else ''}"),
+            xaxis=tokens_axis(units, anchor=f"y{len(kept) if len(kept) > 1 else ''}"),
             shapes=levels,
             **axes,
         ),
@@ -226,25 +204,21 @@ def _heads(findings: Findings) -> Figure | None:
         number = part.rpartition("/head")[2]
         hover = f"head {number}: %{{y:.3f}} at %{{x:,}}<extra></extra>"
         lines.append(trace | {"name": number, "legendgroup": f"head {number}", "hovertemplate": hover})
-    words = Words.of(findings)
+    units = Units.of(findings)
     return Figure(
         key="heads",
-        title="Attention entropy of each head",
-        caption=f"{layer}, in nats, n = 1 run: batch {row.global_batch_size:,} at its best learning rate.",
-        look_for="Single heads that fall away from the others specialise; all of them falling together is the layer "
-        "losing its view.",
+        title=words.HEADS.title,
+        caption=words.heads_caption(layer, row.global_batch_size),
+        look_for=words.HEADS.look_for,
         data=tuple(lines),
-        layout=layout(legend=legend_title("head"), xaxis=tokens_axis(words), yaxis=axis("entropy (nats)")),
+        layout=layout(legend=legend_title("head"), xaxis=tokens_axis(units), yaxis=axis("entropy (nats)")),
     )
-
-
-PHASES = (("data", "reading data"), ("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"))
 
 
 def _phases(findings: Findings) -> Figure | None:
     """Microseconds per token that each phase of a step takes, side by side for the batch sizes."""
-    pairs, words = first_runs(findings.surface), Words.of(findings)
-    taken = {phase: [_per_token(row, run, phase) for row, run in pairs] for phase, _ in PHASES}
+    pairs, units = first_runs(findings.surface), Units.of(findings)
+    taken = {phase: [_per_token(row, run, phase) for row, run in pairs] for phase in words.PHASE_NAMES}
     if not any(value is not None for value in taken["forward"]):
         return None
     sizes = [row.global_batch_size for row, _ in pairs]
@@ -254,24 +228,21 @@ def _phases(findings: Findings) -> Figure | None:
             "name": name,
             "x": [f"{size:,}" for size in sizes],
             "y": taken[phase],
-            "marker": {"color": colour_of(index, len(PHASES))},
+            "marker": {"color": colour_of(index, len(words.PHASE_NAMES))},
             "hovertemplate": f"batch %{{x}}: {name} %{{y:.3g}} µs<extra></extra>",
         }
-        for index, (phase, name) in enumerate(PHASES)
+        for index, (phase, name) in enumerate(words.PHASE_NAMES.items())
     ]
     return Figure(
         key="phases",
-        title="Where a step's time goes",
-        caption=f"Microseconds per {words.units[:-1]}, medians over the steps that were looked at, n = "
-        f"{format_plural(len(pairs), 'run')} at {format_list(sizes)}; training runs share the machine, so their sum is more than "
-        "the measured speed says. The optimizer includes clipping.",
-        look_for="The optimizer is paid once a step, so its share falls as the batch grows; forward and backward that "
-        "no longer fall mean that the device is full.",
+        title=words.PHASES.title,
+        caption=words.phases_caption(sizes, units),
+        look_for=words.PHASES.look_for,
         data=tuple(bars),
         layout=layout(
             barmode="stack",
-            xaxis=axis(words.batch_axis, type="category"),
-            yaxis=axis(f"µs per {words.units[:-1]}", rangemode="tozero"),
+            xaxis=axis(units.batch_axis, type="category"),
+            yaxis=axis(words.phases_axis(units), rangemode="tozero"),
         ),
     )
 

@@ -1,6 +1,6 @@
-"""A plot as plain data: what Plotly draws, the sentence under it, and why it is missing when there is nothing to draw.
+"""A plot as plain data: what Plotly draws, its caption, and why it is missing when there is nothing to draw.
 
-Text that reaches Plotly goes through `label`: Plotly reads a small HTML in its labels, and users' words are not HTML.
+Text that reaches Plotly goes through `label` or `lines`: Plotly reads some HTML in labels, and users' text is not HTML.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+FONT = ",".join(("system-ui", "-apple-system", '"Segoe UI"', "Roboto", '"Helvetica Neue"', "Arial", "sans-serif"))
 MAX_POINTS = 160
 
 Trace = dict[str, Any]
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 class Figure:
     """`data` and `layout` are Plotly's; colours in them are names of palette.THEMES. `missing` stands in for a plot.
 
-    `look_for` is one sentence on what would be remarkable in it.
+    `look_for` says what would be remarkable in it.
     """
 
     key: str
@@ -48,6 +48,11 @@ def missing(key: str, title: str, why: str) -> Figure:
 def label(text: object) -> str:
     """Text for a Plotly label, with its HTML meaning taken away."""
     return html.escape(str(text), quote=False)
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Several lines of text for a Plotly label."""
+    return "<br>".join(label(text) for text in texts)
 
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
@@ -91,13 +96,24 @@ def size_axis(
     )
 
 
+_STEPS = (
+    (1,),
+    (1, 2, 5),
+    tuple(range(1, 10)),
+    tuple(n / 2 for n in range(2, 20)),
+    tuple(n / 10 for n in range(10, 100)),
+)
+"""Ticks within a decade, from coarse to fine."""
+
+
 def log_axis(title: str, values: Iterable[float], **settings: Any) -> dict[str, Any]:
-    """A log axis with ticks at 1, 2 and 5 of each decade that the positive `values` touch, fewer over many decades."""
+    """A log axis with round ticks around the positive `values`: the coarsest that have two between them."""
     positive = [v for v in values if v > 0]
     low, high = min(positive), max(positive)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < 200 else (1,)
-    ticks = [step * 10.0**exponent for exponent in decades for step in steps]
+    choices = [[step * 10.0**exponent for exponent in decades for step in steps] for steps in _STEPS]
+    fine = [ticks for ticks in choices[1:] if sum(low <= tick <= high for tick in ticks) >= 2] or choices[1:]
+    ticks = choices[0] if high / low >= 200 else fine[0]
     texts = [f"{tick:g}" for tick in ticks]
     return axis(title, **{"type": "log", "tickvals": ticks, "ticktext": texts, **settings})
 
@@ -132,9 +148,10 @@ def layout(**settings: Any) -> dict[str, Any]:
 
 
 def legend_title(text: str) -> dict[str, Any]:
-    """The common legend with words before its first entry."""
+    """The common legend with a title before its first entry."""
     legend: dict[str, Any] = layout()["legend"]
-    return {**legend, "title": {"text": f"{text}  ", "side": "left", "font": {"size": 11.5, "color": "@soft"}}}
+    # above the entries: a title beside them is left out when Plotly wraps them into rows, and the last one is cut off
+    return {**legend, "title": {"text": text, "side": "top", "font": {"size": 11.5, "color": "@soft"}}}
 
 
 def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequence[float | None]) -> dict[str, Any]:
@@ -153,7 +170,7 @@ def error_bars(low: Sequence[float | None], value: Sequence[float], high: Sequen
 def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """At most `limit` of the points, all of them real: the ends, and the lowest and highest of every stretch between.
 
-    Keeping extremes keeps spikes, which a mean would hide; that is what the curves are looked at for.
+    Keeping extremes keeps spikes, which a mean would hide and which the curves are there to show.
     """
     finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
     if len(finite) <= limit:

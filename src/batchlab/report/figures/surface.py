@@ -1,4 +1,4 @@
-"""The loss over batch size × learning rate, as a table in colour."""
+"""The loss over batch size × learning rate, as a heat map with numbers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Cell, Inferred
-from batchlab.core.format import format_learning_rate, format_loss, format_plural
+from batchlab.core.format import format_learning_rate, format_loss
 from batchlab.core.record import Outcome
-from batchlab.report.figures.figure import Figure, Trace, axis, label, layout, missing
-from batchlab.report.figures.loss import NO_SWEEP
-from batchlab.report.words import Words
+from batchlab.report.figures.figure import Figure, Trace, axis, layout, lines, missing
+from batchlab.words.figures import surface as words
+from batchlab.words.figures.loss import NO_RUNS
+from batchlab.words.units import Units
 
 _FAILED = (
-    (Outcome.DIVERGED, "diverged", "x", "@bad"),
-    (Outcome.OUT_OF_MEMORY, "out of memory", "square-x-open", "@warn"),
-    (Outcome.FAILED, "failed", "hash-open", "@bad"),
+    (Outcome.DIVERGED, "x", "@bad"),
+    (Outcome.OUT_OF_MEMORY, "square-x-open", "@warn"),
+    (Outcome.FAILED, "hash-open", "@bad"),
 )
 
 
 def surface(findings: Findings) -> Figure:
-    """Batch × learning rate as a table in colour: every cell's mean loss, failures, each size's best, the cells as good
-    as the best, and paler what the runs say of the cells between them."""
-    key, title = "surface", "Batch size × learning rate"
+    """Every cell's mean loss, failures, each size's best cell, the cells tied with the best, and, paler, the losses
+    inferred for cells that were not run."""
+    key, title = "surface", words.TITLE
     rows = sorted(findings.surface.rows, key=lambda r: r.global_batch_size) if findings.surface else []
     cells = [cell for row in rows for cell in row.cells]
-    if not cells:
-        return missing(key, title, NO_SWEEP)
+    if not cells or findings.surface is None:
+        return missing(key, title, NO_RUNS)
     rates = sorted({cell.learning_rate for cell in cells})
     column = {row.global_batch_size: i for i, row in enumerate(rows)}
     line = {rate: i for i, rate in enumerate(rates)}
@@ -45,12 +46,12 @@ def surface(findings: Findings) -> Figure:
         "ygap": 2,
         "showscale": False,
         "hoverongaps": False,
-        "hovertext": [[_cell_text(findings, row, rate) for row in rows] for rate in rates],
+        "hovertext": [[_cell_text(row, rate) for row in rows] for rate in rates],
         "hoverinfo": "text",
         "zmin": means[0] if means else 0,
         "zmax": _ceiling(means),
     }
-    inferred = findings.surface.inferred if findings.surface else ()
+    inferred = findings.surface.inferred
     marks = [
         _numbers(cells, column, line, means),
         *_inferred(inferred, column, line),
@@ -58,31 +59,27 @@ def surface(findings: Findings) -> Figure:
         *_undertrained(rows, column, line),
     ]
     best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
-    good = findings.surface.tied_cells if findings.surface and findings.surface.resolved else ()
+    tied = findings.surface.tied_cells if findings.surface.resolved else ()
     boxes = [_box(x, y) for x, y in best]
-    boxes += [_good_box(column[cell.global_batch_size], line[cell.learning_rate]) for cell in good]
-    vertex = [
-        (column[r.global_batch_size], _position(r.fit.best_learning_rate, rates), r)
-        for r in rows
-        if r.fit.valid and r.fit.best_learning_rate
-    ]
+    boxes += [_tied_box(column[cell.global_batch_size], line[cell.learning_rate]) for cell in tied]
+    fitted = {
+        column[r.global_batch_size]: r.fit.best_learning_rate for r in rows if r.fit.valid and r.fit.best_learning_rate
+    }
     if best:
-        marks.append(_legend_only("best of its batch size (outlined)", "square-open", "@ink"))
-    if good:
-        marks.append(_legend_only("noise cannot separate it from the best", "square", "@good"))
+        marks.append(_legend_only(words.BEST_OF_SIZE, "square-open", "@ink"))
+    if tied:
+        marks.append(_legend_only(words.TIED, "square", "@tied"))
     if inferred:
-        marks.append(_legend_only("≈ not run, inferred from the others", "square-dot", "@tint"))
-    if vertex:
+        marks.append(_legend_only(words.INFERRED, "square-dot", "@tint"))
+    if fitted:
         marks.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": "fitted optimum",
-                "x": [x + 0.4 for x, _, _ in vertex],
-                "y": [y for _, y, _ in vertex],
-                "hovertext": [
-                    f"fitted optimum: LR {format_learning_rate(r.fit.best_learning_rate)}" for _, _, r in vertex
-                ],
+                "name": words.FITTED,
+                "x": [x + 0.4 for x in fitted],
+                "y": [_position(rate, rates) for rate in fitted.values()],
+                "hovertext": words.describe_fitted(tuple(fitted.values())),
                 "hoverinfo": "text",
                 "marker": {
                     "symbol": "triangle-left",
@@ -92,42 +89,22 @@ def surface(findings: Findings) -> Figure:
                 },
             }
         )
-    words = Words.of(findings)
+    ceiling = _ceiling(means)
     return Figure(
         key=key,
         title=title,
-        caption=_surface_caption(findings, cells, means, len(vertex), len(inferred)),
+        caption=words.surface_caption(
+            findings.surface, len(fitted), ceiling if means and ceiling < means[-1] else None
+        ),
         data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
         layout=layout(
-            xaxis=_grid_axis(f"global batch size ({words.items})", [f"{r.global_batch_size:,}" for r in rows]),
+            xaxis=_grid_axis(Units.of(findings).batch_axis, [f"{r.global_batch_size:,}" for r in rows]),
             yaxis=_grid_axis("peak learning rate", [format_learning_rate(r) for r in rates]),
             shapes=boxes,
         ),
         height=150 + 38 * max(len(rates), 4),
         min_width=90 + 46 * len(rows),
     )
-
-
-def _surface_caption(
-    findings: Findings, cells: Sequence[Cell], means: Sequence[float], fitted: int, inferred: int
-) -> str:
-    runs = sum(len(cell.runs) for cell in cells)
-    text = (
-        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}; numbers are mean final validation losses, the best "
-        "of a size is chosen on the seeds that its cells share"
-    )
-    if means and _ceiling(means) < means[-1]:
-        text += f", colour stops at {format_loss(_ceiling(means))} so that the good cells stay apart"
-    rows = findings.surface.rows if findings.surface else ()
-    sizes = len(rows)
-    if sizes * len({cell.learning_rate for cell in cells}) > len(cells):
-        text += "; blank combinations were not run"
-    if inferred:
-        text += (
-            f"; {format_plural(inferred, 'paler cell')} with ≈ not run either: their losses are inferred from the others and "
-            "decide nothing"
-        )
-    return f"{text}; a parabola in log LR could be fitted at {fitted} of {format_plural(sizes, 'batch size')}."
 
 
 def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> Trace:
@@ -137,10 +114,7 @@ def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], li
     for cell in inferred:
         y, x = line[cell.learning_rate], column[cell.global_batch_size]
         values[y][x] = cell.val_loss
-        texts[y][x] = (
-            f"batch {cell.global_batch_size:,}, LR {format_learning_rate(cell.learning_rate)}<br>not run; inferred "
-            f"{format_loss(cell.val_loss)} ± {cell.percent:.2g} %"
-        )
+        texts[y][x] = lines(words.describe_inferred(cell))
     return {**heat, "z": values, "hovertext": texts, "opacity": 0.4}
 
 
@@ -188,33 +162,21 @@ def _ceiling(means: Sequence[float]) -> float:
     return max(min(means[-1], means[0] + 3 * (middle - means[0])), means[0] + 1e-9)
 
 
-def _cell_text(findings: Findings, row: BatchRow, rate: float) -> str:
+def _cell_text(row: BatchRow, rate: float) -> str:
     cell = next((c for c in row.cells if c.learning_rate == rate), None)
-    head = f"batch {row.global_batch_size:,}, LR {format_learning_rate(rate)}"
-    if cell is None:
-        return f"{head}<br>not run"
-    lines = [
-        f"seed {run.seed}: "
-        + (
-            format_loss(run.val_loss)
-            if run.outcome is Outcome.COMPLETED
-            else f"{run.outcome.word}. {label(run.reason[:120])}"
-        )
-        for run in cell.runs
-    ]
-    return "<br>".join([head, *lines])
+    return lines(words.describe_cell(row.global_batch_size, rate, cell))
 
 
 def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
     traces: list[Trace] = []
-    for outcome, name, symbol, colour in _FAILED:
+    for outcome, symbol, colour in _FAILED:
         found = [c for c in cells if any(run.outcome is outcome for run in c.runs)]
         if found:
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "markers",
-                    "name": name,
+                    "name": outcome.label,
                     # a cell that also has a loss keeps its number readable: the mark moves to the corner
                     "x": [column[c.global_batch_size] - (0.34 if c.losses else 0) for c in found],
                     "y": [line[c.learning_rate] + (0.28 if c.losses else 0) for c in found],
@@ -238,7 +200,7 @@ def _undertrained(rows: Sequence[BatchRow], column: dict[int, int], line: dict[f
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "undertrained: not judged",
+            "name": words.UNDERTRAINED,
             "x": [column[c.global_batch_size] - 0.36 for c in found],
             "y": [line[c.learning_rate] for c in found],
             "hoverinfo": "skip",
@@ -257,10 +219,10 @@ def _box(x: int, y: int) -> Trace:
     return {**corner, "line": {"color": "@ink", "width": 2}, "fillcolor": "rgba(0,0,0,0)"}
 
 
-def _good_box(x: int, y: int) -> Trace:
+def _tied_box(x: int, y: int) -> Trace:
     """Inside the outline of a size's best, so that a cell can have both."""
     corner = {"type": "rect", "x0": x - 0.42, "x1": x + 0.42, "y0": y - 0.38, "y1": y + 0.38}
-    return {**corner, "line": {"color": "@good", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
+    return {**corner, "line": {"color": "@tied", "width": 3}, "fillcolor": "rgba(0,0,0,0)"}
 
 
 def _position(rate: float, rates: Sequence[float]) -> float:

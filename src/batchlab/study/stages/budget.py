@@ -12,7 +12,6 @@ from batchlab.core.experiment import BudgetConfig
 from batchlab.engines.pool import visible_cuda_devices
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
-    BudgetPlan,
     SweepDesign,
     fixed_budget,
     plan_budget,
@@ -27,12 +26,13 @@ from batchlab.study.session import Session
 from batchlab.study.stages.failure import StageFailed
 
 DEFAULT_PASSES = {Unit.TOKENS: 4, Unit.SAMPLES: 30}
-"""Where neither tokens nor time were asked for, a run goes over its data at most so often. Text repeated up to 4 times
-trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); images and tables are repeated more."""
+"""At most so many passes over the training data in a run, where neither tokens nor time were given. Text repeated up to
+4 times trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); images and tables are repeated
+more."""
 
 
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
-    """How many runs at a time with how many threads; threads change the last bits, so this is decided once."""
+    """How many runs at a time, with how many threads. Decided once, because threads change the last bits."""
     experiment = session.study.experiment
     planned = plan_concurrency(
         session.study.task_info.device,
@@ -52,17 +52,21 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:
-    """The grid: as asked, or by what kind of optimizer the task has."""
+    """The learning rates to start from: as given, or by the family of the task's optimizer."""
     study = session.study
     return study.experiment.sweep.learning_rates or default_learning_rates(study.task_info.optimizer_family)
 
 
-def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetPlan:
-    """Tokens of every run: as asked, or what the measured throughput allows in the time asked."""
+def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetDecision:
+    """Tokens of every run: as given, or as many as the measured throughput allows in the given time.
+
+    `rates`: tokens per second by global batch size. Raises StageFailed where none could be measured, InputError where
+    the time or tokens given are too few for one run.
+    """
     experiment = session.study.experiment
     asked, sizes = experiment.budget, experiment.batch.global_batch_sizes
     if not rates:
-        raise StageFailed("No batch size could be measured, so there is nothing to sweep over.")
+        raise StageFailed("The throughput of no batch size could be measured, so there is nothing to sweep over.")
     sweep = SweepDesign(
         sizes=sizes,
         tokens_per_second=rates,
@@ -84,20 +88,27 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         most = _most_tokens(session, plan)
         if most is not None and plan.token_budget > most:
             plan = _fixed(most, asked, sweep)
-    decided = session.study.store.decide(Decisions(budget=BudgetDecision(**plan.as_dict()))).budget
-    assert decided is not None
-    return BudgetPlan(**decided.model_dump())
+    session.study.store.decide(Decisions(budget=plan))
+    return decided_budget(session)
 
 
-def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetPlan:
-    """The plan at so many tokens a run, and no more runs than `max_tokens` allows of them."""
+def decided_budget(session: Session) -> BudgetDecision:
+    """What the sweep spends, as it was decided. Raises StageFailed where it is not decided yet."""
+    decided = session.study.store.decisions().budget
+    if decided is None:
+        raise StageFailed("The budget of the sweep is not decided yet; run `batchlab study` first.")
+    return decided
+
+
+def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetDecision:
+    """The plan at this many tokens a run, and no more runs than `max_tokens` allows."""
     plan = fixed_budget(token_budget, sweep)
     most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
     return plan if most == asked.max_runs else fixed_budget(token_budget, replace(sweep, max_runs=most))
 
 
-def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
-    """What bounds a run's tokens where nobody gave them: a share of `max_tokens`; without a time, the data."""
+def _most_tokens(session: Session, plan: BudgetDecision) -> int | None:
+    """The bound of a run's tokens where they were not given: a share of `max_tokens`; without a time, the data."""
     asked = session.study.experiment.budget
     bounds = [] if asked.time_budget_seconds is not None else [_data_bound(session)]
     if asked.max_tokens is not None:
@@ -108,7 +119,7 @@ def _most_tokens(session: Session, plan: BudgetPlan) -> int | None:
 
 
 def _data_bound(session: Session) -> int:
-    """Tokens of DEFAULT_PASSES over the training data, or what the largest size needs to be judged if that is more."""
+    """Tokens of DEFAULT_PASSES over the training data, or of the steps by which the largest size can be judged."""
     experiment = session.study.experiment
     passes = DEFAULT_PASSES[experiment.unit] * session.study.task_info.train_samples
     needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)

@@ -17,7 +17,7 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.storage.decisions import CapacityDecision, Decisions
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
@@ -25,24 +25,28 @@ from batchlab.study.stages.failure import StageFailed
 LARGEST_EVALUATION_BATCH = 64
 
 HEADROOM = "5%"
-"""Left free unless asked otherwise: later steps fragment, logging and checkpoints need a little."""
+"""Kept free by default: later steps fragment memory, logging and checkpoints need a little."""
 
 SHARED_HEADROOM = "20%"
-"""The same where no limit was asked for on a CPU: its memory is everybody's."""
+"""The same on a CPU without a given limit, whose memory other programs share."""
 
 MEMORY_OPTIMIZATIONS: tuple[MemoryOptimization, ...] = get_args(MemoryOptimization)
 
 VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
 
 _PLAUSIBLE = 0.5
-"""Below this share of the budget, by prediction, a death that only may be for memory is something else."""
+"""Below this predicted share of the budget, a crash without evidence of its cause is not counted as out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """What is asked. needed: is this size fine? None: the largest there is, of at most `most`. prove: one more fails.
+    """What is asked of the capacity stage.
 
-    card_bytes: predict for a CUDA device with so much memory instead of running here. variants: also with each saving.
+    needed: only whether this size fits; None: the largest size that fits.
+    prove: also run one more sample, which must fail.
+    card_bytes: predict for a CUDA device with this much memory, and run nothing.
+    most: no larger size is of interest.
+    variants: also search with each memory optimization alone.
     """
 
     needed: int | None = None
@@ -56,7 +60,7 @@ LARGEST = CapacityRequest()
 
 
 def sweep_need(experiment: Experiment, sample_independent: bool) -> CapacityRequest:
-    """The largest micro-batch that a study's global batches would be run with."""
+    """The largest micro-batch that the study's global batches could use."""
     largest = experiment.batch.global_batch_sizes[-1]
     return CapacityRequest(
         needed=max(min(experiment.batch.micro_batch_size or largest, largest), 1 if sample_independent else 2)
@@ -68,7 +72,7 @@ class _Frame:
     """What bounds the answer."""
 
     limit_bytes: int
-    limit_is: str
+    limit_is: LimitKind
     headroom: str
     device: DeviceSettings
     enforced: bool
@@ -76,7 +80,10 @@ class _Frame:
 
 
 def capacity_stage(session: Session, request: CapacityRequest, *, sample_independent: bool) -> Capacity:
-    """Find the largest micro-batch that fits, or only whether what the sweep needs does."""
+    """Find the largest micro-batch that fits, or only whether what the sweep needs does.
+
+    Raises StageFailed where the task itself fails, or where nothing could be traced or run.
+    """
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
@@ -96,7 +103,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         while asked := search.ask():
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
-            asker.trace_savings(smallest, engine)
+            asker.trace_memory_optimizations(smallest, engine)
     decided = CapacityDecision(
         searched_up_to=most,
         max_micro_batch_size=search.largest,
@@ -111,12 +118,12 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         decided = _kept(store, decided, request)
     found = capacity_finding(experiment, store.records(), decided)
     if found is None:
-        raise StageFailed("Nothing could be traced or run, so nothing is known about memory.")
+        raise StageFailed("No size could be traced or run, so the memory use is unknown.")
     return found
 
 
 def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> CapacityDecision:
-    """What the study keeps as the answer to this request: the first that was found."""
+    """The answer that the study keeps for this request: the first that was found."""
     if request.needed is None:
         kept = store.decide(Decisions(capacity=found)).capacity
     else:
@@ -127,7 +134,7 @@ def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> Ca
 
 @dataclass(slots=True)
 class _Asker:
-    """Carries a search's questions to an engine."""
+    """Has an engine answer the questions of a search."""
 
     session: Session
     frame: _Frame
@@ -146,14 +153,14 @@ class _Asker:
             raise StageFailed(f"The task failed while it was traced: {record.reason}")
         return phase_bytes(record.result.points, self.frame.reserved)
 
-    def trace_savings(self, size: int, engine: Engine) -> None:
-        """What a size would need with each saving that is not used yet; what a model cannot have is left out."""
+    def trace_memory_optimizations(self, size: int, engine: Engine) -> None:
+        """Trace a size with each memory optimization that is not used yet."""
         plain = self._trace_spec((size,))
         device = plain.device
         others: list[dict[str, Any]] = [
-            {"memory_optimizations": (*device.memory_optimizations, saving)}
-            for saving in MEMORY_OPTIMIZATIONS
-            if saving not in device.memory_optimizations
+            {"memory_optimizations": (*device.memory_optimizations, optimization)}
+            for optimization in MEMORY_OPTIMIZATIONS
+            if optimization not in device.memory_optimizations
         ]
         if device.precision != "bf16":
             others.append({"precision": "bf16"})
@@ -192,7 +199,7 @@ class _Asker:
         return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
 
     def _require_plausible(self, size: int, reason: str) -> None:
-        """StageFailed where a death that may be for memory was far from the limit by all that is known."""
+        """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""
         needed, budget = self.search.needed_bytes(size), self.search.budget_bytes
         if needed is not None and needed < _PLAUSIBLE * budget:
             raise StageFailed(
@@ -212,40 +219,20 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
     device, asked = session.device, session.study.experiment.device
     if request.card_bytes is not None:
         card = device.model_copy(update={"name": "cuda:0", "memory_limit": None})
-        what = "of a CUDA device that is not here, by its caching allocator's rules"
-        return _Frame(request.card_bytes, what, asked.headroom or HEADROOM, card, enforced=False, reserved=True)
+        headroom = asked.headroom or HEADROOM
+        return _Frame(request.card_bytes, LimitKind.OTHER_DEVICE, headroom, card, enforced=False, reserved=True)
     reserved = device.name.startswith("cuda")
     if device.memory_limit is not None:
-        what = (
-            "VmData of a worker above its warmed-up baseline (soft RLIMIT_DATA)"
-            if device.name == "cpu"
-            else "the device's allocator, as asked with --memory-limit"
-        )
-        return _Frame(device.memory_limit, what, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
+        kind = LimitKind.WORKER_DATA if device.name == "cpu" else LimitKind.ALLOCATOR
+        return _Frame(device.memory_limit, kind, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
-        # Decided once: what is free changes all the time, and another limit would be another probe.
+        # Decided once: free memory changes all the time, and another limit would make other probes.
         now = int(psutil.virtual_memory().available)
         free = session.study.store.decide(Decisions(capacity_limit_bytes=now)).capacity_limit_bytes or now
-        what = "what was free of this machine's memory; no limit was asked"
-        return _Frame(
-            free, what, asked.headroom or SHARED_HEADROOM, device, enforced=request.needed is None, reserved=False
-        )
+        headroom, enforced = asked.headroom or SHARED_HEADROOM, request.needed is None
+        return _Frame(free, LimitKind.FREE_HOST_MEMORY, headroom, device, enforced=enforced, reserved=False)
     total = session.study.task_info.device_memory_bytes
     if total is None:
         raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
-    return _Frame(
-        total, "the device's own memory", asked.headroom or HEADROOM, device, enforced=True, reserved=reserved
-    )
-
-
-def describe_capacity(capacity: Capacity) -> str:
-    """The stage's result as a line, where only what the sweep needs was asked."""
-    limit = capacity.limit_bytes
-    within = f" within {format_bytes(limit)} ({capacity.limit_is})" if limit and capacity.limit_is else ""
-    if capacity.max_micro_batch_size is None:
-        return f"   nothing fits{within}"
-    failed = capacity.smallest_failed
-    tail = f"; {failed} does not" if failed is not None else ""
-    if capacity.max_micro_batch_size >= capacity.searched_up_to:
-        tail = ", all that the sweep needs"
-    return f"   micro-batch {capacity.max_micro_batch_size} fits{within}{tail}"
+    headroom = asked.headroom or HEADROOM
+    return _Frame(total, LimitKind.DEVICE_MEMORY, headroom, device, enforced=True, reserved=reserved)

@@ -1,8 +1,9 @@
-"""Is the task sound? Asked first."""
+"""Is the task sound? The first stage."""
 
 from __future__ import annotations
 
-from batchlab.core.record import CheckResult, Record
+from batchlab.core.check import CheckResult
+from batchlab.core.record import Record
 from batchlab.core.spec import CheckSpec
 from batchlab.study.session import Session, run_alone
 
@@ -10,7 +11,7 @@ from batchlab.study.session import Session, run_alone
 def check_stage(session: Session) -> CheckResult | Record:
     """Is the task sound? The check's result, or the record of a check that itself failed."""
     middle = session.study.experiment.reference_batch_size
-    device = session.device.model_copy(update={"memory_limit": None})  # soundness is asked here, not size
+    device = session.device.model_copy(update={"memory_limit": None})  # this stage checks the task, not its size
     spec = CheckSpec(
         workload=session.study.workload,
         largest_batch=session.study.experiment.batch.global_batch_sizes[-1],

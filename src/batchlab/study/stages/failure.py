@@ -1,7 +1,7 @@
-"""Why a study cannot go on to its next stage."""
+"""Why a study cannot continue with its next stage."""
 
 from __future__ import annotations
 
 
 class StageFailed(Exception):
-    """A stage cannot give what the next one needs; the text says why."""
+    """A stage cannot provide what the next one needs; the text says why."""

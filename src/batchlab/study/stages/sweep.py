@@ -1,64 +1,46 @@
-"""Batch × learning rate at a constant token budget."""
+"""Batch size × learning rate at a constant token budget."""
 
 from __future__ import annotations
 
-from batchlab.analysis.capacity.capacity import Capacity
-from batchlab.core.batch import BatchLayout
-from batchlab.core.experiment import Experiment
-from batchlab.core.spec import Diagnostics, GradientSampling, TrainSpec
-from batchlab.engines.resources import Concurrency
-from batchlab.runs.gradient_samples import steps_between
+from batchlab.core.spec import Diagnostics, TrainSpec
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import BudgetPlan, runs_within, token_budget_of
+from batchlab.search.budget import runs_within, token_budget_of
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial
 from batchlab.storage.decisions import Decisions
 from batchlab.study.prior import outcome_of, start_of
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.budget import learning_rates_of
-from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
-from batchlab.study.stages.throughput import known_oom
+from batchlab.study.stages.context import SweepContext
+from batchlab.words.progress import sweep_title
+from batchlab.words.search import stop_reason
 
-LOOKS = {"light": 16, "full": 64}
-"""At most so many looks at a run; benchmarks/diagnostics_cost has what they cost."""
+SNAPSHOTS = {"light": 16, "full": 64}
+"""Diagnostic snapshots of a run, at most; benchmarks/diagnostics_cost measures what they cost."""
 
 
-def sweep_stage(
-    session: Session,
-    layouts: dict[int, BatchLayout],
-    budget: BudgetPlan,
-    concurrency: Concurrency,
-    capacity: Capacity,
-    *,
-    sample_independent: bool,
-) -> None:
-    """Batch × learning rate at a constant token budget, then seeds where the best lies."""
-    experiment = session.study.experiment
-    search = _search(session, budget, concurrency)
-    tried_hopeless: set[int] = set()
-    with open_engine(session, concurrency.workers) as engine:
+def sweep_stage(session: Session, context: SweepContext) -> None:
+    """Train what the search asks for, until it stops: cells first, then more seeds at the best ones."""
+    experiment, budget = context.experiment, context.budget
+    search = _search(session, context)
+    tried_oom: set[int] = set()
+    with open_engine(session, context.concurrency.workers) as engine:
         while trials := search.ask():
-            running = [trial for trial in trials if _worth_running(trial, layouts, capacity, tried_hopeless)]
-            specs = [
-                train_spec(
-                    session, trial, layouts, budget, concurrency, capacity, sample_independent=sample_independent
-                )
-                for trial in running
-            ]
-            session.view.stage(f"sweep: {len(specs)} runs of {budget.token_budget:,} {experiment.unit}", len(specs))
+            running = [trial for trial in trials if _worth_running(trial, context, tried_oom)]
+            specs = [train_spec(session, trial, context) for trial in running]
+            session.view.stage(sweep_title(len(specs), budget.token_budget, experiment.unit), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
-    if isinstance(search, AdaptiveSearch):
+    if isinstance(search, AdaptiveSearch) and search.stopped:
         session.study.store.decide(Decisions(search_stopped=search.stopped))
-        session.view.say(f"   the search ended: {search.stopped}")
+        session.view.say(f"   the search ended: {stop_reason(search.stopped)}")
 
 
-def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> GridSearch | AdaptiveSearch:
+def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSearch:
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
-    experiment = session.study.experiment
+    experiment, budget = context.experiment, context.budget
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
-    asked = experiment.budget
-    most = runs_within(budget.token_budget, asked.max_runs, asked.max_tokens)
+    most = runs_within(budget.token_budget, experiment.budget.max_runs, experiment.budget.max_tokens)
     if sweep.search == "grid":
         return GridSearch(
             sizes,
@@ -75,7 +57,7 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
         rates,
         hint=hint,
         earlier=earlier,
-        round_size=concurrency.workers,
+        round_size=context.concurrency.workers,
         max_runs=most or budget.runs_planned,
         seeds=sweep.seeds,
         confirm=len(sweep.confirmation_seeds),
@@ -83,29 +65,20 @@ def _search(session: Session, budget: BudgetPlan, concurrency: Concurrency) -> G
     )
 
 
-def _worth_running(trial: Trial, layouts: dict[int, BatchLayout], capacity: Capacity, tried_hopeless: set[int]) -> bool:
-    """A size at which a probe ran out of memory is run once, so that the record says so, and not at every LR."""
+def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> bool:
+    """A size known to run out of memory is run once, so that a record says so, and not at every learning rate."""
     size = trial.global_batch_size
-    if not known_oom(layouts[size], capacity):
+    if not context.known_oom(context.layout(size)):
         return True
-    first = size not in tried_hopeless
-    tried_hopeless.add(size)
+    first = size not in tried_oom
+    tried_oom.add(size)
     return first
 
 
-def train_spec(
-    session: Session,
-    trial: Trial,
-    layouts: dict[int, BatchLayout],
-    budget: BudgetPlan,
-    concurrency: Concurrency,
-    capacity: Capacity,
-    *,
-    sample_independent: bool,
-) -> TrainSpec:
+def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSpec:
     """The training run of one trial."""
-    experiment = session.study.experiment
-    layout = layouts[trial.global_batch_size]
+    experiment, budget = context.experiment, context.budget
+    layout = context.layout(trial.global_batch_size)
     return TrainSpec(
         workload=session.study.workload,
         layout=layout,
@@ -116,42 +89,18 @@ def train_spec(
         optimizer=session.optimizer(trial.global_batch_size),
         evaluation_interval=budget.evaluation_interval,
         evaluation_samples=experiment.evaluation.samples,
-        evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, capacity.max_micro_batch_size or 1),
-        diagnostics=_diagnostics(session, budget),
-        gradients=gradient_sampling(
-            experiment, layout, budget.token_budget // layout.tokens_per_step, sample_independent=sample_independent
-        ),
-        device=session.device.model_copy(update={"threads": concurrency.threads}),
+        evaluation_batch_size=context.evaluation_batch_size,
+        diagnostics=_diagnostics(context),
+        gradients=context.gradient_sampling(layout, budget.token_budget // layout.tokens_per_step),
+        device=session.device.model_copy(update={"threads": context.concurrency.threads}),
     )
 
 
-def _diagnostics(session: Session, budget: BudgetPlan) -> Diagnostics | None:
-    """Looks at token counts that end a step of every batch size, so that sizes are seen at the same moments."""
-    experiment = session.study.experiment
+def _diagnostics(context: SweepContext) -> Diagnostics | None:
+    """Snapshots at token counts that end a step of every batch size, so that all sizes have them at the same tokens."""
+    experiment = context.experiment
     if experiment.diagnostics == "off":
         return None
-    sizes, points = experiment.batch.global_batch_sizes, LOOKS[experiment.diagnostics]
-    _, interval = token_budget_of(budget.token_budget, sizes, experiment.sequence_length, points)
+    sizes, points = experiment.batch.global_batch_sizes, SNAPSHOTS[experiment.diagnostics]
+    _, interval = token_budget_of(context.budget.token_budget, sizes, experiment.sequence_length, points)
     return Diagnostics(level=experiment.diagnostics, interval=interval)
-
-
-def gradient_sampling(
-    experiment: Experiment, layout: BatchLayout, steps: int, *, sample_independent: bool
-) -> GradientSampling | None:
-    """How a run of `steps` samples its gradients. Compiled models are not split: every shape is compiled anew.
-
-    Where a lone micro-batch may not be cut in two, norm layers tell its samples apart, unless samples influence each
-    other or the model is compiled.
-    """
-    if not experiment.noise.points:
-        return None
-    lone, plain = len(layout.micro_batch_sizes()) == 1, sample_independent and not experiment.device.compile
-    split = plain and experiment.batch.micro_batching == "auto"
-    norm_layers = (sample_independent and experiment.noise.parameters == "norm_layers") or (
-        plain and lone and not split
-    )
-    return GradientSampling(
-        every=steps_between(steps, experiment.noise.points, layout),
-        parameters="norm_layers" if norm_layers else "all",
-        split_lone=split,
-    )

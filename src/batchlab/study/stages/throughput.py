@@ -1,4 +1,4 @@
-"""How global batches are cut into what fits, and how fast each is, alone on the device."""
+"""How global batches are split into micro-batches that fit, and how fast each is, alone on the device."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import BatchLayout, lay_out
+from batchlab.core.experiment import Experiment
 from batchlab.core.record import ThroughputResult
 from batchlab.core.spec import ThroughputSpec
 from batchlab.study.session import Session, run_alone
 
 
 def layout_for(
-    session: Session, global_batch_size: int, capacity: Capacity, *, sample_independent: bool
+    experiment: Experiment, global_batch_size: int, capacity: Capacity, *, sample_independent: bool
 ) -> BatchLayout:
-    """How a global batch is cut: unsplit where it fits or may not be split, else in the fewest pieces that fit."""
-    batch = session.study.experiment.batch
+    """The layout of a global batch: unsplit where it fits or may not be split, else the fewest micro-batches."""
+    batch = experiment.batch
     ceiling = min(capacity.max_micro_batch_size or 1, batch.micro_batch_size or global_batch_size)
     if batch.micro_batching == "off" or not sample_independent:
         ceiling = global_batch_size
-    return lay_out(global_batch_size, ceiling, sequence_length=session.study.experiment.sequence_length)
+    return lay_out(global_batch_size, ceiling, sequence_length=experiment.sequence_length)
 
 
 def known_oom(layout: BatchLayout, capacity: Capacity) -> bool:
-    """The layout holds a micro-batch at which a probe already ran out of memory, or that needs more than the limit."""
+    """Whether the layout has a micro-batch at which a probe ran out of memory, or that needs more than the limit."""
     size, failed = layout.micro_batch_size, capacity.smallest_failed
     if size <= (capacity.max_micro_batch_size or 0):
         return False
@@ -34,7 +35,7 @@ def known_oom(layout: BatchLayout, capacity: Capacity) -> bool:
 
 
 def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[int, ThroughputResult]:
-    """What was measured by global batch size; sizes whose measurement failed are absent."""
+    """The measured throughput by global batch size; sizes whose measurement failed are absent."""
     specs = [
         ThroughputSpec(
             workload=session.study.workload,

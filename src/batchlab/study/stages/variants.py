@@ -1,4 +1,4 @@
-"""The variants: what each way of saving memory buys at this model, each by a capacity search and a timing of its own."""
+"""Memory variants: what each memory optimization alone buys, by a capacity search and a timing of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.core.batch import lay_out
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
+from batchlab.core.settings import merge
 from batchlab.storage.decisions import Decisions, MemoryVariantDecision
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy
@@ -20,17 +21,17 @@ from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.throughput import throughput_stage
-from batchlab.study.task_source import merge
 
-AS_IT_IS = "as it is"
+BASELINE = "baseline"
 
 MEMORY_VARIANTS: dict[str, dict[str, Any]] = {
-    "one pass per step": {"batch": {"micro_batching": "off"}},  # no gradients kept from one micro-batch to the next
+    "no gradient accumulation": {"batch": {"micro_batching": "off"}},  # no gradients are kept between micro-batches
     "bf16": {"device": {"precision": "bf16"}},
     "checkpointing": {"device": {"memory_optimizations": ["checkpointing"]}},
     "chunked loss": {"device": {"memory_optimizations": ["chunked_loss"]}},
     "fused optimizer": {"device": {"memory_optimizations": ["fused_optimizer"]}},
 }
+"""Name → the settings that differ from the study's own."""
 
 
 def variants_stage(
@@ -41,59 +42,55 @@ def variants_stage(
     sample_independent: bool,
     variants: Mapping[str, dict[str, Any]] = MEMORY_VARIANTS,
 ) -> tuple[MemoryVariant, ...]:
-    """The largest micro-batch with each saving alone (`variants`: name → settings), and its speed there.
+    """The largest micro-batch of each variant alone, and its speed there; first of the study as it is, `found`.
 
-    The first variant is `found`, which is without any of them. No size above the sweep's largest is timed. With
-    `request.card_bytes` sizes are predicted for a card that is not here and nothing is timed. Each variant is a decision on
-    disk, so an interrupted variants goes on.
+    No size above the sweep's largest is timed. With `request.card_bytes` sizes are predicted for another card and
+    nothing is timed. Each variant is a decision on disk, so an interrupted stage continues with the next one.
     """
     store, request = session.study.store, replace(request, prove=False)
-    climbed = []
-    for name, changes in {AS_IT_IS: {}, **variants}.items():
-        if name not in store.decisions().variants:
-            session.view.stage(f"variants: {name}")
-            if name == AS_IT_IS:
-                variant = _variant(name, session, found, request)
-            else:
-                variant = _saving(name, session, changes, request, sample_independent=sample_independent)
-            decision = MemoryVariantDecision(
-                max_micro_batch_size=variant.max_micro_batch_size,
-                status=variant.status,
-                tokens_per_second=variant.tokens_per_second,
-                measured_at=variant.measured_at,
-                why_not=variant.why_not,
-            )
-            store.decide(Decisions(variants={name: decision}))
-        climbed.append(MemoryVariant(name, **store.decisions().variants[name].model_dump()))
-    return tuple(climbed)
+    for name, changes in {BASELINE: {}, **variants}.items():
+        if name in store.decisions().variants:
+            continue
+        session.view.stage(f"variants: {name}")
+        if name == BASELINE:
+            decision = _measured(session, found, request)
+        else:
+            decision = _searched(session, changes, request, sample_independent=sample_independent)
+        store.decide(Decisions(variants={name: decision}))
+    decided = store.decisions().variants
+    return tuple(MemoryVariant(name, **decided[name].model_dump()) for name in (BASELINE, *variants))
 
 
-def _saving(
-    name: str, session: Session, changes: dict[str, Any], request: CapacityRequest, *, sample_independent: bool
-) -> MemoryVariant:
+def _searched(
+    session: Session, changes: dict[str, Any], request: CapacityRequest, *, sample_independent: bool
+) -> MemoryVariantDecision:
     try:
         with _changed(session, changes) as other:
-            return _variant(name, other, capacity_stage(other, request, sample_independent=sample_independent), request)
+            found = capacity_stage(other, request, sample_independent=sample_independent)
+            return _measured(other, found, request)
     except (StageFailed, InputError) as failure:
-        return MemoryVariant(name, why_not=str(failure))
+        return MemoryVariantDecision(why_not=str(failure))
 
 
-def _variant(name: str, session: Session, found: Capacity, request: CapacityRequest) -> MemoryVariant:
+def _measured(session: Session, found: Capacity, request: CapacityRequest) -> MemoryVariantDecision:
     largest = found.max_micro_batch_size
     if largest is None or request.card_bytes is not None:
-        return MemoryVariant(name, largest)
+        return MemoryVariantDecision(max_micro_batch_size=largest)
     experiment = session.study.experiment
     timed = min(largest, experiment.batch.global_batch_sizes[-1])
     layout = lay_out(timed, timed, sequence_length=experiment.sequence_length)
     speed = throughput_stage(session, [layout]).get(timed)
-    return MemoryVariant(
-        name, largest, "verified", speed.tokens_per_second if speed else None, timed if speed else None
+    return MemoryVariantDecision(
+        max_micro_batch_size=largest,
+        status="verified",
+        tokens_per_second=speed.tokens_per_second if speed else None,
+        measured_at=timed if speed else None,
     )
 
 
 @contextmanager
 def _changed(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
-    """The same task with other settings, in a folder that is gone afterwards; what was made from the data is shared."""
+    """The same task with other settings, in a temporary folder that shares the study's prepared data."""
     study = session.study
     experiment = build_experiment(merge(study.experiment.model_dump(mode="json"), changes))
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:

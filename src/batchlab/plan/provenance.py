@@ -1,0 +1,76 @@
+"""Where the numbers of a plan come from that was measured: status, repetitions, and a source for every number."""
+
+from __future__ import annotations
+
+from batchlab.analysis.capacity.proof import proof_of
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import BatchRow, Reason
+from batchlab.core.batch import BatchLayout
+from batchlab.plan.training_plan import Provenance, Status
+from batchlab.words.capacity_reasons import describe_proof
+from batchlab.words.plan import (
+    COMPUTED,
+    SETTING,
+    WHOLE_BUDGET,
+    describe_batch,
+    describe_beta2,
+    describe_devices,
+    describe_layout,
+    describe_loss,
+    describe_rate,
+    describe_untested,
+    describe_warmup,
+)
+
+
+def measured_provenance(
+    findings: Findings, row: BatchRow, reason: Reason | None, layout: BatchLayout, speed: Provenance
+) -> dict[str, Provenance]:
+    """An entry for every number of a plan at the measured batch size of `row`, on any number of devices.
+
+    `speed` is the entry of tokens/s, and `reason` says why this size: None where it was asked for.
+    """
+    experiment, one = findings.experiment, layout.data_parallel_size == 1
+    n = len(row.best.losses) if row.best else 0
+    adam = experiment.optimizer.is_adam
+    beta2 = describe_beta2(experiment.optimizer, experiment.reference_batch_size)
+    return {
+        "global_batch_size": Provenance(status="measured", source=describe_batch(row, reason), n=n),
+        "learning_rate": Provenance(status="measured", source=describe_rate(row), n=n),
+        "micro_batch_size": Provenance(
+            status="measured" if one else "extrapolated", source=describe_layout(findings.memory, layout)
+        ),
+        "grad_accum_steps": _computed("grad_accum_steps", "measured" if one else "computed"),
+        "data_parallel_size": Provenance(status="measured" if one else "given", source=describe_devices(layout)),
+        "tokens_per_step": _computed("tokens_per_step"),
+        "token_budget": Provenance(status="measured", source=WHOLE_BUDGET, n=len(findings.runs)),
+        "steps": _computed("steps"),
+        "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule.warmup_fraction)),
+        "warmup_steps": _computed("warmup_steps"),
+        "schedule": Provenance(status="given", source=SETTING),
+        "optimizer": Provenance(status="given", source=SETTING),
+        **({"optimizer.beta2": Provenance(status="computed", source=beta2)} if adam else {}),
+        "measured_performance": speed,
+        "workload_distribution": _computed("workload_distribution"),
+        "expectation.val_loss": Provenance(
+            status="measured" if one else "computed", source=describe_loss(row, layout), n=n
+        ),
+        "expectation.hours": _computed(
+            "expectation.hours", "extrapolated" if speed.status == "extrapolated" else "computed"
+        ),
+    }
+
+
+def _computed(name: str, status: Status = "computed") -> Provenance:
+    return Provenance(status=status, source=COMPUTED[name])
+
+
+def with_proof(findings: Findings, layout: BatchLayout, entry: Provenance) -> Provenance:
+    """The entry with what is known of the layout's memory beyond its first steps."""
+    proof = proof_of(layout, findings.runs, findings.rechecks)
+    if proof is None:
+        return entry.model_copy(update={"source": describe_untested(entry.source)})
+    status = "measured" if layout.data_parallel_size == 1 and proof.fits else entry.status
+    return entry.model_copy(
+        update={"source": f"{entry.source}; {describe_proof(proof)}", "status": status, "n": proof.runs}
+    )

@@ -1,0 +1,104 @@
+"""What the plots of final losses say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import BatchRow
+from batchlab.core.format import format_interval, format_learning_rate, format_list, format_plural
+from batchlab.core.record import Outcome
+from batchlab.words.sweep import describe_row
+from batchlab.words.units import Units
+
+NO_RUNS = "No training run has finished yet, so there is no loss to show."
+LOSS_VS_BATCH = "Loss against batch size, each at its own best learning rate"
+LOSS_VS_TIME = "Loss against training time"
+
+
+class Names(NamedTuple):
+    """What a point means in the legend: by what noise says of its size, and whether its best LR is at the edge."""
+
+    tied: str
+    worse: str
+    tied_at_edge: str
+    worse_at_edge: str
+    undertrained: str
+
+
+_UNDERTRAINED = "undertrained"
+WITH_NOISE = Names(
+    tied="best or statistically tied",
+    worse="worse than the best",
+    tied_at_edge="tied, LR at the grid's edge",
+    worse_at_edge="worse, LR at the grid's edge",
+    undertrained=_UNDERTRAINED,
+)
+WITHOUT_NOISE = Names(
+    tied="lowest loss",
+    worse="higher loss",
+    tied_at_edge="lowest, LR at the grid's edge",
+    worse_at_edge="higher, LR at the grid's edge",
+    undertrained=_UNDERTRAINED,
+)
+"""Where noise was not measured, nothing is called worse."""
+
+
+def no_loss(findings: Findings) -> str:
+    """Why no batch size has a loss."""
+    ended = sorted({run.outcome.label for run in findings.runs if run.outcome is not Outcome.COMPLETED})
+    if not ended:
+        return NO_RUNS
+    runs = format_plural(len(findings.runs), "training run")
+    return f"None of {runs} has a final validation loss: {format_list(ended)}."
+
+
+def describe_size(row: BatchRow) -> tuple[str, ...]:
+    """The lines beside a point: size and learning rate, loss, number of runs, remark."""
+    rate = format_learning_rate(row.best.learning_rate if row.best else None)
+    runs = len(row.best.losses) if row.best else 0
+    lines = (
+        f"batch {row.global_batch_size:,} at LR {rate}",
+        f"loss {format_interval(row.val_loss)}",
+        format_plural(runs, "run"),
+        describe_row(row),
+    )
+    return tuple(line for line in lines if line)
+
+
+def loss_vs_batch_caption(findings: Findings, rows: Sequence[BatchRow]) -> str:
+    units = Units.of(findings)
+    budget = f"{findings.token_budget:,} {units.name}" if findings.token_budget else f"equal {units.name}"
+    return (
+        f"{format_plural(len(rows), 'batch size')}, each trained for {budget}, {len(findings.runs):,} runs in all. "
+        f"Each point is the best learning rate of its size; {_intervals(findings, rows)}."
+    )
+
+
+def loss_vs_time_caption(findings: Findings, rows: Sequence[BatchRow], timed: Sequence[BatchRow]) -> str:
+    """`timed`: the rows whose speed was measured."""
+    untimed = len(rows) - len(timed)
+    without = f" ({format_plural(untimed, 'size')} without a measured speed omitted)" if untimed else ""
+    return (
+        f"Time is the budget divided by the {Units.of(findings).name}/s measured for each size running alone, not the "
+        f"wall time of the sweep. {format_plural(len(timed), 'batch size')}{without}; {_intervals(findings, rows)}."
+    )
+
+
+def no_speed(units: Units) -> str:
+    return f"No trained batch size has a measured speed, so there are no {units.name}/s to divide by."
+
+
+def time_axis(unit: str) -> str:
+    return f"training time for the budget ({unit})"
+
+
+def _intervals(findings: Findings, rows: Sequence[BatchRow]) -> str:
+    surface = findings.surface
+    runs = [row.val_loss.n for row in rows if row.val_loss]
+    if not surface or not surface.resolved or max(runs, default=1) < 2:
+        return "n = 1 run per point, so no intervals are shown"
+    low, high = min(runs), max(runs)
+    count = f"{low}" if low == high else f"{low} to {high}"
+    return f"bars are 95 % intervals, n = {count} runs per point; the shaded band is the interval of the best"

@@ -1,0 +1,67 @@
+"""What the map of losses over batch size × learning rate says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from batchlab.analysis.values import Cell, Inferred, SurfaceFinding
+from batchlab.core.format import format_learning_rate, format_loss, format_plural
+from batchlab.core.record import Outcome
+
+TITLE = "Batch size × learning rate"
+BEST_OF_SIZE = "best LR of its batch size"
+TIED = "statistically tied with the best cell"
+INFERRED = "≈ not run, inferred from other cells"
+FITTED = "fitted optimum"
+UNDERTRAINED = "undertrained, not compared"
+
+
+def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | None) -> str:
+    """`fitted`: sizes with a valid fit. `capped_at`: the loss at which the colour scale ends, where that is not the
+    highest."""
+    rows = surface.rows
+    cells = [cell for row in rows for cell in row.cells]
+    runs = sum(len(cell.runs) for cell in cells)
+    text = (
+        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. Numbers are mean final validation "
+        "losses; the best cell of a size is chosen on the seeds that all of its cells share"
+    )
+    if capped_at is not None:
+        text += f". The colour scale ends at {format_loss(capped_at)}, so that the good cells remain distinguishable"
+    if len(rows) * len({cell.learning_rate for cell in cells}) > len(cells):
+        text += ". Blank combinations were not run"
+    if surface.inferred:
+        cells_marked = format_plural(len(surface.inferred), "paler cell")
+        text += (
+            f". {cells_marked} marked ≈ {'was' if len(surface.inferred) == 1 else 'were'} not run either; losses there "
+            "are inferred from the other cells and used for no decision"
+        )
+    sizes = format_plural(len(rows), "batch size")
+    return f"{text}. A parabola in log LR could be fitted at {fitted} of {sizes}."
+
+
+def describe_cell(global_batch_size: int, learning_rate: float, cell: Cell | None) -> tuple[str, ...]:
+    """The lines over a cell: where it is, and how each of its runs ended."""
+    where = f"batch {global_batch_size:,}, LR {format_learning_rate(learning_rate)}"
+    if cell is None:
+        return where, "not run"
+    return (
+        where,
+        *(
+            f"seed {run.seed}: {format_loss(run.val_loss)}"
+            if run.outcome is Outcome.COMPLETED
+            else f"seed {run.seed}: {run.outcome.label}. {run.reason[:120]}"
+            for run in cell.runs
+        ),
+    )
+
+
+def describe_inferred(cell: Inferred) -> tuple[str, ...]:
+    return (
+        *describe_cell(cell.global_batch_size, cell.learning_rate, None),
+        f"inferred: {format_loss(cell.val_loss)} ± {cell.percent:.2g} %",
+    )
+
+
+def describe_fitted(learning_rates: Sequence[float]) -> list[str]:
+    return [f"{FITTED}: LR {format_learning_rate(rate)}" for rate in learning_rates]

@@ -1,0 +1,39 @@
+"""The experiment page notes.md, as far as the study itself can fill it in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from batchlab.analysis.findings import Findings
+from batchlab.core.format import format_hours, format_list, format_plural
+from batchlab.words.setup import Term, setup
+from batchlab.words.units import Units
+
+_VARIED = ("batch sizes", "learning rates", "seeds", "budget", "device", "versions")
+
+
+def frozen_variables(findings: Findings) -> tuple[Term, ...]:
+    """What is the same in every run."""
+    return tuple((name, text) for name, text in setup(findings) if name not in _VARIED)
+
+
+def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
+    """How many runs of how many tokens and steps; `budget` is what the study decided to spend."""
+    experiment, units = findings.experiment, Units.of(findings)
+    sizes, tokens = experiment.batch.global_batch_sizes, budget["token_budget"]
+    most, fewest = (tokens // (size * experiment.sequence_length) for size in (sizes[0], sizes[-1]))
+    seconds = budget["seconds_planned"]
+    lines = [
+        f"{format_plural(budget['runs_planned'], 'training run')} planned, {budget['runs_at_most']:,} at most: "
+        f"{experiment.sweep.search} search over batch × LR, then seeds",
+        f"{tokens:,} {units.name} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets "
+        f"{most:,}",
+        f"{format_hours(seconds / 3600)} of training at measured speed"
+        if seconds
+        else "training time unknown: speed was not measured before",
+        f"the same {units.items} in the same order for every size; compared at equal {units.name}",
+    ]
+    if budget["undertrained"]:
+        lines.append(f"undertrained (too few steps to compare): batch {format_list(budget['undertrained'])}")
+    return tuple(lines)

@@ -1,0 +1,140 @@
+"""Where each number of a training plan comes from, and the comments of a plan's exports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.analysis.values import BatchRow, Reason
+from batchlab.core.batch import BatchLayout, Unit
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.format import batch_items, format_learning_rate, format_plural
+from batchlab.core.spec import MIN_STEPS
+from batchlab.words.reasons import describe_reason
+from batchlab.words.sweep import describe_row
+
+ASKED_FOR = "asked for"
+NO_SPEED = "speed was not measured"
+
+COMPUTED: Mapping[str, str] = {
+    "grad_accum_steps": "samples per device ÷ micro-batch",
+    "tokens_per_step": "global batch × sequence length",
+    "steps": "token budget ÷ tokens per step",
+    "warmup_steps": "warm-up tokens ÷ tokens per step, rounded up",
+    "workload_distribution": "equal shares for equal devices",
+    "expectation.hours": "token budget ÷ (tokens/s × devices), without evaluation and start-up",
+}
+"""How the numbers that follow from others are computed."""
+
+SETTING = "the study's setting, the same in every run"
+
+EXTRAPOLATED: Mapping[str, str] = {
+    "global_batch_size": "asked for, not measured",
+    "token_budget": "asked for, rounded down to whole steps",
+    "expectation.val_loss": "not measured, and no rule is trusted to predict it",
+    "expectation.hours": "token budget ÷ (tokens/s of the nearest measured size × devices); empty for another model",
+}
+"""Sources of the numbers that no rule gives where the batch size or budget was not measured."""
+
+WHOLE_BUDGET = "every run of the study had it"
+
+
+def describe_runs(row: BatchRow) -> str:
+    """The runs behind a measured batch size."""
+    if row.best is None:
+        return ""
+    rate = format_learning_rate(row.best.learning_rate)
+    return f"{format_plural(len(row.best.losses), 'seed')} at batch {row.global_batch_size:,}, learning rate {rate}"
+
+
+def describe_batch(row: BatchRow, reason: Reason | None) -> str:
+    """Why this batch size. `reason` None: it was asked for."""
+    return f"{describe_runs(row)}; {describe_reason(reason) if reason else ASKED_FOR}"
+
+
+def describe_rate(row: BatchRow) -> str:
+    """Why this learning rate, and what limits it."""
+    text = f"lowest loss of {format_plural(len(row.cells), 'learning rate')} tried at this batch size"
+    limits = describe_row(row)
+    return f"{text}; {limits}" if limits else text
+
+
+def describe_layout(memory: Capacity | None, layout: BatchLayout) -> str:
+    """Why these micro-batches."""
+    devices = layout.data_parallel_size
+    if devices == 1:
+        return "the layout that was trained"
+    fits = "micro-batch sizes were not probed"
+    if memory is not None and memory.max_micro_batch_size is not None:
+        fits = f"the largest that fits is {memory.max_micro_batch_size:,} ({memory.status})"
+    return (
+        f"global batch ÷ {format_plural(devices, 'device')}, in the fewest micro-batches that fit; {fits}; every "
+        "device is assumed to have this one's memory"
+    )
+
+
+def describe_nearest_layout(measured: int, size: int) -> str:
+    """Why these micro-batches, where the batch size was not measured."""
+    if measured == size:
+        return f"the layout of batch {size:,} in the study"
+    return f"based on the layout of batch {measured:,}, the nearest one measured, for batch {size:,}"
+
+
+def describe_devices(layout: BatchLayout) -> str:
+    return "one device" if layout.data_parallel_size == 1 else ASKED_FOR
+
+
+def describe_warmup(fraction: float) -> str:
+    return f"schedule.warmup_fraction {fraction:g} of the budget"
+
+
+def describe_loss(row: BatchRow, layout: BatchLayout) -> str:
+    """Where the expected loss comes from."""
+    if layout.data_parallel_size == 1:
+        return describe_runs(row)
+    return f"{describe_runs(row)}; splitting a batch over devices does not change its gradient"
+
+
+def describe_beta2(optimizer: OptimizerConfig, reference_batch_size: int) -> str:
+    """How beta2 follows the batch size."""
+    if optimizer.across_batch is AcrossBatch.FIXED:
+        return "the same at every batch size"
+    return f"half-life in tokens held constant, as in the study: {optimizer.beta2:g}^(batch ÷ {reference_batch_size})"
+
+
+def describe_speed(measured: int, share: int, devices: int) -> str:
+    """Where tokens/s come from. `share`: samples of a step on each device."""
+    if devices == 1 and measured == share:
+        return f"throughput of batch {measured:,}, alone on the device"
+    return f"throughput of batch {measured:,} on one device, for {share:,} samples per device, without communication"
+
+
+def describe_untested(source: str) -> str:
+    """A layout whose memory was not watched for long enough."""
+    return f"{source}; not yet run for {MIN_STEPS} steps, which --recheck does"
+
+
+def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
+    """A number that a rule gave, for a comment of an export."""
+    show = format_learning_rate if name == "learning_rate" else _three_digits
+    between = f", {show(low)} to {show(high)}" if low is not None and high is not None else ""
+    return f"extrapolated: {name} by {rule}{between} ({source}; valid for {valid})"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}"
+
+
+def confirmation_note(runs: str) -> str:
+    return f"to confirm: {runs}"
+
+
+def paste_title(study: str, global_batch_size: int, unit: Unit, sequence_length: int) -> str:
+    """The first line of a paste-ready block."""
+    return f"batchlab study {study}: {global_batch_size:,} {batch_items(unit, sequence_length)} per step"
+
+
+def nanochat_note(learning_rate: float, optimizer: str) -> str:
+    """Why no learning rate is among nanochat's arguments."""
+    rate = format_learning_rate(learning_rate)
+    return f"nanochat's optimizers have learning rates of their own; {rate} was measured with {optimizer}"

@@ -1,0 +1,54 @@
+"""The recommendations: what for, what, and why; and why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Recommendation
+from batchlab.core.format import format_count, format_learning_rate, format_plural
+from batchlab.words.reasons import GOALS, describe_reason
+from batchlab.words.sweep import describe_no_best
+from batchlab.words.units import Units
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One recommendation: what for, what, and why."""
+
+    goal: str
+    headline: str
+    detail: str
+    why: str
+
+
+def advise(recommendation: Recommendation, units: Units) -> Advice:
+    """The recommendation as the report shows it."""
+    layout = recommendation.layout
+    devices = format_plural(layout.data_parallel_size, "device")
+    rate = format_learning_rate(recommendation.learning_rate)
+    return Advice(
+        goal=GOALS[recommendation.goal],
+        headline=f"{layout.global_batch_size:,} {units.items} at LR {rate}",
+        detail=(
+            f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices} = "
+            f"{units.step_size(layout)}, warm-up {format_count(recommendation.warmup_tokens)} {units.name}"
+        ),
+        why=sentence(describe_reason(recommendation.reason)),
+    )
+
+
+def why_none(findings: Findings) -> str:
+    """Why nothing can be recommended."""
+    if findings.surface and findings.surface.no_best:
+        return describe_no_best(findings.surface.no_best)
+    if not findings.runs:
+        return "No training run has finished yet, so there is nothing to recommend."
+    finished = format_plural(len(findings.runs), "training run")
+    return f"{finished} finished, which is not enough to recommend a batch size."
+
+
+def sentence(text: str) -> str:
+    """The text as a sentence: a capital first, a full stop last."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" if text else ""

@@ -1,0 +1,84 @@
+"""The results chapter: status and remark of a batch size, and the note under the table of results."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import BatchRow, Comparison, LossSpike
+from batchlab.core.format import format_count, format_hours, format_list, format_loss, format_plural
+from batchlab.core.record import Outcome
+from batchlab.words.sweep import describe_row
+from batchlab.words.units import Units
+
+
+def banner(findings: Findings) -> str:
+    """What stands over the report of an unfinished study; empty for a finished one."""
+    if not findings.partial:
+        return ""
+    done = len(findings.runs)
+    planned = f" of {findings.planned_runs:,} planned" if findings.planned_runs else ""
+    finished = f"{done:,}{planned} training {'run is' if done == 1 and not planned else 'runs are'} done"
+    return f"Partial: {finished}. Everything below is computed from these and may change."
+
+
+def status(row: BatchRow) -> str:
+    """`done`, `undertrained`, or how all of its runs ended."""
+    runs = [run for cell in row.cells for run in cell.runs]
+    if any(run.outcome is Outcome.COMPLETED for run in runs):
+        return "undertrained" if row.undertrained else "done"
+    outcomes = Counter(run.outcome.label for run in runs)
+    return " · ".join(outcomes) if outcomes else "not run"
+
+
+def remark(row: BatchRow) -> str:
+    """What the numbers of the row do not show: an edge, too few steps, runs that did not finish."""
+    if limits := describe_row(row):
+        return limits
+    ended = Counter(
+        run.outcome.label for cell in row.cells for run in cell.runs if run.outcome is not Outcome.COMPLETED
+    )
+    return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
+
+
+def results_note(findings: Findings) -> str:
+    """How to read the table of results: intervals, ties, time."""
+    surface, units = findings.surface, Units.of(findings)
+    if not surface or not surface.rows:
+        return ""
+    parts = ["Every size is judged at its own best learning rate. Steps are optimizer updates."]
+    if surface.resolved:
+        parts.append(
+            "Brackets are 95 % intervals from the spread between seeds, "
+            f"n = {format_plural(surface.noise_seeds, 'run')} at repeated cells."
+        )
+    else:
+        parts.append(
+            "Noise was not measured (n = 1), so no intervals are given and no size is called better than another."
+        )
+    tied = sorted(row.global_batch_size for row in surface.tied)
+    if len(tied) > 1:
+        parts.append(f"The marked sizes, {format_list(tied)}, are statistically tied.")
+    hours = [row.hours for row in surface.rows if row.hours is not None]
+    if hours:
+        parts.append(
+            f"Time is the budget divided by measured {units.name}/s: {format_hours(min(hours))} to "
+            f"{format_hours(max(hours))}."
+        )
+    return " ".join(parts)
+
+
+def equal_cost(comparison: Comparison, units: Units) -> str:
+    """`equal steps (1,200)`: where training losses are compared."""
+    match comparison.axis:
+        case "hours":
+            return f"equal time ({format_hours(comparison.at)})"
+        case "steps":
+            return f"equal steps ({comparison.at:,.0f})"
+        case _:
+            return f"equal {units.name} ({format_count(comparison.at)})"
+
+
+def describe_spike(spike: LossSpike, units: Units) -> str:
+    """`+2.979 at step 840 (215k tokens)`."""
+    return f"+{format_loss(spike.height)} at step {spike.step:,} ({format_count(spike.tokens)} {units.name})"

@@ -1,0 +1,134 @@
+"""The setup chapter: what was trained, on what data, how and where, as (name, value)."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from batchlab.analysis.findings import Findings
+from batchlab.core.experiment import Experiment, TaskReference
+from batchlab.core.format import format_bytes, format_count, format_learning_rate, format_list, format_plural
+from batchlab.core.record import Environment
+from batchlab.words.units import Units
+
+Term = tuple[str, str]
+
+
+def task_name(reference: TaskReference) -> str:
+    """The task without the folders of the machine it was studied on."""
+    if reference.kind == "recipe":
+        return f"recipe {reference.target}"
+    target = PurePath(reference.target).name if reference.kind == "file" else reference.target
+    return f"{target}:{reference.attribute}"
+
+
+def facts(findings: Findings) -> tuple[str, ...]:
+    """The line under the title of the report: task, model, data, budget, device."""
+    environment = findings.environment
+    device = findings.task_info.device
+    if environment:
+        name = environment.device if environment.device not in ("", device) else environment.processor
+        if name:
+            device = f"{name} ({device})"
+    budget = findings.token_budget
+    return (
+        task_name(findings.experiment.task),
+        f"{findings.task_info.parameter_count:,} parameters",
+        findings.task_info.data_source,
+        f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
+        f"{device}, {findings.experiment.device.precision}",
+    )
+
+
+def setup(findings: Findings) -> tuple[Term, ...]:
+    """Model, data, optimizer, schedule, budget, axes and device."""
+    experiment, task_info, units = findings.experiment, findings.task_info, Units.of(findings)
+    optimizer, evaluation = experiment.optimizer, experiment.evaluation
+    model = ", ".join(f"{key} {value}" for key, value in experiment.model.items())
+    terms = [
+        ("task", task_name(experiment.task)),
+        ("model", f"{task_info.parameter_count:,} parameters" + (f"; {model}" if model else "")),
+        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12]}"),
+        (
+            "samples",
+            f"{task_info.train_samples:,} for training, {task_info.valid_samples:,} held out"
+            + (f", {task_info.sequence_length:,} {units.name} each" if units.items == "sequences" else ""),
+        ),
+        ("budget", f"{findings.token_budget:,} {units.name} per run" if findings.token_budget else "not set yet"),
+        ("batch sizes", format_list(experiment.batch.global_batch_sizes)),
+        ("learning rates", _learning_rates(findings)),
+        ("seeds", _seeds(experiment)),
+        ("optimizer", _optimizer(findings)),
+        ("schedule", _schedule(experiment)),
+        (
+            "evaluation",
+            f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out samples, "
+            "the same for every run",
+        ),
+        ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
+    ]
+    if task_info.vocabulary:
+        terms.insert(3, ("vocabulary", f"{task_info.vocabulary:,}"))
+    if optimizer.grad_clip and not task_info.own_optimizer:
+        terms.insert(-3, ("gradient clipping", f"norm {optimizer.grad_clip:g}"))
+    if findings.environment:
+        terms += _environment(findings.environment)
+    return tuple(terms)
+
+
+def _environment(environment: Environment) -> list[Term]:
+    processor = f"; {environment.processor}" if environment.processor else ""
+    instructions = f" ({environment.instruction_set})" if environment.instruction_set else ""
+    size = f", {format_bytes(environment.device_memory_bytes)}" if environment.device_memory_bytes else ""
+    versions = (
+        f"batchlab {environment.batchlab}",
+        environment.framework,
+        f"Python {environment.python}",
+        f"numpy {environment.numpy}",
+        environment.platform,
+    )
+    return [
+        ("device", f"{environment.device}{size}{processor}{instructions}, {environment.cores} cores"),
+        ("versions", ", ".join(version for version in versions if version)),
+    ]
+
+
+def _learning_rates(findings: Findings) -> str:
+    tried = sorted({run.learning_rate for run in findings.runs})
+    rates = [format_learning_rate(rate) for rate in tried or findings.experiment.sweep.learning_rates or ()]
+    return format_list(rates) or "not chosen yet"
+
+
+def _seeds(experiment: Experiment) -> str:
+    text = f"{experiment.sweep.seeds:,} at each of the compared cells"
+    confirming = len(experiment.sweep.confirmation_seeds)
+    if confirming:
+        seeds = format_plural(confirming, "confirmation seed")
+        text += f"; {seeds} at the best cell, whose loss is quoted from them, where the budget allows"
+    return text
+
+
+def _optimizer(findings: Findings) -> str:
+    optimizer = findings.experiment.optimizer
+    if findings.task_info.own_optimizer or optimizer.name == "task":
+        return "the task's own; its learning rate is set through its parameter groups"
+    if optimizer.name == "sgd":
+        return f"SGD, momentum {optimizer.momentum:g}, weight decay {optimizer.weight_decay:g}"
+    name, decay = ("AdamW", "weight decay") if optimizer.name == "adamw" else ("Adam", "L2 penalty")
+    return (
+        f"{name}, betas {optimizer.beta1:g} and {optimizer.beta2:g} at batch "
+        f"{findings.experiment.reference_batch_size:,}, epsilon {optimizer.epsilon:g}, "
+        f"{decay} {optimizer.weight_decay:g}"
+    )
+
+
+def _schedule(experiment: Experiment) -> str:
+    schedule = experiment.schedule
+    warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
+    end = f"{schedule.final_fraction * 100:.3g} % of the peak"
+    match schedule.kind:
+        case "constant":
+            return f"{warmup}, then constant"
+        case "cosine":
+            return f"{warmup}, then cosine decay to {end}"
+        case "wsd":
+            return f"{warmup}, constant, then linear decay over the last {schedule.decay_fraction * 100:.3g} % to {end}"

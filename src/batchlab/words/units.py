@@ -1,0 +1,59 @@
+"""The terms that depend on what a study counts: tokens in sequences, or samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchlab.analysis.findings import Findings
+from batchlab.core.batch import BatchLayout, Unit
+from batchlab.core.format import batch_items
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """How one study counts."""
+
+    unit: Unit
+    sequence_length: int
+
+    @classmethod
+    def of(cls, findings: Findings) -> Units:
+        return cls(findings.experiment.unit, findings.task_info.sequence_length)
+
+    @property
+    def name(self) -> str:
+        """What budgets are counted in: `tokens` or `samples`."""
+        return self.unit.value
+
+    @property
+    def singular(self) -> str:
+        """`token` or `sample`."""
+        return self.name.removesuffix("s")
+
+    @property
+    def items(self) -> str:
+        """What a batch is counted in: `sequences` where one holds several tokens, else `samples`."""
+        return batch_items(self.unit, self.sequence_length)
+
+    @property
+    def loss_axis(self) -> str:
+        return f"validation loss ({self._loss_of})"
+
+    @property
+    def train_loss_axis(self) -> str:
+        return f"training loss ({self._loss_of})"
+
+    @property
+    def _loss_of(self) -> str:
+        return "nats per token" if self.unit is Unit.TOKENS else "mean per sample"
+
+    @property
+    def batch_axis(self) -> str:
+        return f"global batch size ({self.items})"
+
+    def step_size(self, layout: BatchLayout) -> str:
+        """`32 sequences (8,192 tokens) per step`."""
+        text = f"{layout.global_batch_size:,} {self.items}"
+        if self.items == "sequences":
+            text += f" ({layout.tokens_per_step:,} {self.name})"
+        return f"{text} per step"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from batchlab.analysis.extrapolation import Target
+from batchlab.analysis.findings import Findings
+from batchlab.plan import TrainingPlan, format_plan, make_plan, paste_block
+from batchlab.scaling import Optimum
+
+Study = Callable[..., Any]
+
+
+def test_a_batch_that_was_not_measured_is_extrapolated_and_every_number_says_so(findings: Findings) -> None:
+    plan = make_plan(findings, target=Target(24))
+    c = plan.batch_configuration
+    assert (c.global_batch_size, c.token_budget) == (24, 409_600 // (24 * 64) * 24 * 64)
+    measured = {row.global_batch_size: row.best.learning_rate for row in findings.surface.rows if row.best}  # type: ignore[union-attr]
+    low, high = sorted((measured[16], measured[32]))
+    assert low <= c.learning_rate <= high
+    rate = plan.provenance["learning_rate"]
+    assert rate.status == "extrapolated"
+    assert "interpolated" in rate.rule
+    assert rate.range
+    assert plan.provenance["optimizer.beta2"].status == "extrapolated"
+    assert c.optimizer.beta2 == pytest.approx(0.95 ** (24 / 16))
+    assert plan.expectation.val_loss is None
+    assert "at batch 24" in plan.confirm
+    assert "extrapolated: learning_rate" in paste_block(plan)
+    tomllib.loads(paste_block(plan))
+    assert format_plan(plan, "torchtitan").startswith("# extrapolated")
+    assert TrainingPlan.model_validate_json(format_plan(plan)) == plan
+
+
+def test_another_budget_moves_batch_and_rate_with_interval_and_names_its_confirmation(findings: Findings) -> None:
+    plan = make_plan(findings, target=Target(token_budget=4 * 409_600))
+    c, rate = plan.batch_configuration, plan.provenance["learning_rate"]
+    assert c.token_budget == 4 * 409_600
+    assert findings.surface is not None
+    assert findings.surface.best is not None
+    assert c.global_batch_size >= findings.surface.best.global_batch_size  # B_opt rises with the budget
+    assert plan.provenance["global_batch_size"].status == "extrapolated"
+    assert "D^" in plan.provenance["global_batch_size"].rule
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.low < c.learning_rate < rate.high
+    assert c.warmup_tokens == pytest.approx(4 * 40_960, rel=0.01)
+    assert "8 runs at 102k" in plan.confirm
+    several = replace(findings, earlier_optima=(Optimum(100_000.0, 8.0, 1e-3),))
+    own = make_plan(several, target=Target(token_budget=4 * 409_600))
+    assert "measured budgets" in own.provenance["global_batch_size"].rule
+
+
+def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None:
+    parameters = findings.task_info.parameter_count
+    plan = make_plan(findings, target=Target(parameters=4 * parameters))
+    assert findings.surface is not None
+    assert findings.surface.best is not None
+    assert findings.surface.best.best is not None
+    assert plan.hardware_calibration.measured_performance == {}
+    assert plan.provenance["learning_rate"].rule.count("N^") == 1
+    assert plan.batch_configuration.learning_rate < findings.surface.best.best.learning_rate
+    assert "the model of" in plan.confirm

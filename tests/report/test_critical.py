@@ -1,0 +1,127 @@
+"""The section on the critical batch size, from a study whose runs are formulas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.critical.finding import CriticalFinding, beyond
+from batchlab.analysis.critical.iso_loss import BudgetRun
+from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
+from batchlab.analysis.critical.steps_from_runs import ToTarget, common_target, hours_to_target
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Interval
+from batchlab.core.record import GradientSample, MetricRow
+from batchlab.plan import make_plan
+from batchlab.report.critical import critical_lines, critical_section
+from batchlab.report.figures.build import build_figures
+from batchlab.words.critical import answer_lines, disagreement, headline
+from batchlab.words.figures.critical import NO_TARGET
+from batchlab.words.story import tell
+
+NOISE = 8.0
+
+
+def sampled(noise: float, batch: float, steps: int, seed: int) -> list[MetricRow]:
+    """Rows of a run whose gradient is (1, 0, 0, 0) and whose noise scale is `noise`."""
+    random, rows = np.random.default_rng(seed), []
+    gradient, sd = np.array([1.0, 0, 0, 0]), math.sqrt(noise / 4)
+    for step in range(steps):
+        parts = [gradient + sd / math.sqrt(batch / 2) * random.standard_normal(4) for _ in range(2)]
+        mean = (parts[0] + parts[1]) / 2
+        sample = GradientSample(
+            micro_batch_sizes=(batch / 2, batch / 2),
+            squared_norms=tuple(float(p @ p) for p in parts),
+            mean_squared_norm=float(mean @ mean),
+        )
+        rows.append(MetricRow(step=step + 1, tokens=(step + 1) * 1000, gradients=sample))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def found(synthetic_study: Callable[..., object]) -> Findings:
+    experiment, task_info, records, rows, decisions = synthetic_study()  # type: ignore[misc]
+    by_run = {
+        record.run_id: sampled(NOISE, spec.layout.global_batch_size, 192, spec.seed)
+        for spec, record in records
+        if spec.kind == "train"
+    }
+    return assemble(experiment, task_info, records, lambda run: [*rows(run), *by_run[run]], decisions)
+
+
+def critical(found: Findings) -> CriticalFinding:
+    assert found.critical is not None
+    return found.critical
+
+
+def test_the_noise_scale_is_told_with_its_interval_and_its_number_of_steps(found: Findings) -> None:
+    for series in critical(found).noise:
+        value = series.whole.value
+        assert value is not None
+        assert (value.low or 0) <= NOISE <= (value.high or 0)
+        assert series.whole.steps == 192
+        assert len(series.windows) == 6
+    name, answer, doubt = answer_lines(found)[0]
+    assert (name, "From 192 sampled steps." in doubt) == ("noise scale", True)
+    assert "at its beginning" in answer
+    assert headline(found).startswith("noise scale ")
+    assert any("noise scale" in answer.answer for answer in tell(found).answers)
+
+
+def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: Findings) -> None:
+    said = " ".join(" ".join(critical_lines(found)).split())  # wherever lines break
+    assert said.count("batchlab critical --run") >= 2
+    assert "Fewer than two of the three" in said
+    section = critical_section(found)
+    assert len(section.estimators.rows) == 3
+    assert not section.costs.rows
+
+
+def test_figures_draw_windows_and_say_what_is_missing(found: Findings) -> None:
+    figures = build_figures(found)
+    assert figures["noise-scale"].drawable
+    assert figures["cost-to-target"].missing == NO_TARGET
+
+
+def test_the_plan_warns_beyond_the_critical_size(found: Findings) -> None:
+    largest = max(series.batch for series in critical(found).noise)
+    assert not make_plan(found).warnings or make_plan(found).batch_configuration.global_batch_size > NOISE
+    assert beyond(critical(found), 4) == ()
+    assert beyond(critical(found), 10 * largest)
+    assert beyond(None, 10) == ()
+
+
+def test_numbers_that_differ_are_explained_and_not_averaged(found: Findings) -> None:
+    steps = replace(critical(found).steps, twice=None)
+    far = replace(found, critical=replace(critical(found), steps=steps))
+    assert "Fewer than two" in disagreement(far)[0]
+    apart = replace(steps, twice=CriticalBatch(Definition.TWICE_SAMPLES, Interval(4000.0, 3000.0, 5000.0, 6)))
+    said = disagreement(replace(found, critical=replace(critical(found), steps=apart)))
+    assert "below B_crit (2× samples)" in said[0]
+
+
+def test_the_target_is_one_that_most_sizes_cross() -> None:
+    runs = [
+        BudgetRun(batch, 0.1, tokens, 3.0 - math.log10(tokens) / 2 + worse)
+        for batch, worse in ((8, 0.0), (16, 0.05), (32, 0.1), (256, 5.0))
+        for tokens in (1e3, 4e3, 1.6e4)
+    ]
+    target = common_target(runs)
+    assert target is not None
+    assert 3.1 - math.log10(1.6e4) / 2 < target < 3.0 - math.log10(1e3) / 2
+    assert common_target(runs[:1]) is None
+
+
+def test_hours_divide_by_devices_while_each_has_a_share(found: Findings) -> None:
+    point = ToTarget(batch=64, tokens=1e6, steps=1e6 / (64 * 64))
+    one, four = (hours_to_target(point, found.throughput, devices, 64) for devices in (1, 4))
+    assert one is not None
+    assert four is not None
+    assert one / 4 < four < one  # a share of 16 is slower per device than 64 at once
+    assert hours_to_target(point, found.throughput, 65, 64) is None
+    assert hours_to_target(replace(point, tokens=None), found.throughput, 1, 64) is None

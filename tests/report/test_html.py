@@ -1,0 +1,196 @@
+"""report.html: self-contained, small, and safe against what people typed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from batchlab.analysis.findings import Findings
+from batchlab.report.figures.build import build_figures
+from batchlab.report.figures.diagnostics import diagnostic_figures
+from batchlab.report.html import render_html, unbroken
+from batchlab.report.markdown import render_markdown
+from batchlab.report.write import write_report
+from batchlab.words.recommendations import why_none
+from batchlab.words.results import banner
+from batchlab.words.story import Story, tell
+
+Study = Callable[[str], Findings]
+BESIDE = {"report.md", "results.csv", "notes.md"}  # files of the study
+
+
+class Page(HTMLParser):
+    """The page as a browser parses it: elements with attributes, visible text, contents of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[tuple[dict[str, str], str]] = []
+        self.words: list[str] = []
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag in ("script", "style"):
+            self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append((self.elements[-1][1], data))
+        elif not self._inside:
+            self.words.append(data)
+
+    @property
+    def visible(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_every_state_renders(study: Study, state: str, plan: Any) -> None:
+    found = study(state)
+    text = render_html(found, tell(found), plan() if found.recommended else None, None)
+    page = Page(text)
+    assert len(text.encode()) <= 3 * 2**20
+    assert "None" not in page.visible.replace("None of", "")
+    plots = [a["data-figure"] for tag, a in page.elements if "data-figure" in a]
+    diagnostic = [figure.key for figure in diagnostic_figures(found)]
+    assert [key for key in plots if key in diagnostic] == diagnostic
+    others = [key for key, figure in build_figures(found).items() if figure.drawable]
+    assert [key for key in plots if key not in diagnostic] == others
+    data = json.loads(next(text for attrs, text in page.scripts if attrs.get("id") == "figures"))
+    assert set(data) == set(plots)
+
+
+def test_a_study_stopped_before_its_first_stage_renders(study: Study) -> None:
+    nothing = replace(
+        study("nothing trained"),
+        environment=None,
+        token_budget=None,
+        memory=None,
+        throughput=None,
+        surface=None,
+        checks=(),
+        planned_runs=None,
+    )
+    page = Page(render_html(nothing, tell(nothing), None, None))
+    assert why_none(nothing) in page.visible
+    assert banner(nothing) in page.visible
+    assert not any("data-figure" in attributes for _, attributes in page.elements)
+    assert "No recommendation" in render_markdown(nothing, tell(nothing), None, None)
+
+
+def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
+    assert unbroken("<b> LR 3.0e-4: 2.40 [2.39, 2.41]") == (
+        '&lt;b&gt; <span class="unbroken">LR 3.0e-4</span>: 2.40 <span class="unbroken">[2.39, 2.41]</span>'
+    )
+
+
+def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) -> None:
+    text = render_html(study("whole"), tell(study("whole")), plan(), None)
+    places = [
+        text.index(f'id="{name}"')
+        for name in ("answer", "paste", "trust", "questions", "unknown", "setup", "results", "method")
+    ]
+    assert places == sorted(places)
+    found = study("whole")
+    page = Page(text)
+    for item in tell(found).trust:
+        assert item.label in page.visible
+    for answer in tell(found).answers:
+        assert answer.question in page.visible
+
+
+def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any) -> None:
+    page = Page(render_html(study("whole"), tell(study("whole")), plan(), None))
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert tag not in ("iframe", "object", "embed", "base", "form")
+        for name in ("src", "href"):
+            asked = attributes.get(name, "#")
+            assert asked in BESIDE or asked.startswith(("#", "data:,"))
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+    runnable = [text for attributes, text in page.scripts if "type" not in attributes]
+    assert len(runnable) == 2
+    for text in runnable:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
+    text = render_html(hostile, hostile_story, plan(attack), attack)
+    page = Page(text)
+    assert sum(tag == "script" for tag, _ in page.elements) == 4
+    assert not any(tag == "img" for tag, _ in page.elements)
+    assert not any("onerror" in attributes for _, attributes in page.elements)
+    assert attack in "".join(page.words)  # the notes, as they were typed
+    for attributes, content in page.scripts:
+        if attributes.get("type") == "application/json":
+            assert not set("<>&") & set(content)
+            json.loads(content)
+    assert "/home/secret" not in text
+
+
+def test_partial_studies_have_a_banner(study: Study, plan: Any) -> None:
+    found = study("partial")
+    assert banner(found) in Page(render_html(found, tell(found), plan(), None)).visible
+    assert 'class="partial" role="status"' not in render_html(study("whole"), tell(study("whole")), plan(), None)
+
+
+def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
+    # the sentences of `words` are tested there
+    found = study("samples")
+    page = Page(render_html(found, Story((), (), (), (), ()), None, None))
+    assert not re.findall(r"[^.]*token[^.]*", page.visible, flags=re.IGNORECASE)
+    assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())
+
+
+def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study: Study, plan: Any) -> None:
+    written, untouched, none = (
+        render_html(study("whole"), tell(study("whole")), plan(), notes) for notes in ("one\n<i>two</i>", "", None)
+    )
+    assert 'id="notes"' in written
+    assert '<p class="missing"><a href="notes.md">' not in written
+    assert '<p class="missing"><a href="notes.md">' in untouched
+    assert 'id="notes"' not in none
+    assert "notes.md" not in none
+
+
+def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:
+    assert render_html(study("partial"), tell(study("partial")), plan(), "n") == render_html(
+        study("partial"), tell(study("partial")), plan(), "n"
+    )
+
+
+def test_both_files_are_replaced_whole(study: Study, tmp_path: Path, plan: Any) -> None:
+    (tmp_path / "report.html").write_text("old")
+    (tmp_path / "report.md").write_text("old")
+    write_report(tmp_path, study("whole"), plan(), "caf\udce9")  # a file name that is not text, as Python reads it
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.md"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("# synthetic")
+
+
+def test_reports_are_written_without_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import batchlab\n"
+        "assert not {'jinja2', 'markdown_it', 'scipy'} & set(sys.modules), 'import batchlab loads heavy modules'\n"
+        "import batchlab.report.write\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

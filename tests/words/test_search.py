@@ -1,0 +1,132 @@
+"""What a sweep will cost, and why its search stopped, as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from batchlab.core.batch import Unit
+from batchlab.search.cost import Cost
+from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, StopReason
+from batchlab.words.search import describe_budget, describe_cost, format_flops, stop_reason
+
+BUDGET = BudgetDecision(
+    token_budget=327_680,
+    evaluation_interval=40_960,
+    adaptive=False,
+    runs_planned=28,
+    runs_at_most=28,
+    workers=1,
+    seconds_planned=None,
+    steps_of_largest=80,
+    steps_to_judge=50,
+    undertrained=(),
+)
+
+
+def test_the_cost_of_a_sweep() -> None:
+    flops = 6.0 * 22_696_448 * 327_680_000 * 11
+    cost = Cost(runs=11, tokens=327_680_000, flops=flops, state_bytes=16 * 22_696_448, unit=Unit.TOKENS)
+    assert describe_cost(cost) == (
+        "11 runs × 328M tokens = 3.6B tokens, about 491 petaFLOP (6 × parameters × tokens); "
+        "weights, gradients and optimizer state of one run take 0.34 GiB"
+    )
+
+
+def test_without_a_token_budget_only_runs_and_memory_are_known() -> None:
+    cost = Cost(runs=1, tokens=None, flops=None, state_bytes=2**32, unit=Unit.TOKENS)
+    assert describe_cost(cost) == "1 run; weights, gradients and optimizer state of one run take 4.00 GiB"
+
+
+@pytest.mark.parametrize(
+    ("flops", "says"), [(3e18, "3 exaFLOP"), (491e15, "491 petaFLOP"), (2e12, "2 teraFLOP"), (5e8, "0.5 gigaFLOP")]
+)
+def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
+    assert format_flops(flops) == says
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "28 runs × 328k samples; the largest batch size gets 80 steps"),
+        ({"seconds_planned": 24.0}, "28 runs × 328k samples, about 24 s; the largest"),
+        ({"seconds_planned": 24.0, "workers": 4}, "about 24 s with 4 at a time; "),
+        ({"runs_at_most": 43}, "(at most 15 more, where a best learning rate lies at the end of the grid); "),
+        ({"adaptive": True}, "at most 28 runs × 328k samples; "),
+        ({"undertrained": (64, 32)}, "; fewer than 50, too few to be judged: batch 32 and 64"),
+    ],
+)
+def test_the_budget_of_a_sweep(changes: dict[str, Any], says: str) -> None:
+    text = describe_budget(BUDGET.model_copy(update=changes), Unit.SAMPLES)
+    assert says in text
+    assert text.startswith("at most") is bool(changes.get("adaptive"))
+    assert ("about" in text) is ("seconds_planned" in changes)
+
+
+def stop(reason: StopReason, **more: Any) -> SearchStop:
+    return SearchStop(reason=reason, runs=12, finite_runs=11, **more)
+
+
+SPENT = "all 12 runs of the budget that are not reserved for seeds are spent"
+
+
+@pytest.mark.parametrize(
+    ("stopped", "says"),
+    [
+        (
+            stop(
+                StopReason.LITTLE_TO_GAIN,
+                expected_gain_percent=0.012,
+                least_gain_percent=0.05,
+                bound=GainBound.MEASURED_NOISE,
+                repeated_runs=2,
+            ),
+            "another run is expected to gain 0.012 % of the loss, less than the 0.05 % by which seeds differ (2 runs)",
+        ),
+        (
+            stop(
+                StopReason.LITTLE_TO_GAIN,
+                expected_gain_percent=0.012,
+                least_gain_percent=0.05,
+                bound=GainBound.ASSUMED_NOISE,
+            ),
+            "another run is expected to gain 0.012 % of the loss, less than the 0.05 % by which seeds are assumed to "
+            "differ",
+        ),
+        (stop(StopReason.RUNS_SPENT), SPENT),
+        (
+            stop(
+                StopReason.RUNS_SPENT,
+                expected_gain_percent=0.3,
+                least_gain_percent=0.1,
+                bound=GainBound.REQUESTED,
+                enclosed=True,
+            ),
+            f"{SPENT}, though another is expected to gain 0.3 % of the loss, more than the 0.1 % that was asked for",
+        ),
+        (
+            stop(StopReason.RUNS_SPENT, expected_gain_percent=0.01, least_gain_percent=0.1, enclosed=False),
+            f"{SPENT}, though the best cell is not enclosed by others yet",
+        ),
+        (
+            stop(
+                StopReason.RUNS_SPENT,
+                expected_gain_percent=0.01,
+                least_gain_percent=0.1,
+                bound=GainBound.ASSUMED_NOISE,
+                enclosed=True,
+            ),
+            f"{SPENT}; another is expected to gain 0.01 % of the loss, less than the 0.1 % by which seeds are assumed "
+            "to differ",
+        ),
+        (
+            stop(StopReason.NO_CELL_LEFT),
+            "every cell that is left ran out of memory, is undertrained or lies above a divergence",
+        ),
+        (stop(StopReason.NO_FINITE_LOSS), "none of 12 runs has a finite loss"),
+        (stop(StopReason.EQUAL_LOSSES), "all 11 losses are equal, so there is nothing to choose by"),
+    ],
+)
+def test_why_a_search_stopped(stopped: SearchStop, says: str) -> None:
+    assert stop_reason(stopped) == says
