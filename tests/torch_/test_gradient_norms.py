@@ -115,9 +115,9 @@ def test_recomputed_activations_are_measured_or_not_measurable(make, samples):
     added = gradients_of(right, parts)
     right.init(0)
     assert_norms_are_of(right.accumulate_measured(parts, WEIGHT, "all"), added, 3 / 12)
-    pieces = make(model=lambda: Checkpointed(reentrant=True))
-    pieces.init(0)
-    assert pieces.accumulate_measured(parts, WEIGHT, "all") is NoGradientSamples.IN_PIECES
+    reentrant = make(model=lambda: Checkpointed(reentrant=True))
+    reentrant.init(0)
+    assert reentrant.accumulate_measured(parts, WEIGHT, "all") is NoGradientSamples.PARTIAL_GRADIENTS
 
 
 def test_sparse_gradients_are_not_measurable(make):

@@ -6,7 +6,7 @@ from batchlab.words.gradient_samples import why_no_gradient_samples
 
 def test_every_reason_has_a_clause_and_remedies_are_named() -> None:
     assert all(why_no_gradient_samples(reason) for reason in NoGradientSamples)
-    assert "use_reentrant=False" in why_no_gradient_samples(NoGradientSamples.IN_PIECES)
+    assert "use_reentrant=False" in why_no_gradient_samples(NoGradientSamples.PARTIAL_GRADIENTS)
     assert "sparse=False" in why_no_gradient_samples(NoGradientSamples.SPARSE)
 
 

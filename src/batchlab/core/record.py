@@ -166,7 +166,7 @@ class NoGradientSamples(StrEnum):
     NO_NORM_LAYERS = "no_norm_layers"  # norm layers alone are measured, and there are none to train
     SAMPLES_NOT_SEPARATED = "samples_not_separated"  # no norm layer gives gradients of single samples
     NO_GRADIENT = "no_gradient"  # a micro-batch gave none
-    IN_PIECES = "in_pieces"  # a parameter's gradient arrives several times in one backward pass
+    PARTIAL_GRADIENTS = "partial_gradients"  # a parameter's gradient arrives several times in one backward pass
     SPARSE = "sparse"  # a parameter has sparse gradients
 
 

@@ -4,7 +4,7 @@ A hook on a parameter receives the gradient of the current backward pass, summed
 weights), before autograd adds it to `.grad`. Both the gradient of this pass and the sum of the earlier passes are
 therefore available without a second gradient buffer. This also holds for compiled models and for non-reentrant
 activation checkpointing. Reentrant checkpointing runs a backward pass in several parts. If a parameter then receives
-several partial gradients, the norm of their sum is not known, and the result is NotMeasurable.
+several partial gradients, the norm of their sum is not known, and `unmeasurable` says so.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class GradientNorms:
         if gradient.is_sparse:
             self.unmeasurable = NoGradientSamples.SPARSE
         elif id(parameter) in self._seen:
-            self.unmeasurable = NoGradientSamples.IN_PIECES
+            self.unmeasurable = NoGradientSamples.PARTIAL_GRADIENTS
         if self.unmeasurable:
             return
         before = parameter.grad  # no graph is recorded inside a hook
@@ -113,7 +113,7 @@ class GradientNorms:
 def added_norms(
     norms: GradientNorms, passes: Sequence[PassNorms | None], samples: tuple[list[Tensor], Tensor] | None
 ) -> AddedNorms | NoGradientSamples:
-    """The passes of one step as `protocols.AddedNorms`, or why their norms are not known.
+    """The passes of one step as `protocols.AddedNorms`, or the reason why they cannot be measured.
 
     `samples` are the per-sample sums of the norm layers: one per pass, and one over all samples.
     """

@@ -38,7 +38,7 @@ class ObservedModel:
 
     @property
     def why_not(self) -> NoGradientSamples | None:
-        """Why gradients cannot be measured; None while they can."""
+        """Why gradients cannot be measured; None if they can."""
         return self._norms.unmeasurable
 
     @contextmanager

@@ -11,7 +11,7 @@ _REASONS = {
     NoGradientSamples.NO_NORM_LAYERS: "the model has no norm layers with trainable parameters",
     NoGradientSamples.SAMPLES_NOT_SEPARATED: "no norm layer gives gradients of single samples",
     NoGradientSamples.NO_GRADIENT: "a micro-batch gave no gradient at all",
-    NoGradientSamples.IN_PIECES: (
+    NoGradientSamples.PARTIAL_GRADIENTS: (
         "a parameter's gradient arrives in pieces within one backward pass, as with reentrant activation checkpointing "
         "of shared weights; use checkpoint(…, use_reentrant=False)"
     ),
