@@ -67,8 +67,8 @@ def test_the_headline_names_every_definition(tell: Callable[..., Findings]) -> N
     steps = StepsFinding("found", twice=TWICE, overhead=OVERHEAD)
     found = tell(noise=noise(20.0, 18.0, 22.0), steps=steps, branches=(ACCEPTED,))
     assert headline(found) == (
-        "noise scale 20 [18, 22] late in training · B_crit (2× samples) 40 [30, 50] · B_crit (20 % overhead) 12 [9, 15] "
-        "· branched at least 16 and below 32"
+        "noise scale 20 [18, 22] late in training · B_crit (2× samples) 40 [30, 50] · "
+        "B_crit (20 % overhead) 12 [9, 15] · branched at least 16 and below 32"
     )
     interpolated = tell(steps=StepsFinding("cannot_tell", read_off=11.0))
     assert headline(interpolated) == "B_crit (20 % overhead) 11, interpolated without the curve"

@@ -1,4 +1,4 @@
-"""What was looked at while runs trained: which quantities of which parts, spikes of the loss, numbers that broke, and
+"""What was measured while runs trained: quantities of the model's parts, loss spikes, numbers that were not finite, and
 how the batch sizes compare at equal tokens, equal steps and equal hours.
 """
 
@@ -14,11 +14,11 @@ from batchlab.core.record import MetricRow, Outcome
 
 NON_FINITE = "non_finite/"
 BEFORE = 0.1
-"""Losses are compared as means over this last share of the way: single rows are mostly noise."""
+"""Losses are compared as means over this last share of the tokens, because single rows are mostly noise."""
 
 
 def diagnostics_finding(runs: Sequence[Run], surface: SurfaceFinding | None) -> DiagnosticsFinding:
-    """Of all runs; what has no readings, because they were off or cannot be had, has empty parts."""
+    """The diagnostics of all runs; empty where readings were off or are not available."""
     return DiagnosticsFinding(
         snapshots=tuple(sorted({row.tokens for run in runs for row in run.rows if row.diagnostics})),
         parts=_parts(runs),
@@ -42,7 +42,7 @@ def _parts(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
 
 
 def loss_spikes(run: Run) -> tuple[LossSpike, ...]:
-    """Spikes (analysis/spikes.py) of the highest training loss of the steps of each row."""
+    """Spikes (`find_spikes`) of the highest training loss since the previous row."""
     curve = _highest(run)
     return tuple(
         LossSpike(run.run_id, curve[s.index][0], curve[s.index][1], curve[s.index][2], s.height, s.length)
@@ -51,7 +51,7 @@ def loss_spikes(run: Run) -> tuple[LossSpike, ...]:
 
 
 def _highest(run: Run) -> list[tuple[int, int, float]]:
-    """(step, tokens, highest loss of a step since the row before)."""
+    """(step, tokens, highest loss of a step since the previous row)."""
     values = [
         (row.step, row.tokens, row.train_loss if row.train_loss_max is None else row.train_loss_max)
         for row in run.rows
@@ -61,7 +61,7 @@ def _highest(run: Run) -> list[tuple[int, int, float]]:
 
 
 def step_events(run: Run) -> tuple[StepEvent, ...]:
-    """The first step that shows numbers which are not finite, and divergence."""
+    """The first step with numbers that are not finite, and divergence."""
     events = []
     broken = [(row, names) for row in run.rows if (names := not_finite(row))]
     if broken:
@@ -83,7 +83,7 @@ def not_finite(row: MetricRow) -> tuple[str, ...]:
 
 def comparisons(surface: SurfaceFinding | None) -> tuple[Comparison, ...]:
     """Training loss of one run per batch size, at its best learning rate, at the furthest point that all of them reach:
-    in tokens, in steps, and in hours at the speed measured alone on the device.
+    in tokens, in steps, and in hours at the speed measured with exclusive use of the device.
     """
     chosen = first_runs(surface)
     speeds = {row.global_batch_size: row.tokens_per_second for row, _ in chosen}
@@ -104,7 +104,7 @@ def comparisons(surface: SurfaceFinding | None) -> tuple[Comparison, ...]:
 
 
 def loss_before(run: Run, tokens: float) -> float | None:
-    """Mean training loss over the last tenth of the way to this many tokens; None where no row lies there."""
+    """Mean training loss over the last tenth before this many tokens; None where there is no row."""
     inside = [
         row.train_loss
         for row in run.rows

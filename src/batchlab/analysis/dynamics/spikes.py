@@ -1,14 +1,14 @@
-"""Loss spikes: where a curve leaves its own running median by more than its own noise.
+"""Loss spikes: where a curve exceeds its running median by more than its own noise.
 
 A point is a spike where it lies above the running median of its neighbourhood by more than DEVIATIONS robust standard
-deviations and by more than SHARE of the whole curve's range. The window is symmetric and shrinks at the ends, so that a
-steady fall, however steep, is its own median. The deviation is 1.4826 · the median absolute distance around the point
-(Hampel 1974), or the same of the changes from point to point ÷ √2 where that is more: on a smooth curve the distances
-are nearly nothing, the changes are not.
+deviations and by more than SHARE of that median's range. The window is symmetric and shrinks at the ends, so that a
+steady fall, however steep, equals its own median. The deviation is 1.4826 · the median absolute distance around
+the point (Hampel 1974), or the same of the changes from point to point ÷ √2 where that is larger: on a smooth curve the
+distances are nearly 0, but the changes are not.
 
-Doubt: the first and the last point have no neighbours on one side and are never spikes; what stays up for longer than
-half a window is a rise, not a spike; a spike shorter than the stretch that a point stands for must be in its value
-(metrics keep the highest step of each row for that).
+Limits. The first and the last point have no neighbours on one side and are never spikes. A loss that stays up for
+longer than half a window is a rise, not a spike. A spike shorter than the interval that a point stands for must be in
+its value; metrics keep the highest step of each row for that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """`index` of its highest point in the curve, `height` of that above the running median, `length` in points."""
+    """`index` of the highest point, its `height` above the running median, and the `length` in points."""
 
     index: int
     height: float
@@ -38,7 +38,7 @@ class Spike:
 
 
 def find_spikes(values: Sequence[float]) -> tuple[Spike, ...]:
-    """Spikes of a curve at even distances, in order. Values must be finite; fewer than 5 have none."""
+    """Spikes of an evenly spaced curve, in order. Values must be finite; fewer than 5 have no spikes."""
     curve = np.asarray(values, dtype=np.float64)
     if len(curve) < 5:
         return ()
@@ -68,7 +68,7 @@ def _running_size(values: _Array) -> _Array:
 
 
 def _medians(values: _Array, half: int, reach: npt.NDArray[np.int64]) -> _Array:
-    """Median of the points at most min(half, reach) away from each: all windows sorted at once, gaps last."""
+    """Median of the points at most min(half, reach) away from each; all windows are sorted at once, gaps last."""
     offsets = np.arange(-half, half + 1)
     index = np.arange(len(values))[:, None] + offsets
     inside = (np.abs(offsets) <= reach[:, None]) & (index >= 0) & (index < len(values))
