@@ -53,7 +53,7 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     line = next(line for line in results if "(best)" in line)
     assert f"| {best.global_batch_size} (best) |" in line
     assert f"{best.val_loss.value:.3f}" in line
-    assert f"{best.loss.low:.3f}" in line
+    assert f"{best.val_loss.low:.3f}" in line
     assert "(tied)" in text
 
 

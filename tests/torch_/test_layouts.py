@@ -20,8 +20,7 @@ def run(make, layout, dtype, precision_model):
     losses = []
     for index in range(STEPS):
         batch = tokens[64 * index : 64 * (index + 1)]
-        pieces = np.split(batch, np.cumsum(layout)[:-1])
-        pieces = [(piece[:, :-1], piece[:, 1:]) for piece in pieces]
+        pieces = [(piece[:, :-1], piece[:, 1:]) for piece in np.split(batch, np.cumsum(layout)[:-1])]
         weight = 1.0 / sum(trainable.count(piece) for piece in pieces)
         for piece in pieces:
             trainable.accumulate(piece, weight)

@@ -29,6 +29,8 @@ def step(trainable: Any, batch: Any, learning_rate: float = 1e-2) -> Any:
 class WithRandomBuffer(nn.Module):
     """Dropout, a buffer that is not saved by state_dict, and draws from numpy and Python."""
 
+    mean: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(6, 16)
@@ -67,7 +69,12 @@ def test_same_seed_same_bits_another_seed_others(make, samples):
 
 def test_nothing_is_built_before_init(make):
     built = []
-    make(model=lambda: built.append(1) or nn.Linear(6, 1))
+
+    def model() -> nn.Module:
+        built.append(1)
+        return nn.Linear(6, 1)
+
+    make(model=model)
     assert not built
 
 
