@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -166,7 +167,7 @@ def test_what_a_failed_attempt_held_is_free_before_the_next() -> None:
     @find_executable_batch_size(starting_batch_size=4)
     def loop(batch_size: int) -> list[bool]:
         alive = [reference() is not None for reference in held]
-        model = torch.nn.Linear(2, 2)
+        model: Any = torch.nn.Linear(2, 2)
         model.itself = [model]  # a cycle, which only a collection frees
         held.append(weakref.ref(model))
         if batch_size > 2:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 import batchlab
 

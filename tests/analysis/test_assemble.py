@@ -15,7 +15,7 @@ from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell
 
-Study = Callable[..., Any]
+Study = Callable[..., tuple[Any, Any, Any, Any, Any]]
 
 
 def test_findings_recover_the_truth_behind_the_records(synthetic_study: Study) -> None:
@@ -31,6 +31,7 @@ def test_findings_recover_the_truth_behind_the_records(synthetic_study: Study) -
         assert row.fit.best_learning_rate == pytest.approx(truth)
         assert row.fit.best_loss == pytest.approx(2.4 + 0.01 * {4: 4, 8: 1, 16: 0, 32: 1, 64: 4}[row.global_batch_size])
         assert row.tokens_per_second == pytest.approx(80_000 * row.global_batch_size / (row.global_batch_size + 10))
+        assert row.tokens_per_second is not None
         assert row.hours == pytest.approx(409_600 / row.tokens_per_second / 3600)
     assert (memory.max_micro_batch_size, memory.status) == (48, "proved")
     assert memory.line is not None

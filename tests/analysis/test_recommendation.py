@@ -37,7 +37,12 @@ def crossing(row: BatchRow, loss: float) -> float:
 def single(findings: Findings) -> Findings:
     """One run of every cell, so that a mean curve is that run's."""
     assert findings.surface is not None
-    rows = tuple(replace(row, best=replace(row.best, runs=row.best.runs[:1])) for row in findings.surface.rows)
+
+    def first_run(row: BatchRow) -> BatchRow:
+        assert row.best is not None
+        return replace(row, best=replace(row.best, runs=row.best.runs[:1]))
+
+    rows = tuple(first_run(row) for row in findings.surface.rows)
     return replace(findings, surface=replace(findings.surface, rows=rows))
 
 

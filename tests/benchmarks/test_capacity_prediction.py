@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def page(module_of: Callable[[str, str], ModuleType]) -> ModuleType:
 
 
 @pytest.fixture
-def traces() -> dict:
+def traces() -> dict[str, Any]:
     return json.loads((BENCHMARK / "traces.json").read_text())
 
 

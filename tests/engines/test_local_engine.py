@@ -205,7 +205,12 @@ def test_closing_saves_what_runs_and_the_next_engine_goes_on(
     engine = local_engine()
     engine.submit(spec)
     seen: list[Any] = []
-    wait_until(lambda: seen.extend(engine.wait(0.5)) or any(isinstance(e, Progress) and e.step > 3 for e in seen), "")
+
+    def is_under_way() -> bool:
+        seen.extend(engine.wait(0.5))
+        return any(isinstance(e, Progress) and e.step > 3 for e in seen)
+
+    wait_until(is_under_way, "")
     engine.close()
     assert gone(pids(starts)[0])
     run = RunFolder(tmp_path, spec)
@@ -242,7 +247,12 @@ def test_somebody_elses_sigterm_only_moves_the_run(
     engine, spec = local_engine(), toy_train(sleep=0.03)
     engine.submit(spec)
     seen: list[Any] = []
-    wait_until(lambda: seen.extend(engine.wait(0.5)) or any(isinstance(e, Progress) and e.step > 3 for e in seen), "")
+
+    def is_under_way() -> bool:
+        seen.extend(engine.wait(0.5))
+        return any(isinstance(e, Progress) and e.step > 3 for e in seen)
+
+    wait_until(is_under_way, "")
     os.kill(pids(starts)[0], signal.SIGTERM)
     [record] = carry_out(engine, spec)
     assert isinstance(record.result, TrainResult)

@@ -8,8 +8,9 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import InputError
-from batchlab.core.record import CheckResult, Outcome, Record
+from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CheckSpec
 from batchlab.plan import make_plan
 from batchlab.words.unknown import unknown

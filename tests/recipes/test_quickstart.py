@@ -29,8 +29,10 @@ def test_the_experiment_is_valid_and_large_enough_to_judge():
     sizes = experiment.batch.global_batch_sizes
     assert len(sizes) >= 5
     assert sizes[-1] >= 16 * sizes[0]
+    assert experiment.sweep.learning_rates is not None
     assert len(experiment.sweep.learning_rates) >= 4
     budget, largest = experiment.budget.token_budget, sizes[-1] * experiment.sequence_length
+    assert budget is not None
     assert budget % (largest * experiment.evaluation.points) == 0
     spec = TrainSpec(
         workload=Workload(task=REFERENCE, sequence_length=experiment.sequence_length),

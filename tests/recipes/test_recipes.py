@@ -35,6 +35,7 @@ def test_a_variant_is_uncompiled_float32_and_every_size_gets_enough_steps(name, 
     assert experiment.name == f"{name}-{variant.replace('_', '-')}"
     assert (experiment.device.precision, experiment.device.compile) == ("fp32", False)
     sizes = experiment.batch.global_batch_sizes
+    assert experiment.budget.token_budget is not None
     budget, interval = token_budget_of(
         experiment.budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
     )
@@ -56,6 +57,7 @@ def test_the_published_axes():
     tinystories = build_experiment(resolve_task("tinystories"))
     assert tinystories.batch.global_batch_sizes == (1, 8, 32, 64, 128, 256, 512)
     assert tinystories.sweep.learning_rates == (3e-4,)
+    assert tinystories.budget.token_budget is not None
     budget, _ = token_budget_of(tinystories.budget.token_budget, tinystories.batch.global_batch_sizes, 256, 20)
     assert budget == 327_680_000
     wikitext2 = build_experiment(resolve_task("wikitext2"))
@@ -67,10 +69,11 @@ def test_the_published_axes():
 @pytest.mark.parametrize("variant", ["low_resource", "quick_test"])
 def test_only_recipes_have_variants(variant):
     flag = "--" + variant.replace("_", "-")
+    options = Options(low_resource=variant == "low_resource", quick_test=variant == "quick_test")
     with pytest.raises(InputError, match=flag):
-        parse_experiment("mine.py", Options(**{variant: True}))
+        parse_experiment("mine.py", options)
     with pytest.raises(InputError, match=r"no --(low-resource|quick-test) variant.*tinystories, wikitext2, elman"):
-        parse_experiment("quickstart", Options(**{variant: True}))
+        parse_experiment("quickstart", options)
 
 
 def test_two_variants_at_once_are_rejected():
@@ -173,5 +176,6 @@ def test_a_step_at_full_width_and_short_sequence(name, tmp_path):
     for _ in range(2):
         trainable.accumulate(batch, 1 / LENGTH)
         losses.append(float(trainable.apply(1e-4).loss))
+    assert experiment.data.vocabulary is not None
     assert losses[0] == pytest.approx(np.log(experiment.data.vocabulary), rel=0.2)
     assert losses[1] < losses[0]

@@ -149,6 +149,7 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
     spoilt = with_snapshots(rows, [f"{HOSTILE}.{i}" for i in range(3)])
     runs = runs_from(records, spoilt)
     judged = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
+    assert judged is not None
     surface = replace(judged, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in judged.rows))
     return replace(
         found,

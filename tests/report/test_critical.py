@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ def sampled(noise: float, batch: float, steps: int, seed: int) -> list[MetricRow
 
 
 @pytest.fixture(scope="module")
-def found(synthetic_study: Callable[..., object]) -> Findings:
-    experiment, task_info, records, rows, decisions = synthetic_study()  # type: ignore[misc]
+def found(synthetic_study: Callable[..., Any]) -> Findings:
+    experiment, task_info, records, rows, decisions = synthetic_study()
     by_run = {
         record.run_id: sampled(NOISE, spec.layout.global_batch_size, 192, spec.seed)
         for spec, record in records

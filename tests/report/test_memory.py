@@ -24,7 +24,7 @@ def traced(size: int) -> TracePoint:
 
     def peak(phase: str, activations: int, temporaries: int) -> PhasePeak:
         return PhasePeak(
-            phase=phase,  # type: ignore[arg-type]
+            phase=phase,
             parameter_bytes=10 * MIB,
             gradient_bytes=10 * MIB,
             optimizer_bytes=20 * MIB,

@@ -40,10 +40,10 @@ class Scarce:
 @pytest.mark.parametrize(("room", "size"), [(100, 8), (8, 8), (7, 4), (4, 4), (3, 2), (2, 2)])
 def test_bench_shrinks_until_it_fits(room: int, size: int) -> None:
     stream = SampleStream(open_dataset(vectors(0), unit=Unit.SAMPLES, sequence_length=None, what="data"), seed=0)
-    assert set_up(lambda: Scarce(room), stream, 8, "fp32").size == size  # type: ignore[arg-type, return-value]
+    assert set_up(lambda: Scarce(room), stream, 8, "fp32").size == size
 
 
 def test_not_even_two_samples_is_out_of_memory() -> None:
     stream = SampleStream(open_dataset(vectors(0), unit=Unit.SAMPLES, sequence_length=None, what="data"), seed=0)
     with pytest.raises(OutOfMemory):
-        set_up(lambda: Scarce(1), stream, 8, "fp32")  # type: ignore[arg-type, return-value]
+        set_up(lambda: Scarce(1), stream, 8, "fp32")

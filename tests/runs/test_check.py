@@ -351,7 +351,7 @@ def test_one_module_for_all_runs() -> None:
 class OwnRate(torch.optim.SGD):
     """Steps at a rate that nobody set."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for parameter in (p for group in self.param_groups for p in group["params"]):
             if parameter.grad is not None:
                 parameter.data.sub_(parameter.grad, alpha=0.01)
@@ -362,7 +362,7 @@ class OwnWarmUp(torch.optim.SGD):
 
     steps = 0
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             group["lr"] = 0.01 * self.steps
         self.steps += 1
@@ -370,14 +370,14 @@ class OwnWarmUp(torch.optim.SGD):
 
 
 class Frozen(torch.optim.SGD):
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         pass
 
 
 class SignOfRate(torch.optim.SGD):
     """Honours 0, but no other value."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.data.sub_(parameter.grad, alpha=0.01 * (group["lr"] > 0))

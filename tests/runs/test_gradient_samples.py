@@ -50,6 +50,10 @@ class Notebook:
     def load_checkpoint(self) -> Any:
         return self.saved
 
+    def keep_end(self, header: Any, state: bytes) -> None: ...
+
+    def end_of(self, run_id: str) -> None: ...
+
     def stop_requested(self) -> bool:
         self.calls += 1
         return self.calls == self.stop_at

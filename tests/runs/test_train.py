@@ -102,6 +102,10 @@ class Notebook:
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         return self.saved
 
+    def keep_end(self, header: Any, state: bytes) -> None: ...
+
+    def end_of(self, run_id: str) -> None: ...
+
     def stop_requested(self) -> bool:
         self.asked += 1
         return self.stop_at is not None and self.asked == self.stop_at

@@ -155,7 +155,7 @@ def test_the_same_batch_needs_no_rule() -> None:
 
 
 def test_between_measured_sizes_the_study_itself_answers() -> None:
-    tuned = {64: 1e-3, 256: 4e-3}
+    tuned: dict[float, float] = {64: 1e-3, 256: 4e-3}
     answer = learning_rate_between(tuned, 128)
     assert isinstance(answer, Scaled)
     assert answer.value == pytest.approx(2e-3)
@@ -164,7 +164,7 @@ def test_between_measured_sizes_the_study_itself_answers() -> None:
 
 
 def test_outside_measured_sizes_the_nearest_is_extrapolated() -> None:
-    tuned = {64: 1e-3, 256: 4e-3}
+    tuned: dict[float, float] = {64: 1e-3, 256: 4e-3}
     assert value(learning_rate_between(tuned, 512, best_batch_size=256)) == pytest.approx(4e-3)
     assert value(learning_rate_between(tuned, 32, best_batch_size=256)) == pytest.approx(1e-3 * 5 / 9)
     assert value(learning_rate_between(tuned, 256)) == 4e-3

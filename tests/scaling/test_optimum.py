@@ -95,7 +95,7 @@ def test_a_law_stands_alone_only_where_nothing_was_measured() -> None:
     assert rate.value == pytest.approx(1.79 * 3e8**-0.713 * 1e10**0.307)
     assert batch.rule == LawRule(Quantity.BATCH_SIZE, STEP_LAW, *TESTED_BUDGETS)
     assert rate.rule == LawRule(Quantity.LEARNING_RATE, STEP_LAW, *TESTED_BUDGETS)
-    assert (batch.low, batch.high) == (pytest.approx(batch.value / 2), pytest.approx(batch.value * 2))
+    assert (batch.low, batch.high) == pytest.approx((batch.value / 2, batch.value * 2))
 
 
 def test_what_a_law_cannot_say_is_refused() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from batchlab.scaling import Exponent, fit_power_law
 
-PUBLISHED = Exponent(0.5, 0.1, "test")
-VAGUE = Exponent(0.5, 50.0, "test")
+PUBLISHED = Exponent(0.5, 0.1)
+VAGUE = Exponent(0.5, 50.0)
 
 
 @given(exponent=st.floats(-1, 1), y0=st.floats(1e-5, 1e5), n=st.integers(2, 6))

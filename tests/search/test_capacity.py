@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -27,7 +28,7 @@ def answer(question: Question, traced: Phases | None, needed: Bytes, limit: int)
 
 def run(search: CapacitySearch, traced: Phases | None, needed: Bytes) -> list[tuple[int, bool]]:
     """(size, fits) of every probe."""
-    probes = []
+    probes: list[tuple[int, bool]] = []
     for _ in range(200):
         if not (asked := search.ask()):
             return probes
@@ -210,12 +211,11 @@ def test_noise_of_less_than_a_sample_costs_one_probe_at_most(
 
 def test_contract() -> None:
     for traceable in (True, False):
+        traced: Phases | None = (lambda size: (2.0 * size,)) if traceable else None
         for prove in (False, True):
             check_search(
                 lambda prove=prove: CapacitySearch(100, most=64, prove=prove),  # type: ignore[misc]
-                lambda question, traceable=traceable: answer(
-                    question, (lambda size: (2.0 * size,)) if traceable else None, lambda size: 2.1 * size, 100
-                ),
+                partial(answer, traced=traced, needed=lambda size: 2.1 * size, limit=100),
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ def batch(start: int, stop: int) -> tuple[np.ndarray, ...]:
         {"name": "task", "grad_clip": None},
     ],
 )
-def test_contract(optimizer: dict[str, object]) -> None:
+def test_contract(optimizer: dict[str, Any]) -> None:
     assert isinstance(make(), Inspectable)
     check_trainable(lambda: make(**optimizer), batch(0, 9), tolerance=1e-11)
 

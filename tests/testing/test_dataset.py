@@ -28,7 +28,7 @@ class WrapsAround(NoiseDataset):
 
 class ChangesDigest(NoiseDataset):
     @property
-    def digest(self) -> str:  # type: ignore[override]
+    def digest(self) -> str:
         return str(np.random.default_rng().integers(1 << 60))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -60,14 +61,14 @@ def test_dot_product_attention_against_the_whole_matrix(masked):
     query, key, value = torch.randn(3, 2, 4, 40, 8).unbind(0)
     mask = torch.rand(40, 40) < 0.5
     mask[:, 0] = True
-    given = {
+    arguments: dict[str, dict[str, Any]] = {
         "no": {},
         "bool": {"attn_mask": mask},
         "additive": {"attn_mask": torch.zeros(40, 40).masked_fill(~mask, -math.inf)},
         "causal": {"is_causal": True},
-    }[masked]
+    }
     true_mask = {"no": None, "causal": torch.ones(40, 40, dtype=torch.bool).tril()}.get(masked, mask)
-    watch = seen(lambda: F.scaled_dot_product_attention(query, key, value, scale=0.7, **given))
+    watch = seen(lambda: F.scaled_dot_product_attention(query, key, value, scale=0.7, **arguments[masked]))
     expected = by_hand(query, key, true_mask, 0.7)
     assert watch.seen["model"].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
 

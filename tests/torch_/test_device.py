@@ -66,6 +66,7 @@ def test_environment_names_versions_and_machine():
     assert environment.framework == f"torch {torch.__version__}"
     assert environment.processor
     assert environment.device == environment.processor
+    assert environment.device_memory_bytes is not None
     assert environment.device_memory_bytes > 2**28
     assert environment.cores >= 1
     assert environment.instruction_set

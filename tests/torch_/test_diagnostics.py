@@ -13,7 +13,7 @@ from torch import nn
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import TaskReference
-from batchlab.core.protocols import Diagnosable
+from batchlab.core.protocols import Diagnosable, Inspectable
 from batchlab.core.record import MetricRow
 from batchlab.core.spec import Diagnostics, TrainSpec, Workload, run_id
 from batchlab.data.stream import SampleStream
@@ -59,6 +59,10 @@ class Context:
 
     def load_checkpoint(self) -> None: ...
 
+    def keep_end(self, header: Any, state: bytes) -> None: ...
+
+    def end_of(self, run_id: str) -> None: ...
+
     def stop_requested(self) -> bool:
         return False
 
@@ -101,6 +105,7 @@ def step(trainable: Any, batch: Any, learning_rate: float = 1e-2) -> None:
 @pytest.mark.parametrize("what", ["dropout and BatchNorm", "decoder"])
 def test_looking_changes_no_bit(make, samples, what, optimizer):
     def one(level):
+        data: Tokens | Samples
         if what == "decoder":
             made, data = make(model=lambda: Decoder(32, 12, 16, 2, 2, 24, dropout=0.2), loss=next_token_loss), Tokens()
         else:
@@ -139,6 +144,7 @@ def test_adams_update_against_a_hand_computation(make, samples):
     trainable = make(grad_clip=None, beta1=0.9, beta2=0.95, weight_decay=0.1)
     trainable.init(0)
     assert isinstance(trainable, Diagnosable)
+    assert isinstance(trainable, Inspectable)
     gradients = []
     for seed in (0, 1):
         batch = samples(8, seed=seed)

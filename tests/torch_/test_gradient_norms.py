@@ -78,7 +78,7 @@ def gradients_of(trainable: Any, parts: Sequence[Any], keep: Callable[[str], boo
 
 def assert_norms_are_of(norms: Any, added: list[np.ndarray], share: float) -> None:
     assert [float(v) for v in norms.squared] == pytest.approx([v @ v for v in added], rel=1e-4)
-    whole = sum(added)
+    whole = sum(added[1:], start=added[0])
     assert float(norms.squared_sum) == pytest.approx(whole @ whole, rel=1e-4)
     u, v = whole - added[-1], added[-1]
     expected = [np.abs(u / (1 - share) - v / share).sum(), np.sign(u) @ v / share, np.abs(whole).sum()]

@@ -128,7 +128,7 @@ def test_samples_of_different_length_count_by_their_targets(make: Any) -> None:
     y[1, 2:] = y[2] = -1
     trainable.init(0)
     norms = trainable.accumulate_measured([(x, y)], 1 / 12, "norm_layers")
-    net, expected, mean = model(), 0.0, 0.0
+    net, expected, mean = model(), 0.0, torch.zeros(())
     for j, count in ((0, 5), (1, 2), (3, 5)):
         targets = torch.from_numpy(y[j][:count])
         value = nn.functional.cross_entropy(net(torch.from_numpy(x[j : j + 1]))[0, :count], targets)

@@ -169,7 +169,7 @@ def test_one_micro_batch_per_step_is_undetermined_with_a_remedy(make: Any, sampl
     assert obs.lone_steps == 3
 
 
-def normed() -> nn.Module:
+def normed() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 1))
 
@@ -205,7 +205,9 @@ def test_norm_layers_measure_one_micro_batch_as_well_as_several(samples: Any) ->
         each = torch.stack(grads)
         squares = tuple(float(g @ g) for g in each)
         norms.append(GradientNorms((1.0,) * 12, squares, float(each.mean(0) @ each.mean(0))))
-    assert one.value.value == pytest.approx(noise_scale(norms).value.value, rel=1e-3)
+    expected = noise_scale(norms).value
+    assert expected is not None
+    assert one.value.value == pytest.approx(expected.value, rel=1e-3)
 
 
 def test_without_norm_layers_or_samples_there_is_no_such_scale(make: Any, samples: Any) -> None:

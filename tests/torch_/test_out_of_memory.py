@@ -97,7 +97,9 @@ def test_the_errors_torch_raises_here():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert "allocate" in str(as_out_of_memory(caught.value))
-    assert as_out_of_memory(torch.OutOfMemoryError("Tried\nmore")).args == ("Tried",)
+    out_of_memory = as_out_of_memory(torch.OutOfMemoryError("Tried\nmore"))
+    assert out_of_memory is not None
+    assert out_of_memory.args == ("Tried",)
     with pytest.raises(ValueError, match="more than 1 value") as batch_norm:
         torch.nn.BatchNorm1d(3)(torch.zeros(1, 3))
     assert as_out_of_memory(batch_norm.value) is None

@@ -179,8 +179,9 @@ class Peculiar(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]
-        self.layers = nn.ModuleList(nn.Linear(IN, IN) for rate in rates if rate > 0)
-        for layer in self.layers:
+        layers = [nn.Linear(IN, IN) for rate in rates if rate > 0]
+        self.layers = nn.ModuleList(layers)
+        for layer in layers:
             nn.init.trunc_normal_(layer.weight, std=0.02)
         self.to(torch.bfloat16)
         self.register_buffer("table", torch.from_numpy(np.ones(IN, np.float32)))

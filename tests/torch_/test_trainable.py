@@ -32,6 +32,8 @@ def step(trainable: Any, batch: Any, learning_rate: float = 1e-2) -> Any:
 class WithRandomBuffer(nn.Module):
     """Dropout, a non-persistent buffer, and random numbers from numpy and Python."""
 
+    mean: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(6, 16)
@@ -70,7 +72,12 @@ def test_the_same_seed_gives_the_same_bits(make, samples):
 
 def test_nothing_is_built_before_init(make):
     built = []
-    make(model=lambda: built.append(1) or nn.Linear(6, 1))
+
+    def model() -> nn.Module:
+        built.append(1)
+        return nn.Linear(6, 1)
+
+    make(model=model)
     assert not built
 
 

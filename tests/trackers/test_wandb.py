@@ -32,7 +32,7 @@ def records(file: Path) -> Iterator[Any]:
         parts += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a whole record, or the last part of one
-            record = wandb_internal_pb2.Record()
+            record = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
             record.ParseFromString(parts)
             parts = b""
             yield record

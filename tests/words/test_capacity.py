@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint, MemoryVariant, Remedy
@@ -13,8 +15,13 @@ from batchlab.words.capacity import capacity_lines
 MIB = 2**20
 
 
-def capacity(points: tuple[MemoryPoint, ...] = (), **more: object) -> Capacity:
-    known = {"max_micro_batch_size": 8, "status": "verified", "searched_up_to": 100, "smallest_failed": None}
+def capacity(points: tuple[MemoryPoint, ...] = (), **more: Any) -> Capacity:
+    known: dict[str, Any] = {
+        "max_micro_batch_size": 8,
+        "status": "verified",
+        "searched_up_to": 100,
+        "smallest_failed": None,
+    }
     return Capacity(points=points, **{**known, "limit_bytes": 200 * MIB, **more})
 
 
@@ -36,7 +43,7 @@ def traced(size: int) -> TracePoint:
 
 def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
     points = tuple(MemoryPoint(size, True, (40 + 10 * size) * MIB) for size in (2, 4, 8))
-    line = fit_line([(point.micro_batch_size, point.peak_bytes) for point in points])
+    line = fit_line([(point.micro_batch_size, point.peak_bytes) for point in points if point.peak_bytes is not None])
     text = said(capacity(points, line=line, limit_is=LimitKind.DEVICE_MEMORY, headroom_bytes=20 * MIB))
     assert text.startswith("FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran)")
     assert "0.20 GiB (the device's own memory) − headroom 20.0 MiB = 0.18 GiB; 80.0 MiB left" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from batchlab.analysis.critical.branches import Branch, branched_critical_batch
@@ -43,7 +45,7 @@ def test_reasons_with_numbers_tell_them(reason: Reason, text: str) -> None:
 def test_a_noise_scale_says_what_it_lacks() -> None:
     overflowed = [GradientNorms((4.0, 4.0), (float("inf"), 1.0), float("nan"))] * 3
     assert "0 usable steps (3 overflowed) in 0 blocks" in noise_reason(noise_scale(overflowed))
-    counts = (20, 0, 7, 0.0, 1.0, "fieller")
+    counts: tuple[int, int, int, float, float, Literal["fieller"]] = (20, 0, 7, 0.0, 1.0, "fieller")
     within = NoiseScale("at_least", None, 12.0, 1.0, 0.1, *counts, NoiseReason.GRADIENT_WITHIN_NOISE)
     assert noise_reason(within).endswith("so there is no upper limit")
     nothing = NoiseScale("undetermined", None, None, 1.0, 0.1, *counts, NoiseReason.GRADIENT_WITHIN_NOISE)

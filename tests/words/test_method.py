@@ -9,6 +9,7 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import EnvironmentDifference
 from batchlab.core.experiment import AcrossBatch
 from batchlab.words.method import method
 
@@ -83,7 +84,8 @@ def test_conditions_are_said_only_where_they_hold(found: Findings) -> None:
     names = [name for name, _ in method(found)]
     assert "accepted edits" not in names
     assert "sample independence" not in names
-    mixing = replace(found, sample_independent=False, accepted_edits=("model.py",), environments_differ=("torch 2.1",))
+    differing = (EnvironmentDifference("framework", ("torch 2.1", "torch 2.2")),)
+    mixing = replace(found, sample_independent=False, accepted_edits=("model.py",), environments_differ=differing)
     terms = dict(method(mixing))
     assert "model.py" in terms["accepted edits"]
     assert "samples of a batch influence each other" in terms["sample independence"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from batchlab.analysis.critical.noise_scale import GradientNorms, noise_scale
 from batchlab.core.record import NoGradientSamples
 from batchlab.words.observation import no_sampled_step, observation_line
@@ -14,7 +16,7 @@ def test_a_measured_noise_scale_has_its_interval_and_what_was_left_out() -> None
 
 
 def test_without_a_sample_it_says_why() -> None:
-    nothing = {"unmeasurable": None, "single": 0, "stale": 0, "steps": 3, "every": 25}
+    nothing: dict[str, Any] = {"unmeasurable": None, "single": 0, "stale": 0, "steps": 3, "every": 25}
     assert no_sampled_step(**nothing) == "no step was sampled in 3 steps; one in 25 is"
     assert "accumulate over at least 2" in no_sampled_step(**{**nothing, "single": 3})
     assert "zero_grad()" in no_sampled_step(**{**nothing, "stale": 1})

@@ -12,14 +12,14 @@ from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import TaskReference, build_experiment
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import CapacitySpec, TrainSpec, Workload
-from batchlab.storage.decisions import BudgetDecision
+from batchlab.storage.decisions import BudgetDecision, LimitKind
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.progress import (
     critical_title,
     describe_branches,
     describe_capacity,
     describe_decays,
     describe_finished,
-    describe_limit,
     describe_plan,
     describe_remaining,
     describe_throughput,
@@ -114,7 +114,7 @@ def test_capacity_says_what_fits_and_what_does_not() -> None:
 
 
 def test_every_memory_limit_has_a_phrase_of_its_own() -> None:
-    phrases = {describe_limit(limit) for limit in ("card", "worker", "allocator", "free", "device")}
+    phrases = {describe_limit(limit) for limit in LimitKind}
     assert len(phrases) == 5
 
 
@@ -125,11 +125,14 @@ def test_the_status_has_a_line_per_kind_then_failures_and_unfinished_runs() -> N
     budget = BudgetDecision(
         token_budget=4096,
         evaluation_interval=512,
+        adaptive=False,
         runs_planned=20,
         runs_at_most=20,
+        workers=1,
         seconds_planned=None,
+        steps_of_largest=64,
+        steps_to_judge=10,
         undertrained=(),
-        text="20 runs",
     )
     lines = status_lines(experiment, records, ["train-begun"], budget)
     assert lines[0] == "mine: quickstart"

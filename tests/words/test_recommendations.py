@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.values import Goal
-from batchlab.words.recommendations import GOALS, advise, sentence, why_none
+from batchlab.words.reasons import GOALS
+from batchlab.words.recommendations import advise, sentence, why_none
 from batchlab.words.units import Units
 
 Study = Callable[..., Any]

@@ -13,7 +13,7 @@ from batchlab.core.batch import Unit
 from batchlab.words.results import banner, describe_spike, equal_cost, remark, results_note, status
 from batchlab.words.units import Units
 
-Study = Callable[..., Any]
+Study = Callable[..., tuple[Any, Any, Any, Any, Any]]
 TOKENS = Units(Unit.TOKENS, 64)
 
 

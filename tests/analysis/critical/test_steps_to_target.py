@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ ILL_CONDITIONED = (10064, 5073, 2578, 1335, 723, 435, 309, 250, 220, 205, 197, 1
 """Steps of the noisy quadratic h = c = 1/i, d = 1000, to 5 % of its start, best constant LR, batch 1, 2, 4 … 2^14."""
 
 
-def points(batches: Sequence[float], steps: Sequence[float | None]) -> list[StepsPoint]:
+def points(batches: Sequence[float], steps: Iterable[float | None]) -> list[StepsPoint]:
     return [StepsPoint(b, s) for b, s in zip(batches, steps, strict=True)]
 
 
@@ -134,7 +134,8 @@ def test_ill_conditioned_spectrum_does_not_hold() -> None:
     found = critical_batch(points(doublings(0, 14), ILL_CONDITIONED), origin="constant_lr")
     assert found.status == "cannot_tell"
     assert isinstance(found.reason, Misfit)
-    assert (found.reason.largest_residual, found.reason.noise_sd) == (pytest.approx(0.08, abs=0.005), None)
+    assert found.reason.largest_residual == pytest.approx(0.08, abs=0.005)
+    assert found.reason.noise_sd is None
     assert has_no_number(found)
     assert found.read_off == pytest.approx(16, rel=0.25)  # the 20 % definition needs no curve
     known = critical_batch(points(doublings(0, 14), ILL_CONDITIONED), origin="constant_lr", noise_sd=0.01)

@@ -86,7 +86,7 @@ def test_looks_and_parts_are_gathered_over_runs_in_the_models_order():
 
 def test_the_loss_before_a_point_is_the_mean_of_the_last_tenth_of_the_way():
     rows = falling(1, 1000)
-    expected = [row.train_loss for row in rows if 450 < row.tokens <= 500]
+    expected = [row.train_loss for row in rows if row.train_loss is not None and 450 < row.tokens <= 500]
     assert loss_before(run(rows, batch=1), 500) == pytest.approx(sum(expected) / len(expected))
     assert loss_before(run(rows, batch=1), 5) is None
 
@@ -103,10 +103,13 @@ def test_batch_sizes_are_compared_at_the_furthest_tokens_steps_and_hours_of_all(
     tokens, steps, hours = diagnostics_finding(runs, surface).comparisons
     assert (tokens.axis, tokens.at) == ("tokens", budget)
     assert (steps.axis, steps.at) == ("steps", budget // (64 * 64))
+    assert throughput is not None
     fastest = max(point.tokens_per_second.value for point in throughput.points)
-    assert (hours.axis, hours.at) == ("hours", pytest.approx(budget / fastest / 3600))
+    assert hours.axis == "hours"
+    assert hours.at == pytest.approx(budget / fastest / 3600)
     assert [size for size, _ in steps.losses] == [4, 8, 16, 32, 64]
     small, large = dict(steps.losses)[8], dict(steps.losses)[64]
+    assert large is not None
     assert small is None or small > large
 
 

@@ -113,6 +113,7 @@ def test_when_unsure_it_recommends_lower_and_the_more_the_less_is_known() -> Non
     for found in (sure, unsure, unknown):
         assert found.best_learning_rate == pytest.approx(2.3e-3)
         assert found.doublings is not None
+        assert found.best_learning_rate is not None
         assert found.cautious_learning_rate is not None
         lower = math.log2(found.best_learning_rate / found.cautious_learning_rate)
         assert lower == pytest.approx(SKEW * found.doublings**2 / 2)

@@ -54,7 +54,7 @@ def test_surface_outlines_the_tied_cells_and_shows_what_is_inferred_apart(study:
         (cell.global_batch_size, cell.learning_rate) for cell in found.surface.tied_cells
     ]
     ran = {(cell.global_batch_size, cell.learning_rate) for row in found.surface.rows for cell in row.cells}
-    inferred = {(cell.global_batch_size, cell.learning_rate): cell.loss for cell in found.surface.inferred}
+    inferred = {(cell.global_batch_size, cell.learning_rate): cell.val_loss for cell in found.surface.inferred}
     assert not ran & inferred.keys()
     if inferred:
         paler = next(trace for trace in figure.data if trace.get("opacity", 1) < 1)

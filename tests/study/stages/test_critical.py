@@ -15,6 +15,7 @@ from batchlab.analysis.critical.steps_finding import StepsReason
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import build_experiment
+from batchlab.core.protocols import Finished
 from batchlab.core.record import NoGradientSamples, Outcome
 from batchlab.core.schedule import Schedule
 from batchlab.core.settings import merge
@@ -177,7 +178,9 @@ def foreign(settled: Path, tmp_path: Path, damage: str) -> Any:
         asked = branch.model_copy(update={"workload": workload.model_copy(update={"data_digest": ""})})
     engine = InlineEngine(folder)
     engine.submit(asked)
-    return engine.wait(1.0)[-1].record
+    last = engine.wait(1.0)[-1]
+    assert isinstance(last, Finished)
+    return last.record
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_memory_gives_the_line_and_the_limit(found: Findings) -> None:
     said = memory_caption(memory, ran, limit_drawn=True)
     assert said.startswith(f"n = {len(ran)} probes that ran, each with whole steps in a fresh process, and {failed:,} ")
     assert f"{memory.line.slope / 2**20:.3g} MiB per sample (R² {memory.line.r_squared:.3f}, " in said
-    far = replace(memory, limit_bytes=2**40, limit_is="")
+    far = replace(memory, limit_bytes=2**40, limit_is=None)
     assert memory_caption(far, ran, limit_drawn=False).endswith("The limit is 1024.00 GiB, far above this plot.")
 
 
