@@ -190,7 +190,7 @@ def test_a_miss_moves_by_bytes_and_not_by_halves() -> None:
     seed=st.integers(0, 2**32),
     fixed=st.floats(1, 50),
     offset=st.floats(-1, 10),
-    room=st.integers(20, 180),
+    room=st.integers(40, 180),
     prove=st.booleans(),
 )
 def test_noise_of_less_than_a_sample_costs_one_probe_at_most(
