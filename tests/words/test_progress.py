@@ -67,7 +67,7 @@ def finished(outcome: Outcome = Outcome.COMPLETED, loss: float | None = 1.5, und
 
 def capacity(**more: object) -> Capacity:
     values = {"max_micro_batch_size": 48, "smallest_failed": 49, "searched_up_to": 64, "limit_bytes": 2**30}
-    return Capacity(points=(), status="verified", **{**values, "limit_is": "free", **more})  # type: ignore[arg-type]
+    return Capacity(points=(), status="verified", **{**values, "limit_is": LimitKind.DEVICE_MEMORY, **more})  # type: ignore[arg-type]
 
 
 def test_a_finished_run_is_named_by_its_cell_with_its_loss() -> None:
@@ -89,7 +89,7 @@ def test_titles_count_their_runs() -> None:
     assert sweep_title(5, 4096, Unit.TOKENS) == "sweep: 5 runs of 4,096 tokens"
     assert critical_title(1, "branches") == "critical: 1 branch"
     assert critical_title(3, "segments").startswith("critical: 3 segments")
-    assert describe_remaining(2, 8, 120.0) == "[2 of 8, about 2 min 00 s left]"
+    assert describe_remaining(2, 8, 120.0) == "[2 of 8, about 2 min left]"
 
 
 @pytest.mark.parametrize(("load", "caveat"), [(None, False), (0.01, False), (0.5, True)])
@@ -107,7 +107,7 @@ def test_throughput_has_a_caveat_where_the_processor_was_shared(load: float | No
 
 
 def test_capacity_says_what_fits_and_what_does_not() -> None:
-    assert describe_capacity(capacity()) == "micro-batch 48 fits within 1.00 GiB (free); 49 does not"
+    assert describe_capacity(capacity()) == "micro-batch 48 fits within 1.00 GiB (the device's own memory); 49 does not"
     assert "larger" in describe_capacity(capacity(max_micro_batch_size=64, smallest_failed=None))
     assert describe_capacity(capacity(max_micro_batch_size=None)).startswith("nothing fits within 1.00 GiB")
     assert describe_capacity(capacity(limit_bytes=None)) == "micro-batch 48 fits; 49 does not"
@@ -137,7 +137,7 @@ def test_the_status_has_a_line_per_kind_then_failures_and_unfinished_runs() -> N
     lines = status_lines(experiment, records, ["train-begun"], budget)
     assert lines[0] == "mine: quickstart"
     assert lines[1].split() == ["train", "2", "completed,", "1", "failed"]
-    assert lines[2].split() == ["planned", "20", "runs"]
+    assert lines[2].split()[:2] == ["planned", "20"]
     assert lines[3].strip() == "train-bad: failed. It broke."
     assert lines[4].strip().startswith("train-begun: unfinished")
     assert status_lines(experiment, [], [], None) == ["mine: quickstart"]
@@ -167,7 +167,7 @@ def test_a_dry_run_of_an_adaptive_search_within_a_time() -> None:
     text = plan(budget={"time_budget_seconds": 3600.0})
     assert "LR from 3.0e-4 to 1.0e-2" in text
     assert "at most 16 runs" in text
-    assert "1 h 00 min" in text
+    assert "1 h" in text
     assert "at an edge of the grid" in plan(sweep={"search": "grid"})
 
 

@@ -45,6 +45,7 @@ from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
+from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
 from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
@@ -153,7 +154,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
         if request.variants:
             variants = variants_stage(session, largest, request, sample_independent=independent)
             largest = replace(largest, variants=variants)
-        for line in str(largest).splitlines():
+        for line in capacity_lines(largest):
             view.say(line)
         return
     capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
