@@ -86,11 +86,11 @@ def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, says in (
         (("gone.txt",), "There is no file or folder 'gone.txt' for the text"),
         (("empty.txt",), "The text empty.txt is empty"),
-        (("taken.bin",), "taken.bin holds token ids already"),
-        (("stories.txt", "--tokenizer", "bytes", "--out", "taken.bin"), "taken.bin exists and holds something else"),
-        (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "A token file ends in .bin"),
+        (("taken.bin",), "taken.bin already contains token ids"),
+        (("stories.txt", "--tokenizer", "bytes", "--out", "taken.bin"), "taken.bin exists with other content"),
+        (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "The name of a token file must end in .bin"),
         (("stories.txt", "--tokenizer", "gpt2"), "There is no tokenizer 'gpt2'"),
-        (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "the vocabulary is to be 9"),
+        (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "data.vocabulary is 9"),
     ):
         assert says in said(capsys, *arguments, code=2)
     assert Path("taken.bin").read_bytes() == b"something of mine"
