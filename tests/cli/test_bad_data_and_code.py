@@ -115,8 +115,9 @@ def test_an_edited_model_file_stops_the_study_with_its_name_until_it_is_accepted
 ) -> None:
     Path("helper.py").write_text("WIDTH = 4\n")
     Path("mine.py").write_text("import helper\n" + SOUND)
-    command = ["study", "mine.py", "--batch-sizes", "8,16", "--learning-rates", "0.003,0.01,0.03,0.1", "--seeds", "2"]
-    command += ["--token-budget", "1600", "--set", "optimizer.weight_decay=0.0"]
+    command = ["study", "mine.py", "--batch-sizes", "8", "--learning-rates", "0.03,0.1", "--seeds", "1"]
+    command += ["--token-budget", "1600", "--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0"]
+    command += ["--set", "optimizer.weight_decay=0.0"]
     assert run(command) == 0
     assert "TRAIN WITH" in capsys.readouterr().out
     assert run(command) == 0

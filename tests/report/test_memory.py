@@ -8,7 +8,7 @@ from dataclasses import replace
 from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_bytes
-from batchlab.core.record import PhasePeak, TracePoint
+from batchlab.core.record import Phase, PhasePeak, TracePoint
 from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
@@ -22,7 +22,7 @@ MIB = 2**20
 def traced(size: int) -> TracePoint:
     """An optimizer step of 100 MiB whatever the size, and a backward pass that grows beyond it from 5 samples on."""
 
-    def peak(phase: str, activations: int, temporaries: int) -> PhasePeak:
+    def peak(phase: Phase, activations: int, temporaries: int) -> PhasePeak:
         return PhasePeak(
             phase=phase,
             parameter_bytes=10 * MIB,

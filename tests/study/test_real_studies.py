@@ -85,27 +85,20 @@ def test_two_files_as_training_and_held_out_data(tmp_path: Path) -> None:
     assert "valid.txt" in (tmp_path / "s" / "report.md").read_text()
 
 
-def check_of_example(name: str, folder: Path, budget: str) -> dict[str, Any]:
-    """What the check found in a study of this example, which ended with an answer."""
-    arguments = ["study", str(ROOT / "examples" / name), "--out", str(folder), "--batch-sizes", "8,16,32"]
-    assert run([*arguments, *ONE_SEED, "--max-runs", "3", "--token-budget", budget]) == 0
-    (record,) = folder.glob("runs/check-*/record.json")
-    result: dict[str, Any] = json.loads(record.read_text())["result"]
-    return result
-
-
-def test_the_language_model_example_in_worker_processes(tmp_path: Path) -> None:
-    assert check_of_example("language_model.py", tmp_path / "s", "32768")["sample_independent"]
-
-
 @pytest.mark.usefixtures("without_workers")
-@pytest.mark.parametrize(("example", "sample_independent"), [("image_model.py", False), ("tabular_model.py", True)])
-def test_the_other_examples(example: str, sample_independent: bool, tmp_path: Path) -> None:
-    """The convnet's BatchNorm is found and forbids splitting."""
-    found = check_of_example(example, tmp_path / "s", "3200")
-    assert found["sample_independent"] is sample_independent
+@pytest.mark.parametrize(
+    ("example", "budget", "sample_independent"),
+    [("language_model.py", "32768", True), ("image_model.py", "3200", False), ("tabular_model.py", "3200", True)],
+)
+def test_the_examples(example: str, budget: str, sample_independent: bool, tmp_path: Path) -> None:
+    """`batchlab study examples/….py` ends with an answer; the convnet's BatchNorm is found and forbids splitting."""
+    folder = tmp_path / "s"
+    arguments = ["study", str(ROOT / "examples" / example), "--out", str(folder), "--batch-sizes", "8,16,32"]
+    assert run([*arguments, *ONE_SEED, "--max-runs", "3", "--token-budget", budget]) == 0
+    checks = [json.loads(path.read_text()) for path in folder.glob("runs/check-*/record.json")]
+    assert checks[0]["result"]["sample_independent"] is sample_independent
     if not sample_independent:
-        assert "BatchNorm" in (tmp_path / "s" / "report.md").read_text()
+        assert "BatchNorm" in (folder / "report.md").read_text()
 
 
 def test_a_model_file_outside_the_repository_with_a_module_beside_it(

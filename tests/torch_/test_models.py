@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from batchlab.torch_.models import Decoder, LadderLM, PostNormDecoder
-from batchlab.torch_.models.decoder import Attention, SwiGLU, rotary_table, rotate
+from batchlab.torch_.models.decoder import Attention, Block, SwiGLU, rotary_table, rotate
 from batchlab.torch_.models.ladder import ElmanRecurrence, GatedElman
 from batchlab.torch_.models.post_norm import BiasedAttention, PostNormBlock
 
@@ -160,9 +160,13 @@ def test_the_decoder_matches_llama_of_transformers():
         tie_word_embeddings=False,
     )
     theirs = transformers.LlamaForCausalLM(config)
-    weights = {"model.embed_tokens.weight": ours.embedding.weight, "model.norm.weight": ours.norm.weight}
+    weights: dict[str, torch.Tensor] = {
+        "model.embed_tokens.weight": ours.embedding.weight,
+        "model.norm.weight": ours.norm.weight,
+    }
     weights["lm_head.weight"] = ours.head.weight
     for index, block in enumerate(ours.blocks):
+        assert isinstance(block, Block)
         layer = f"model.layers.{index}"
         for name, part in zip("qkv", block.attention.query_key_value.weight.chunk(3), strict=True):
             weights[f"{layer}.self_attn.{name}_proj.weight"] = part
@@ -269,6 +273,7 @@ def test_the_ladder_ties_its_embeddings_and_trains_them_at_both_ends():
     model = LadderLM(11, 8, 1)
     assert model.head.weight is model.embedding.weight
     model(torch.tensor([[3]])).sum().backward()
+    assert model.embedding.weight.grad is not None
     assert (model.embedding.weight.grad.abs().sum(dim=1) > 0).all()  # every row as an output, row 3 also as an input
 
 
@@ -277,8 +282,11 @@ def test_under_autocast_the_recurrence_stays_in_bfloat16():
     torch.set_default_dtype(torch.float32)
     model = LadderLM(11, 8, 1)
     kinds = []
-    model.layers[0].recurrence.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
+    layer = model.layers[0]
+    assert isinstance(layer, GatedElman)
+    layer.recurrence.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model(torch.randint(0, 11, (2, 6))).float().sum().backward()
     assert kinds == [torch.bfloat16]
-    assert model.layers[0].recurrence.weight_h.grad.dtype == torch.float32
+    assert layer.recurrence.weight_h.grad is not None
+    assert layer.recurrence.weight_h.grad.dtype == torch.float32

@@ -341,8 +341,7 @@ def run_layout(make, layout, dtype, precision_model):
     losses = []
     for index in range(STEPS):
         batch = tokens[64 * index : 64 * (index + 1)]
-        parts = np.split(batch, np.cumsum(layout)[:-1])
-        parts = [(part[:, :-1], part[:, 1:]) for part in parts]
+        parts = [(part[:, :-1], part[:, 1:]) for part in np.split(batch, np.cumsum(layout)[:-1])]
         weight = 1.0 / sum(trainable.count(part) for part in parts)
         for part in parts:
             trainable.accumulate(part, weight)

@@ -49,11 +49,12 @@ ACCEPTED = branch((1.0, 1.1, 1.2), (1.0, 1.1, 1.2), (1.5, 1.6, 1.7))
 def tell(synthetic_study: Callable[..., Any]) -> Callable[..., Findings]:
     """Findings with the parts of a critical finding that are given."""
     plain = assemble(*synthetic_study())
-    assert plain.critical is not None
+    empty = plain.critical
+    assert empty is not None
 
     def with_parts(**parts: Any) -> Findings:
         nothing: dict[str, Any] = {"noise": (), "branches": (), "steps": StepsFinding("cannot_tell")}
-        return replace(plain, critical=replace(plain.critical, **{**nothing, **parts}))
+        return replace(plain, critical=replace(empty, **{**nothing, **parts}))
 
     return with_parts
 

@@ -10,6 +10,7 @@ from batchlab.core.format import format_bytes, format_interval, format_list, for
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.words.capacity_reasons import describe_limit
+from batchlab.words.phrases import format_differences
 from batchlab.words.setup import Term
 from batchlab.words.sweep import describe_no_fit
 from batchlab.words.units import Units
@@ -156,6 +157,7 @@ def _memory(findings: Findings) -> str:
 
 
 def _environments(findings: Findings) -> str:
-    if findings.environments_differ:
-        return f"Not all records come from one environment: {format_list(findings.environments_differ)}."
+    differences = format_differences(findings.environments_differ)
+    if differences:
+        return f"Not all records come from one environment: {'; '.join(differences)}."
     return "All records come from one environment." if findings.environment else "No record names its environment."

@@ -10,6 +10,9 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.capacity.capacity import MemoryPoint
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import Unit
+from batchlab.storage.decisions import LimitKind
+from batchlab.words.answers import answers
+from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.figures.device import (
     describe_failed,
     describe_speed,
@@ -18,6 +21,7 @@ from batchlab.words.figures.device import (
     speed_caption,
     trace_name,
 )
+from batchlab.words.method import method
 from batchlab.words.units import Units
 
 Study = Callable[..., Any]
@@ -60,3 +64,16 @@ def test_failed_probes_and_traces_are_named(found: Findings) -> None:
     assert failed_name(on_line=False) == "did not fit"
     assert found.memory is not None
     assert trace_name(replace(found.memory, traced=())) == "trace"
+
+
+@pytest.mark.parametrize("kind", LimitKind)
+def test_what_a_limit_bounds_is_described_everywhere(found: Findings, kind: LimitKind) -> None:
+    assert found.memory is not None
+    memory = replace(found.memory, limit_bytes=2**30, limit_is=kind)
+    texts = (
+        memory_caption(memory, memory.points, limit_drawn=True),
+        dict(method(replace(found, memory=memory)))["memory"],
+        " ".join(answer.caveat for answer in answers(replace(found, memory=memory))),
+    )
+    for text in texts:
+        assert describe_limit(kind) in text

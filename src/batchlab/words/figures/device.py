@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 from batchlab.analysis.values import ThroughputFinding, ThroughputPoint
 from batchlab.core.format import format_bytes, format_list, format_plural, format_split
+from batchlab.words.capacity_reasons import describe_limit, probe_reason
 from batchlab.words.units import Units
 
 NO_SPEED = "Speed was not measured in this study."
@@ -65,7 +66,7 @@ def failed_name(on_line: bool) -> str:
 
 
 def describe_failed(point: MemoryPoint) -> tuple[str, ...]:
-    return f"micro-batch {point.micro_batch_size:,} did not fit", point.reason[:160]
+    return f"micro-batch {point.micro_batch_size:,} did not fit", probe_reason(point)[:160]
 
 
 def memory_caption(found: Capacity, measured: Sequence[MemoryPoint], limit_drawn: bool) -> str:
@@ -81,7 +82,6 @@ def memory_caption(found: Capacity, measured: Sequence[MemoryPoint], limit_drawn
             f"(R² {line.r_squared:.3f}, largest residual {line.largest_residual / 2**20:.1f} MiB)"
         )
     if found.limit_bytes:
-        bound = f" ({found.limit_is})" if found.limit_is else ""
         beyond = "" if limit_drawn else ", far above this plot"
-        text += f". The limit is {format_bytes(found.limit_bytes)}{bound}{beyond}"
+        text += f". The limit is {format_bytes(found.limit_bytes)}{describe_limit(found.limit_is)}{beyond}"
     return f"{text}."
