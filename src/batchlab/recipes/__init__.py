@@ -64,7 +64,7 @@ def recipe(name: str) -> Recipe:
     """The recipe with this name. Raises InputError that lists the existing ones if there is none."""
     if name not in RECIPES:
         raise InputError(
-            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Recipes: {', '.join(RECIPES)}; "
+            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
             "or use a study.toml, a Python file, or package.module:name."
         )
     found: Recipe = importlib.import_module(RECIPES[name]).RECIPE

@@ -111,6 +111,7 @@ class DeferredLogits(Tensor):
 
     @classmethod
     def of(cls, product: _Product, deferral: Deferral) -> DeferredLogits:
+        """Deferred logits with the shape, dtype and device of the product."""
         logits: DeferredLogits = torch.Tensor._make_wrapper_subclass(
             cls, product.shape, dtype=product.dtype, device=product.rows.device
         )

@@ -19,7 +19,8 @@ from batchlab.torch_.norm_layer_samples import NormLayerSamples
 class Scaler(Protocol):
     """Like torch.amp.GradScaler: the loss is multiplied by `get_scale()` before backward."""
 
-    def get_scale(self) -> float: ...
+    def get_scale(self) -> float:
+        """The current loss scale."""
 
 
 class ObservedModel:

@@ -90,7 +90,7 @@ def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("stories.txt", "--tokenizer", "bytes", "--out", "taken.bin"), "taken.bin exists with other content"),
         (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "A token file ends in .bin"),
         (("stories.txt", "--tokenizer", "gpt2"), "There is no tokenizer 'gpt2'"),
-        (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "the vocabulary is to be 9"),
+        (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "data.vocabulary is 9"),
     ):
         assert says in said(capsys, *arguments, code=2)
     assert Path("taken.bin").read_bytes() == b"something of mine"
