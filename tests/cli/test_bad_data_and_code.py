@@ -81,7 +81,7 @@ def test_files_and_modules_that_do_not_import(capsys: pytest.CaptureFixture[str]
     for what, said in [
         ("broken.py", "nothing_of_that_name"),
         ("syntax.py", "SyntaxError"),
-        ("no_task.py", "batchlab.core.task"),
+        ("no_task.py", "batchlab.task"),
         ("loud.py", "loud.py"),
         ("two.py:task", "other"),
         ("package_of_no_name.models:task", "package_of_no_name"),
