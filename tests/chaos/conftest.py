@@ -15,11 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+# A background job of a shell ignores Ctrl-C, and so would what it starts.
 STUDY = """
+import signal
 import sys
 import batchlab.cli.app as cli
 import batchlab.study.open_study as opening
 from batchlab.engines.local import LocalEngine
+signal.signal(signal.SIGINT, signal.default_int_handler)
 opening.engine_factory = lambda asked: lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])
 """

@@ -45,6 +45,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output.err
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_data_files_that_cannot_be_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty.txt").touch()
     Path("short.txt").write_text("too short")
@@ -89,6 +90,7 @@ def test_files_and_modules_that_do_not_import(capsys: pytest.CaptureFixture[str]
         assert said in refused(capsys, "study", what), what
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_sizes_that_do_not_suit_the_data_or_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.py").write_text(SOUND)
     assert "300 samples" in refused(capsys, "study", "mine.py", "--batch-sizes", "8,512")
