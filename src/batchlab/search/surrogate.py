@@ -114,11 +114,11 @@ class Basins:
         return Basins(*(getattr(self, name)[chosen] for name in self.__slots__))
 
     def where(self, chosen: NDArray[np.bool_], other: Basins) -> Basins:
-        """These where `chosen`, elsewhere the other's."""
+        """These parameters where `chosen` is true, the other ones where it is not."""
         return Basins(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
     def moved(self, batch: Floats | float, rate: Floats | float) -> Basins:
-        """The same shapes elsewhere."""
+        """The same basins at another position."""
         return replace(self, batch=self.batch + batch, rate=self.rate + rate)
 
 

@@ -90,7 +90,7 @@ def _best_learning_rate(findings: Findings) -> str:
         f"valid ({fitted} of {format_plural(len(rows), 'size')})"
     )
     if reasons:
-        text += f"; not valid elsewhere: {'; '.join(reasons)}".rstrip(".")
+        text += f"; not valid for the others: {'; '.join(reasons)}".rstrip(".")
     edges = [row.global_batch_size for row in rows if row.edge]
     if edges:
         text += (
