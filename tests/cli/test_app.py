@@ -50,7 +50,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Pa
         (["study", "quickstart", "--set", "name.first=x"], "not a section"),
         (["report", "nowhere"], "is not a study"),
         (["plan", "nowhere"], "is not a study"),
-        (["recipes", "nothing"], "Recipes: quickstart"),
+        (["recipes", "nothing"], "Possible: quickstart"),
     ],
 )
 def test_refused_before_anything_starts(
