@@ -88,7 +88,7 @@ def test_what_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("empty.txt",), "The text empty.txt is empty"),
         (("taken.bin",), "taken.bin already contains token ids"),
         (("stories.txt", "--tokenizer", "bytes", "--out", "taken.bin"), "taken.bin exists with other content"),
-        (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "A token file ends in .bin"),
+        (("stories.txt", "--tokenizer", "bytes", "--out", "ids.npy"), "must end in .bin"),
         (("stories.txt", "--tokenizer", "gpt2"), "There is no tokenizer 'gpt2'"),
         (("stories.txt", "--tokenizer", "bytes", "--vocabulary", "9"), "data.vocabulary is 9"),
     ):
