@@ -104,7 +104,7 @@ def workload(name, variant=None, **data):
 @pytest.mark.parametrize("variant", [None, "quick_test"])
 def test_without_a_path_the_embedded_text_is_used_as_bytes(name, variant, tmp_path):
     loaded = load(workload(name, variant), tmp_path)
-    assert loaded.source.startswith("source of Python")
+    assert loaded.source.startswith("Python ")
     assert loaded.source.endswith(f"as bytes, instead of {PUBLISHED[name]}")
     assert loaded.train.gather(np.arange(2))[0].shape == (2, resolve_task(name, variant)["sequence_length"])
 

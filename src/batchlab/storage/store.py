@@ -232,7 +232,8 @@ class Store:
 
     def _tidy(self) -> None:
         """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up."""
-        remove_temporaries(self.path)
+        for folder in (self.path, *self.path.glob("runs/*")):
+            remove_temporaries(folder)
         for checkpoint in self.path.glob("runs/*/checkpoint"):
             run = checkpoint.parent
             with suppress(Timeout), FileLock(run / "lock", timeout=0):
