@@ -64,7 +64,7 @@ def standard_library_text(cache_dir: Path, library: Path | None = None) -> tuple
     identity = hashlib.sha256(listing.encode()).hexdigest()[:16]
     file = concatenated(cache_dir, f"stdlib-{platform.python_version()}-{identity}", (r for _, r in chosen.values()))
     return file, (
-        f"source of Python {platform.python_version()} ({file.stat().st_size / 1e6:.1f} MB, {len(chosen)} files)"
+        f"Python {platform.python_version()} standard library ({file.stat().st_size / 1e6:.1f} MB, {len(chosen)} files)"
     )
 
 
