@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import random
@@ -37,6 +38,13 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collections that torch's users and these tests ask for need not look at it."""
+    gc.collect()
+    gc.freeze()
+
 
 SyntheticStudy = tuple[Experiment, TaskInfo, list[tuple[Spec, Record]], Callable[[str], list[MetricRow]], Decisions]
 

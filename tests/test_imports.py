@@ -64,7 +64,10 @@ def test_a_study_without_torch_says_what_to_install(tmp_path: object) -> None:
 def test_a_simulated_study_and_its_documents_need_no_torch(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     commands = [
-        ["study", "simulated", "--out", str(folder), "--token-budget", "3200", "--seeds", "2"],
+        [
+            *("study", "simulated", "--out", str(folder), "--batch-sizes", "8,16", "--learning-rates", "0.4,0.8"),
+            *("--set", "sweep.max_extensions=0", "--token-budget", "3200", "--seeds", "2"),
+        ],
         ["report", str(folder)],
         ["status", str(folder)],
         ["plan", str(folder), "--devices", "2"],
