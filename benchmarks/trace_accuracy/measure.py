@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -84,6 +85,7 @@ def measured(workload: Workload, setting: str, size: int) -> Peaks:
 
 def _watched(work: Callable[[], object]) -> tuple[int, int]:
     """Increase of held bytes over the work, and the peak in between."""
+    gc.collect()  # an earlier model in a reference cycle, freed during the work, would count as bytes given back
     with profile(profile_memory=True) as profiler:
         work()
     events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
