@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,7 +24,6 @@ from batchlab.storage.atomic import (
     make_folders,
     remove_temporaries,
     remove_tree,
-    storage_errors,
     storage_failure,
     write_atomically,
 )
@@ -33,7 +31,7 @@ from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock
-from batchlab.storage.run_folder import RunFolder, damaged_run, read_run, set_aside_run
+from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.tables import outcomes_csv, results_csv
 
@@ -188,32 +186,28 @@ class Store:
 
     def damaged(self) -> list[DamagedFile]:
         """Every file that is not used because it is not what was written; reads all records and metrics."""
-        kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
-        found = [damaged for damaged in kept if damaged is not None]
-        for run in self._runs():
-            damaged = damaged_run(run, self.files)
-            if damaged is not None:
-                found.append(damaged)
-        return found
+        kept = (KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS))
+        runs = (read_run(run, self.files, metrics=True) for run in self._runs())
+        return [found for found in (*kept, *runs) if isinstance(found, DamagedFile)]
 
-    def set_aside_damage(self, run_id: str) -> DamagedFile | None:
-        """Set aside what is damaged of a finished run, so that it is done again; what that was.
+    def verified(self, run_id: str) -> Record | DamagedFile | None:
+        """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""
+        found = read_run(self.path / "runs" / run_id, self.files, metrics=True)
+        return found[1] if isinstance(found, tuple) else found
 
-        None where nothing is damaged, or another process has the run and sees to it.
-        """
+    def set_aside(self, run_id: str) -> bool:
+        """Set aside what is damaged of a finished run, so that it is done again; False while another process has it."""
         run = self.path / "runs" / run_id
-        if damaged_run(run, self.files) is None:
-            return None
         lock = Lock(run / "lock", self.files)
         if not lock.try_acquire():
-            return None
+            return False
         try:
-            damaged = damaged_run(run, self.files)
-            if damaged is not None:
+            damaged = read_run(run, self.files, metrics=True)
+            if isinstance(damaged, DamagedFile):
                 set_aside_run(run, damaged, self.files)
         finally:
             lock.release()
-        return damaged
+        return True
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
@@ -265,12 +259,9 @@ class Store:
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
-        with storage_errors(file), suppress(FileExistsError):
-            new = self.files.create(file)
-            try:
-                new.write(page.encode())
-            finally:
-                new.close()
+        with self.locked():
+            if self.files.state(file) is None:
+                write_atomically(file, page, self.files)
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
