@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NotRequired
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from batchlab.core.record import MetricRow
 from batchlab.storage.atomic import storage_errors, write_atomically
