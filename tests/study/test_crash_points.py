@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-import batchlab.study.study as study
-from batchlab.analysis.findings import Findings
 from batchlab.core.errors import BatchlabError
 from batchlab.core.experiment import build_experiment
 from batchlab.core.files import FileState, HeldLock, OpenFile
@@ -25,8 +23,9 @@ from batchlab.core.settings import merge
 from batchlab.engines.inline import InlineEngine
 from batchlab.storage.files import DISK
 from batchlab.storage.store import Store
+from batchlab.storage.tables import outcomes_csv
 from batchlab.study.progress import SilentView
-from batchlab.study.study import Stage, read_findings, run_study
+from batchlab.study.study import Stage, run_study
 from batchlab.study.task_source import resolve_task
 
 EXPERIMENT = build_experiment(
@@ -80,13 +79,13 @@ class HitFiles:
         return action()
 
     def state(self, path: Path) -> FileState | None:
-        return self.do("state", path, lambda: DISK.state(path), reads=True)  # type: ignore[no-any-return]
+        return self.do("state", path, lambda: DISK.state(path), reads=True)
 
     def names(self, folder: Path) -> list[str]:
-        return self.do("names", folder, lambda: DISK.names(folder), reads=True)  # type: ignore[no-any-return]
+        return self.do("names", folder, lambda: DISK.names(folder), reads=True)
 
     def read(self, path: Path, start: int = 0, size: int | None = None) -> bytes:
-        return self.do("read", path, lambda: DISK.read(path, start, size), reads=True)  # type: ignore[no-any-return]
+        return self.do("read", path, lambda: DISK.read(path, start, size), reads=True)
 
     def create(self, path: Path) -> OpenFile:
         return HitFile(self, path, self.do("create", path, lambda: DISK.create(path)))
@@ -110,10 +109,10 @@ class HitFiles:
         self.do("sync_folder", path, lambda: None)  # the disk outlives these tests
 
     def writable(self, folder: Path) -> bool:
-        return self.do("writable", folder, lambda: DISK.writable(folder), reads=True)  # type: ignore[no-any-return]
+        return self.do("writable", folder, lambda: DISK.writable(folder), reads=True)
 
     def make_temporary_folder(self) -> Path:
-        return self.do("make_temporary_folder", Path(), DISK.make_temporary_folder)  # type: ignore[no-any-return]
+        return self.do("make_temporary_folder", Path(), DISK.make_temporary_folder)
 
     def try_lock(self, path: Path, owner: str) -> HeldLock | None:
         lock: HeldLock | None = self.do("try_lock", path, lambda: DISK.try_lock(path, owner))
@@ -152,15 +151,6 @@ def kind_of(path: Path) -> str:
     return "/".join(re.sub(r"^(train)?(inspect|check|trace|capacity|throughput)?-.*", r"\1run", part) for part in parts)
 
 
-@pytest.fixture(autouse=True)
-def _documents_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tables(store: Store, *, partial: bool, devices: int = 1) -> Findings:
-        store.write_tables()
-        return read_findings(store, partial=partial)
-
-    monkeypatch.setattr(study, "write_documents", tables)
-
-
 def run(folder: Path, files: HitFiles, until: Stage) -> list[str]:
     """Begin or continue the study; the operations this took."""
     run_study(
@@ -181,7 +171,8 @@ def kinds(operations: list[str]) -> list[int]:
 
 def conclusions(folder: Path) -> list[bytes]:
     """What a study says that a repetition says to the bit."""
-    return [(folder / name).read_bytes() for name in ("experiment.json", "decisions.json", "outcomes.csv")]
+    outcomes = outcomes_csv(Store.open(folder).records()).encode()
+    return [outcomes, *((folder / name).read_bytes() for name in ("experiment.json", "decisions.json"))]
 
 
 def require_whole(folder: Path) -> None:

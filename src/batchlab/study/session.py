@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.sealed import DamagedFile
+from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
 from batchlab.words.damage import set_aside_line
 
@@ -24,7 +25,7 @@ class Session:
     make_engine: EngineFactory
     view: View
     retry_failed: bool = False
-    after_run: Callable[[], None] = lambda: None
+    documents: Documents | None = None  # kept up to date while it works
 
     @property
     def device(self) -> DeviceSettings:
@@ -81,7 +82,10 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
                     if isinstance(event, Finished):
                         found[event.record.run_id] = event.record
                         del missing[event.record.run_id]
-                        session.after_run()
+                        if session.documents is not None:
+                            session.documents.run_ended()
+                if session.documents is not None and not (exclusive and missing):  # which writing would disturb
+                    session.documents.refresh()
     return [record for spec in specs if (record := found[run_id(spec)]) is not None]
 
 
