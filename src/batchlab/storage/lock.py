@@ -26,8 +26,8 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 class Lock:
     """One lock file. `with lock:` waits for it, up to `wait_seconds` (None: as long as it takes).
 
-    `on_wait` is called once, with the owner's name, where it has to wait. Raises StorageFailed, naming the owner, where it
-    waited in vain, and where the file system has no locks.
+    `on_wait` is called once, with the owner's name, where it has to wait. Raises StorageFailed, naming the owner, where
+    it waited in vain, and where the file system has no locks.
     """
 
     def __init__(
