@@ -118,21 +118,41 @@ def _recheck(store: Store, layout: BatchLayout) -> None:
         view.close()
 
 
-def status(folder: Path, /) -> int:
-    """How far a study is: finished, failed and unfinished runs.
+def status(folder: Path, /, *, verify: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """How far a study is: finished, failed and unfinished runs, and files that are damaged.
 
     Parameters
     ----------
     folder
         A study's folder.
+    verify
+        Read everything that its conclusions rest on, data files included, and compare it with the recorded digests.
     """
     from batchlab.storage.store import Store
+    from batchlab.words.damage import damage_lines
     from batchlab.words.progress import status_lines
 
     store = Store.open(folder)
-    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions().budget):
+    records, damaged = store.scan()
+    for line in status_lines(store.experiment, records, store.unfinished(), store.decisions().budget):
         print(line)
+    if verify:
+        return _verify(store)
+    for line in damage_lines(damaged):
+        print(f"  {line}")
     return 0
+
+
+def _verify(store: Store) -> int:
+    from batchlab.study.open_study import damaged_data
+    from batchlab.words.damage import damage_lines, damaged_data_line, verified_line
+
+    records, damaged = store.scan(metrics=True)
+    files, changed = damaged_data(store)
+    for line in (*damage_lines(damaged), *map(damaged_data_line, changed)):
+        print(f"  {line}")
+    print(f"  {verified_line(len(records), files, len(damaged) + len(changed))}")
+    return 1 if damaged or changed else 0
 
 
 def mirror(folder: Path, /, *, to: str, online: Annotated[bool, Parameter(negative="--offline")] = False) -> int:
