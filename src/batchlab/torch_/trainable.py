@@ -22,7 +22,7 @@ from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
-from batchlab.torch_.out_of_memory import as_out_of_memory
+from batchlab.core.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
 
