@@ -40,6 +40,13 @@ class StorageFailed(BatchlabError):
     """The disk is full or not writable. Finished runs are kept; the text says what to do."""
 
 
+class WorkerLost(BatchlabError):
+    """A worker process was ended from outside, could not start, or broke its protocol, again and again.
+
+    Nothing is recorded for its run. Finished runs are kept; the text says how to continue.
+    """
+
+
 class RunFailure(BatchlabError):
     """A run did not complete. It never ends a study: the text becomes the `reason` of the run's record."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from batchlab.core.clock import Clock, SystemClock
 from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.spec import Spec
 from batchlab.engines.attempt import LiveRun, run_attempt
@@ -21,9 +21,12 @@ class InlineEngine:
     `protocols.Interrupted`.
     """
 
-    def __init__(self, study: Path, stop_requested: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, study: Path, stop_requested: Callable[[], bool] = lambda: False, clock: Clock | None = None
+    ) -> None:
         self._study = study.absolute()
         self._stop_requested = stop_requested
+        self._clock = clock or SystemClock()
         self._waiting: deque[Spec] = deque()
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
@@ -32,7 +35,7 @@ class InlineEngine:
 
     def wait(self, timeout: float) -> list[Event]:
         """Execute the first spec that no other process has locked; wait up to `timeout` seconds for one."""
-        deadline = time.monotonic() + timeout
+        deadline = self._clock.monotonic() + timeout
         while self._waiting:
             for _ in range(len(self._waiting)):
                 spec = self._waiting.popleft()
@@ -40,9 +43,9 @@ class InlineEngine:
                 if events is not None:
                     return events
                 self._waiting.append(spec)
-            if time.monotonic() >= deadline:
+            if self._clock.monotonic() >= deadline:
                 break
-            time.sleep(_PARKED_SECONDS)
+            self._clock.sleep(_PARKED_SECONDS)
         return []
 
     def close(self) -> None:

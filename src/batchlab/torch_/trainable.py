@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from batchlab.core.errors import InputError
+from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
@@ -22,7 +23,6 @@ from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
-from batchlab.core.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
 

@@ -9,7 +9,7 @@ import psutil
 
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig
-from batchlab.engines.pool import visible_cuda_devices
+from batchlab.engines.command import visible_cuda_devices
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
     SweepDesign,
