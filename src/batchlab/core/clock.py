@@ -1,4 +1,4 @@
-"""The time, as a value that is passed in: a test or a simulation has its own."""
+"""What time it is, as a value that is passed in: a simulation has a clock of its own."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time and waits."""
+    """A clock. `monotonic` never goes backwards; `now` may jump either way."""
 
     def now(self) -> float:
-        """Seconds since the epoch; the system may set it back or forward at any moment."""
+        """Seconds since 1970, for people and for comparison with the times of files."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since some moment, for durations and deadlines."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait this long."""
+        """Return after this many seconds, not sooner."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def now(self) -> float:
+        """Seconds since 1970."""
         return time.time()
 
     def monotonic(self) -> float:
+        """Seconds since some moment."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Return after this many seconds."""
         time.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()

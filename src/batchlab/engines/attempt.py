@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 from batchlab.storage.atomic import storage_failure
+from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -20,9 +22,14 @@ class LiveRun(RunFolder):
     """The folder of a run that this process executes, with its progress callback and its request to stop."""
 
     def __init__(
-        self, study: Path, spec: Spec, show: Callable[[Progress], None], stop_requested: Callable[[], bool]
+        self,
+        study: Path,
+        spec: Spec,
+        show: Callable[[Progress], None],
+        stop_requested: Callable[[], bool],
+        files: Files = DISK,
     ) -> None:
-        super().__init__(study, spec)
+        super().__init__(study, spec, files)
         self._show = show
         self._stop_requested = stop_requested
 

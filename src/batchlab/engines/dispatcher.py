@@ -11,12 +11,14 @@ from pathlib import Path
 
 from batchlab.core.clock import Clock
 from batchlab.core.errors import StorageFailed
+from batchlab.core.files import Files
 from batchlab.core.protocols import Event, Finished, RunResult
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import Spec
 from batchlab.core.worker import Message, Processes, UnreadableMessage
 from batchlab.engines.crash import Death, failure_of_silence, lost_to, lost_to_protocol, result_of
 from batchlab.engines.pool import Exited, Job, Pool, WorkerSlot
+from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
 
 TRAINING_RETRIES = 2
@@ -57,6 +59,7 @@ class Dispatcher:
         *,
         runs_per_worker: int,
         silence_seconds: float,
+        files: Files = DISK,
     ) -> None:
         self._study = study
         self._pool = pool
@@ -64,6 +67,7 @@ class Dispatcher:
         self._emit = emit
         self._runs_per_worker = runs_per_worker
         self._silence_seconds = silence_seconds
+        self._files = files
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []  # runs that another process has
         self._resting: list[tuple[float, Job]] = []  # lost runs, and when they may start again
@@ -74,7 +78,7 @@ class Dispatcher:
 
     def submit(self, spec: Spec, *, exclusive: bool) -> None:
         """Queue a spec."""
-        self._waiting.append(Job(spec, exclusive, RunFolder(self._study, spec)))
+        self._waiting.append(Job(spec, exclusive, RunFolder(self._study, spec, self._files)))
 
     def step(self) -> None:
         """Take in what the workers said, and start what there is room for.

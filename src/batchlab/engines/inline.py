@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.core.clock import Clock, SystemClock
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
+from batchlab.core.files import Files
 from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.spec import Spec
 from batchlab.engines.attempt import LiveRun, run_attempt
+from batchlab.storage.files import DISK
 
 _PARKED_SECONDS = 0.05
 
@@ -22,11 +24,16 @@ class InlineEngine:
     """
 
     def __init__(
-        self, study: Path, stop_requested: Callable[[], bool] = lambda: False, clock: Clock | None = None
+        self,
+        study: Path,
+        stop_requested: Callable[[], bool] = lambda: False,
+        files: Files = DISK,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._study = study.absolute()
         self._stop_requested = stop_requested
-        self._clock = clock or SystemClock()
+        self._files = files
+        self._clock = clock
         self._waiting: deque[Spec] = deque()
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
@@ -55,7 +62,7 @@ class InlineEngine:
     def _try(self, spec: Spec) -> list[Event] | None:
         """The run's events, or None where another process has it. An interrupted run stays queued."""
         shown: list[Progress] = []
-        run = LiveRun(self._study, spec, shown.append, self._stop_requested)
+        run = LiveRun(self._study, spec, shown.append, self._stop_requested, self._files)
         if not run.try_lock():
             return None
         try:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from batchlab.core.clock import Clock, SystemClock
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
 from batchlab.core.worker import Processes, WorkerCommand
@@ -53,7 +53,7 @@ class LocalEngine:
         cores: int | None = None,
         command: WorkerCommand = HERE,
         processes: Processes | None = None,
-        clock: Clock | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._grace_seconds = grace_seconds
         # The study's thread and the engine's own communicate through these only.
@@ -66,7 +66,7 @@ class LocalEngine:
         self._failure: Exception | None = None
         self._closed = False
         # The engine's thread:
-        clock, study = clock or SystemClock(), study.absolute()
+        study = study.absolute()
         pool = Pool(
             study,
             command,

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.files import Files
 from batchlab.storage.atomic import write_atomically
+from batchlab.storage.files import DISK
 
 
-def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes) -> None:
+def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes, files: Files = DISK) -> None:
     """Replace the checkpoint. `header` is any JSON with a whole number `step`; it comes back from `load_checkpoint`.
 
     Raises StorageFailed where the disk cannot be written; the previous checkpoint then stays.
@@ -24,16 +26,15 @@ def save_checkpoint(path: Path, header: Mapping[str, Any], state: bytes) -> None
     line = json.dumps(
         {"step": int(header["step"]), "length": len(state), "sha256": _digest(text, state), "header": text}
     )
-    write_atomically(path, (line.encode(), b"\n", state))
+    write_atomically(path, (line.encode(), b"\n", state), files)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Any], bytes] | None:
+def load_checkpoint(path: Path, files: Files = DISK) -> tuple[dict[str, Any], bytes] | None:
     """Header and state as saved; None where there is no checkpoint or it is incomplete."""
-    if not path.exists():
+    found = files.state(path)
+    if found is None or found.kind != "file":
         return None
-    with path.open("rb") as file:
-        first = file.readline()
-        state = file.read()
+    first, _, state = files.read(path).partition(b"\n")
     try:
         line = json.loads(first)
         text, length, digest = str(line["header"]), int(line["length"]), str(line["sha256"])

@@ -8,89 +8,108 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import BatchlabError, InputError, StudyChanged
 from batchlab.core.experiment import SCHEMA_VERSION, Experiment, differing_fields
+from batchlab.core.files import Files
 from batchlab.core.record import MetricRow, Record
 from batchlab.core.spec import Spec
 from batchlab.storage import metrics
-from batchlab.storage.atomic import is_temporary, remove_temporaries, storage_errors, storage_failure, write_atomically
+from batchlab.storage.atomic import (
+    is_temporary,
+    make_folders,
+    remove_temporaries,
+    remove_tree,
+    storage_errors,
+    storage_failure,
+    write_atomically,
+)
 from batchlab.storage.decisions import Decisions
+from batchlab.storage.files import DISK
+from batchlab.storage.lock import Lock
 from batchlab.storage.run_folder import RunFolder, read_record, read_spec
 from batchlab.storage.tables import outcomes_csv, results_csv
 
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
+_LOCK_SECONDS = 60.0
+"""The study's lock is held for milliseconds; a process that waits this long waits for one that was stopped."""
 
 
 class Store:
     """One study on disk. Make it with `Store.create` or `Store.open`."""
 
-    def __init__(self, path: Path, experiment: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
         self.experiment = experiment
+        self.files = files
+        self.clock = clock
 
     @staticmethod
-    def exists(path: Path) -> bool:
+    def exists(path: Path, files: Files = DISK) -> bool:
         """Whether there is a study at `path`, of whatever experiment."""
-        return (path / "experiment.json").is_file()
+        return _is_file(path / "experiment.json", files)
 
     @staticmethod
-    def require_usable(path: Path) -> None:
+    def require_usable(path: Path, files: Files = DISK) -> None:
         """Raise InputError where `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
         try:
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file; give a folder for the study with --out.")
-            if path.is_dir() and not Store.exists(path):
-                entries = [entry for entry in path.iterdir() if entry.name != _LOCK and not is_temporary(entry)]
-                if entries:
-                    raise InputError(
-                        f"{path} holds {min(entries).name!r} and is not a study (it has no experiment.json); "
-                        "give a new folder with --out."
-                    )
+            entries = files.names(path)
+        except FileNotFoundError:
+            entries = []
+        except NotADirectoryError:
+            if files.state(path) is not None:
+                raise InputError(f"{path} is not a folder; give a folder for the study with --out.") from None
+            entries = []
         except OSError as error:
             raise _not_writable(path, error) from None
-        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        if not Store.exists(path, files):
+            foreign = [name for name in entries if name != _LOCK and not is_temporary(name)]
+            if foreign:
+                raise InputError(
+                    f"{path} holds {foreign[0]!r} and is not a study (it has no experiment.json); "
+                    "give a new folder with --out."
+                )
+        path = path.absolute()
+        existing = next(folder for folder in (path, *path.parents) if files.state(folder) is not None)
+        if not files.writable(existing):
             raise InputError(f"The study folder {path} cannot be made in {existing}; choose another with --out.")
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment) -> Store:
+    def create(cls, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path` for this experiment: a new folder, or an existing study of the same experiment.
 
         Raises InputError for a folder of something else or one that cannot be written, StudyChanged for a study of
         another experiment; in each case nothing has been written.
         """
         path = path.absolute()
-        if not cls.exists(path):
-            cls.require_usable(path)
+        if not cls.exists(path, files):
+            cls.require_usable(path, files)
             try:
-                path.mkdir(parents=True, exist_ok=True)
-                (path / _LOCK).touch()
+                make_folders(path, files)
             except OSError as error:
                 raise _not_writable(path, error) from None
-            with _lock(path):
-                if not cls.exists(path):
-                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n")
-        store = cls.open(path)
+            with _lock(path, files, clock):
+                if not cls.exists(path, files):
+                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n", files)
+        store = cls.open(path, files, clock)
         store.require_same(experiment)
-        store._tidy()
+        with store.locked():
+            store._tidy()
         return store
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path`. Raises InputError where there is none, it is damaged, or a newer batchlab wrote it."""
         path = path.absolute()
         file = path / "experiment.json"
         try:
-            values = json.loads(file.read_bytes())
+            values = json.loads(files.read(file))
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(
                 f"{path} is not a study: it has no experiment.json. "
@@ -107,7 +126,7 @@ class Store:
                 "update batchlab, or start a new study with --out."
             )
         try:
-            return cls(path, Experiment.model_validate(values))
+            return cls(path, Experiment.model_validate(values), files, clock)
         except ValidationError:
             raise InputError(f"{file} is not a batchlab experiment; start a new study with --out.") from None
 
@@ -126,124 +145,158 @@ class Store:
 
         Safe under concurrent writers. Raises InputError where decisions.json is damaged, StorageFailed on a full disk.
         """
-        with _lock(self.path):
+        with self.locked():
             kept = self.decisions()
             joined = kept.joined(new)
             if joined != kept:
-                write_atomically(self.path / "decisions.json", joined.as_json())
+                write_atomically(self.path / "decisions.json", joined.as_json(), self.files)
             return joined
 
     def decisions(self) -> Decisions:
         """All choices kept so far. Raises InputError where decisions.json is damaged."""
         file = self.path / "decisions.json"
-        if not file.exists():
+        if not _is_file(file, self.files):
             return Decisions()
         try:
-            return Decisions.model_validate_json(file.read_bytes())
+            return Decisions.model_validate_json(self.files.read(file))
         except ValidationError:
             raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
 
     def run(self, spec: Spec) -> RunFolder:
         """The folder of one run; nothing is created before it is locked."""
-        return RunFolder(self.path, spec)
+        return RunFolder(self.path, spec, self.files)
 
     def records(self) -> list[tuple[Spec, Record]]:
         """Every finished run, sorted by run_id."""
         found = []
-        for run in sorted((self.path / "runs").glob("*")):
-            record = read_record(run)
+        for run in self._runs():
+            record = read_record(run, self.files)
             if record is not None:
-                found.append((read_spec(run), record))
+                found.append((read_spec(run, self.files), record))
         return found
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
-        return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl")[0]
+        return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl", self.files)[0]
 
     def record(self, run_id: str) -> Record | None:
         """The record of one run; None while it is not finished."""
-        return read_record(self.path / "runs" / run_id)
+        return read_record(self.path / "runs" / run_id, self.files)
 
     def unfinished(self) -> list[str]:
         """Runs that have begun and have no record yet, sorted by run_id."""
-        begun = sorted((self.path / "runs").glob("*/spec.json"))
-        return [spec.parent.name for spec in begun if not (spec.parent / "record.json").exists()]
+        return [
+            run.name
+            for run in self._runs()
+            if _is_file(run / "spec.json", self.files) and not _is_file(run / "record.json", self.files)
+        ]
 
     def forget(self, run_id: str) -> bool:
         """Drop the record of a run so that it runs again; False while another process holds the run."""
         run = self.path / "runs" / run_id
-        try:
-            with FileLock(run / "lock", timeout=0):
-                (run / "record.json").unlink(missing_ok=True)
-                shutil.rmtree(run / "checkpoint", ignore_errors=True)
-        except Timeout:
+        lock = Lock(run / "lock", self.files)
+        if not lock.try_acquire():
             return False
+        try:
+            self.files.remove(run / "record.json")
+            remove_tree(run / "checkpoint", self.files)
+        finally:
+            lock.release()
         return True
 
     def has_end(self, run_id: str) -> bool:
         """Whether the state that a run kept at its end exists."""
-        return (self.path / "runs" / run_id / "end" / "state").exists()
+        return _is_file(self.path / "runs" / run_id / "end" / "state", self.files)
 
     def drop_end(self, run_id: str) -> None:
         """Free the state that a run kept at its end, once no more runs start from it."""
-        shutil.rmtree(self.path / "runs" / run_id / "end", ignore_errors=True)
+        remove_tree(self.path / "runs" / run_id / "end", self.files)
 
-    def exclusive(self) -> FileLock:
+    def exclusive(self) -> Lock:
         """A lock for measurements that need the device to themselves: `with store.exclusive():` waits for those of
         other processes that work on this study."""
-        return FileLock(self.path / _MEASURING)
+        return Lock(self.path / _MEASURING, self.files, self.clock)
 
     def begin_notes(self, page: str) -> None:
         """Write notes.md once: an existing file is never overwritten, and a removed one is not written again."""
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
-        with storage_errors(file), suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
-            new.write(page)
+        with storage_errors(file), suppress(FileExistsError):
+            new = self.files.create(file)
+            try:
+                new.write(page.encode())
+            finally:
+                new.close()
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
         """The text of notes.md; None where there is no such file, empty while it has not been edited."""
         file = self.path / "notes.md"
-        if not file.is_file():
+        if not _is_file(file, self.files):
             return None
-        content = file.read_bytes()
+        content = self.files.read(file)
         made = self.decisions().notes_digest == hashlib.sha256(content).hexdigest()
         return "" if made else content.decode("utf-8", errors="replace")
+
+    def locked(self) -> Lock:
+        """The study's lock, under which the files of all runs are written; to be held for milliseconds."""
+        return _lock(self.path, self.files, self.clock)
 
     def write_tables(self) -> list[tuple[Spec, Record]]:
         """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
 
         Under the study's lock, so that no process overwrites a newer table with an older one.
         """
-        self._tidy()
-        with _lock(self.path):
+        with self.locked():
+            self._tidy()
             records = self.records()
-            write_atomically(self.path / "outcomes.csv", outcomes_csv(records))
-            write_atomically(self.path / "results.csv", results_csv(records))
+            write_atomically(self.path / "outcomes.csv", outcomes_csv(records), self.files)
+            write_atomically(self.path / "results.csv", results_csv(records), self.files)
         return records
 
     def write_text(self, name: str, text: str) -> Path:
         """Replace a document of the study (report.html, training_plan.json, …) as a whole."""
         path = self.path / name
-        with _lock(self.path):
-            write_atomically(path, text)
+        with self.locked():
+            write_atomically(path, text, self.files)
         return path
 
+    def _runs(self) -> list[Path]:
+        """The folders of all runs, finished or not, sorted by run_id."""
+        runs = self.path / "runs"
+        if self.files.state(runs) is None:
+            return []
+        found = [runs / name for name in self.files.names(runs)]
+        return [run for run in found if (state := self.files.state(run)) is not None and state.kind == "folder"]
+
     def _tidy(self) -> None:
-        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up."""
-        for folder in (self.path, *self.path.glob("runs/*")):
-            remove_temporaries(folder)
-        for checkpoint in self.path.glob("runs/*/checkpoint"):
-            run = checkpoint.parent
-            with suppress(Timeout), FileLock(run / "lock", timeout=0):
-                if (run / "record.json").exists():
-                    shutil.rmtree(checkpoint, ignore_errors=True)
+        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up.
+
+        Requires the study's lock.
+        """
+        remove_temporaries(self.path, self.files)
+        for run in self._runs():
+            names = self.files.names(run)
+            done = {"record.json", "checkpoint"} <= set(names)
+            lock = Lock(run / "lock", self.files)
+            if not (done or any(map(is_temporary, names))) or not lock.try_acquire():
+                continue
+            try:
+                remove_temporaries(run, self.files)
+                if done:
+                    remove_tree(run / "checkpoint", self.files)
+            finally:
+                lock.release()
 
 
-def _lock(path: Path) -> FileLock:
-    """The study's lock, to be held for milliseconds."""
-    return FileLock(path / _LOCK, timeout=60)
+def _lock(path: Path, files: Files, clock: Clock) -> Lock:
+    return Lock(path / _LOCK, files, clock, wait_seconds=_LOCK_SECONDS)
+
+
+def _is_file(path: Path, files: Files) -> bool:
+    state = files.state(path)
+    return state is not None and state.kind == "file"
 
 
 def _not_writable(path: Path, error: OSError) -> BatchlabError:

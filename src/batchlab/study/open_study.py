@@ -5,14 +5,15 @@ Everything that can be wrong with the request is found before anything is writte
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment
+from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
@@ -20,7 +21,9 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, file_states, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
+from batchlab.storage.atomic import remove_tree
 from batchlab.storage.decisions import AcceptedEdit, Decisions
+from batchlab.storage.files import DISK
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior
 
@@ -63,24 +66,32 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
     return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
 
 
-def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
+def open_study(
+    asked: Experiment,
+    folder: Path,
+    make_engine: EngineFactory,
+    *,
+    accept_edits: bool,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
+) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
 
     Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
     person's code or data has changed since.
     """
-    if Store.exists(folder):
-        store = Store.open(folder)
+    if Store.exists(folder, files):
+        store = Store.open(folder, files, clock)
         begun = store.decisions().task_info  # None where a process was killed while it created the study
         if begun is not None:
             store.require_same(complete(asked, begun))
             _require_same_data(begun)
             _require_same_code(store, begun, accept_edits)
             return OpenStudy(store, store.experiment, begun)
-    Store.require_usable(folder)
-    experiment, task_info = prepare(asked, make_engine)
+    Store.require_usable(folder, files)
+    experiment, task_info = prepare(asked, make_engine, files=files)
     prior = read_prior(experiment, task_info)
-    store = Store.create(folder, experiment)
+    store = Store.create(folder, experiment, files, clock)
     store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
@@ -99,28 +110,31 @@ def reopen_study(folder: Path) -> OpenStudy:
     return OpenStudy(store, store.experiment, task_info)
 
 
-def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True) -> tuple[Experiment, TaskInfo]:
+def prepare(
+    asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True, files: Files = DISK
+) -> tuple[Experiment, TaskInfo]:
     """The experiment completed by what the task itself says, and the task as a worker process found it.
 
     `sweep` False: batch sizes and budget are not checked, because no sweep is wanted. Writes nothing that stays. Raises
     InputError where the task cannot be loaded, and where the sweep could not be answered whatever is measured.
     """
-    task_info = inspect(asked, make_engine)
+    task_info = inspect(asked, make_engine, files)
     experiment = complete(asked, task_info)
     if sweep:
         require_sound(experiment, task_info)
     return experiment, task_info
 
 
-def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
+def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = DISK) -> TaskInfo:
     """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded."""
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )
-    with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        engine = make_engine(Path(scratch), 1)
+    scratch = files.make_temporary_folder()
+    try:
+        engine = make_engine(scratch, 1)
         try:
             engine.submit(spec, exclusive=True)
             while True:
@@ -132,6 +146,8 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
                         raise InputError(record.reason)
         finally:
             engine.close()
+    finally:
+        remove_tree(scratch, files)
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:

@@ -5,7 +5,6 @@ Every stage can be interrupted and run again; what is on disk is not done twice.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,8 +14,10 @@ from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import BatchLayout
 from batchlab.core.check import CheckResult
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.core.experiment import Experiment
+from batchlab.core.files import Files
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
@@ -26,6 +27,7 @@ from batchlab.report.notes import notes_page
 from batchlab.report.write import write_report
 from batchlab.search.cost import cost_of
 from batchlab.storage.decisions import Decisions
+from batchlab.storage.files import DISK
 from batchlab.storage.store import Store
 from batchlab.study.open_study import EngineFactory, open_study, reopen_study
 from batchlab.study.session import Session, run_alone
@@ -91,6 +93,8 @@ def run_study(
     request: CapacityRequest = LARGEST,
     accept_edits: bool = False,
     retry_failed: bool = False,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
@@ -99,8 +103,8 @@ def run_study(
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed on a full disk, after which finished runs are kept and the report is up to date.
     """
-    begun = time.monotonic()
-    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits)
+    begun = clock.monotonic()
+    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits, files=files, clock=clock)
     store = study.store
 
     def after_run() -> None:
@@ -129,7 +133,7 @@ def run_study(
         if until == "sweep":
             store.decide(Decisions(complete=True))
     findings = write_documents(store, partial=not store.decisions().complete)
-    view.say(f"   {format_duration(time.monotonic() - begun)} in all")
+    view.say(f"   {format_duration(clock.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines), failure)
 
@@ -262,7 +266,8 @@ def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Finding
     plan = plan_or_none(findings)
     if plan is not None:
         store.write_text("training_plan.json", plan.model_dump_json(indent=2) + "\n")
-    write_report(store.path, findings, plan, store.notes())
+    with store.locked():
+        write_report(store.path, findings, plan, store.notes(), store.files)
     return findings
 
 
