@@ -80,8 +80,8 @@ class ScriptedWorker:
         """Write the run's record, as a worker does before it says so."""
         folder, spec = self.folder(), self.run
         assert folder.try_lock()
-        probes = isinstance(spec, CapacitySpec)
-        result = CapacityResult(micro_batch_size=spec.micro_batch_size, fits=True) if probes else None
+        probed = spec.micro_batch_size if isinstance(spec, CapacitySpec) else None
+        result = CapacityResult(micro_batch_size=probed, fits=True) if probed else None
         folder.begin().finish(Record(run_id=folder.run_id, outcome=outcome, result=result))
         folder.unlock()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_run_whose_worker_was_killed_is_tried_again_a_little_later(scripted: A
     assert record.outcome is Outcome.COMPLETED
     assert [attempt for _, attempt, _ in processes.attempts] == [1, 2, 3, 4]
     begun = [when for _, _, when in processes.attempts]
-    waited = [later - earlier - 1.0 for earlier, later in zip(begun, begun[1:], strict=False)]
+    waited = [later - earlier - 1.0 for earlier, later in pairwise(begun)]
     assert all(waited[number] >= BACK_OFF_SECONDS[number] for number in range(3))
 
 
@@ -97,7 +98,7 @@ def test_killed_again_and_again_it_is_not_recorded_and_the_study_ends(
 ) -> None:
     processes = scripted.ScriptedProcesses(tmp_path, killed)
     engine = scripted.SteppedEngine(processes)
-    with pytest.raises(WorkerLost, match="SIGKILL.* 4 times.* run the same command again"):
+    with pytest.raises(WorkerLost, match=r"SIGKILL.* 4 times.* run the same command again"):
         carry_out(engine, spec, exclusive=True)
     engine.close()
     assert RunFolder(tmp_path, spec).record() is None
@@ -210,7 +211,7 @@ def test_a_worker_that_breaks_the_protocol_is_ended_and_its_run_tried_again(
     assert processes.started[0].ended == -9
     assert [attempt for _, attempt, _ in processes.attempts] == [1, 2]
     processes.script = lambda worker, spec: says(worker)
-    with pytest.raises(WorkerLost, match="4 times.*run the same command again"):
+    with pytest.raises(WorkerLost, match=r"4 times.*run the same command again"):
         carry_out(scripted.SteppedEngine(processes), train(seed=1))
     assert RunFolder(tmp_path, train(seed=1)).record() is None
 
@@ -273,7 +274,7 @@ def test_a_worker_that_cannot_start_ends_the_study_with_what_it_said(scripted: A
         worker.die(1)
 
     processes = scripted.ScriptedProcesses(tmp_path, start=breaks)
-    with pytest.raises(WorkerLost, match="could not be started: .*exit code 1, 4 times.*No module named"):
+    with pytest.raises(WorkerLost, match=r"could not be started: .*exit code 1, 4 times.*No module named"):
         carry_out(scripted.SteppedEngine(processes), train())
     assert len(processes.started) == 4
     assert RunFolder(tmp_path, train()).record() is None

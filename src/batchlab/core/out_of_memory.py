@@ -93,5 +93,4 @@ def as_out_of_memory(error: BaseException) -> OutOfMemory | None:
     if evidence is None:
         return None
     traceback.clear_frames(error.__traceback__)
-    first = (text or name).splitlines()[0]
-    return OutOfMemory(first, certain=evidence is not Evidence.AMBIGUOUS)
+    return OutOfMemory(text.partition("\n")[0], certain=evidence is not Evidence.AMBIGUOUS)
