@@ -142,7 +142,7 @@ def test_a_run_that_another_process_gave_up_is_taken_over(
     engine, spec = any_engine(), toy_train()
     other = RunFolder(tmp_path, spec)
     assert other.try_lock()
-    other.begin().save_checkpoint({"step": 40, "resumed": 0}, b"1.25")
+    other.begin().save_checkpoint({"step": 40, "resumed": 0}, lambda sink: sink.write(b"1.25"))
     engine.submit(spec)
     assert engine.wait(0.8) == []
     other.unlock()

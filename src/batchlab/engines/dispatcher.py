@@ -125,7 +125,7 @@ class Dispatcher:
                 slot.job = None
                 self._after_death(slot, job, said)
             case UnreadableMessage():
-                self._lose(slot, job, f"wrote a line that is no message ({said})")
+                self._lose(slot, job, f"wrote an unreadable message ({said})")
             case Message(event="progress", progress=progress):
                 if progress is not None:
                     self._emit(progress)
@@ -139,7 +139,7 @@ class Dispatcher:
         """The worker said how its run ended."""
         record = job.folder.record() if event == "finished" else None
         if event == "finished" and record is None:
-            self._lose(slot, job, "said that it had finished and left no record")
+            self._lose(slot, job, "finished but left no record")
             return
         slot.job = None
         slot.served += 1
