@@ -31,10 +31,13 @@ from batchlab.storage.atomic import (
 )
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
+from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock
-from batchlab.storage.run_folder import RunFolder, read_record, read_spec
+from batchlab.storage.run_folder import RunFolder, damaged_run, read_run, set_aside_run
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.tables import outcomes_csv, results_csv
 
+_EXPERIMENT, _DECISIONS = "experiment.json", "decisions.json"
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
 _LOCK_SECONDS = 60.0
@@ -53,7 +56,7 @@ class Store:
     @staticmethod
     def exists(path: Path, files: Files = DISK) -> bool:
         """Whether there is a study at `path`, of whatever experiment."""
-        return _is_file(path / "experiment.json", files)
+        return any(_is_file(path / name, files) for name in (_EXPERIMENT, f".{_EXPERIMENT}.copy"))
 
     @staticmethod
     def require_usable(path: Path, files: Files = DISK) -> None:
@@ -96,7 +99,7 @@ class Store:
                 raise _not_writable(path, error) from None
             with _lock(path, files, clock):
                 if not cls.exists(path, files):
-                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n", files)
+                    KeptFile(path / _EXPERIMENT, files).write(experiment.model_dump_json(indent=1))
         store = cls.open(path, files, clock)
         store.require_same(experiment)
         with store.locked():
@@ -107,18 +110,17 @@ class Store:
     def open(cls, path: Path, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path`. Raises InputError where there is none, it is damaged, or a newer batchlab wrote it."""
         path = path.absolute()
-        file = path / "experiment.json"
+        file = path / _EXPERIMENT
         try:
-            values = json.loads(files.read(file))
-        except (FileNotFoundError, NotADirectoryError):
+            content = KeptFile(file, files).read()
+        except NotADirectoryError:
+            content = None
+        if content is None:
             raise InputError(
                 f"{path} is not a study: it has no experiment.json. "
                 "Give the folder that `batchlab study` printed, by default studies/NAME."
-            ) from None
-        except PermissionError as error:
-            raise InputError(f"{file} cannot be read ({error.strerror}); make it readable for you.") from None
-        except ValueError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            )
+        values = json.loads(content)
         version = values.get("schema_version") if isinstance(values, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise InputError(
@@ -149,51 +151,92 @@ class Store:
             kept = self.decisions()
             joined = kept.joined(new)
             if joined != kept:
-                write_atomically(self.path / "decisions.json", joined.as_json(), self.files)
+                self._decisions_file.write(joined.as_json())
             return joined
 
     def decisions(self) -> Decisions:
         """All choices kept so far. Raises InputError where decisions.json is damaged."""
-        file = self.path / "decisions.json"
-        if not _is_file(file, self.files):
+        content = self._decisions_file.read()
+        if content is None:
             return Decisions()
         try:
-            return Decisions.model_validate_json(self.files.read(file))
+            return Decisions.model_validate_json(content)
         except ValidationError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            raise InputError(
+                f"{self._decisions_file.path} was written by another version of batchlab; use that version, or start a "
+                "new study with --out."
+            ) from None
+
+    @property
+    def _decisions_file(self) -> KeptFile:
+        return KeptFile(self.path / _DECISIONS, self.files)
+
+    def repair(self) -> list[DamagedFile]:
+        """Replace a damaged experiment.json or decisions.json by its copy; what was damaged has been set aside."""
+        with self.locked():
+            found = [KeptFile(self.path / name, self.files).repair() for name in (_EXPERIMENT, _DECISIONS)]
+        return [damaged for damaged in found if damaged is not None]
 
     def run(self, spec: Spec) -> RunFolder:
         """The folder of one run; nothing is created before it is locked."""
         return RunFolder(self.path, spec, self.files)
 
     def records(self) -> list[tuple[Spec, Record]]:
-        """Every finished run, sorted by run_id."""
-        found = []
+        """Every finished run whose files are whole, sorted by run_id."""
+        found = (read_run(run, self.files) for run in self._runs())
+        return [each for each in found if isinstance(each, tuple)]
+
+    def damaged(self) -> list[DamagedFile]:
+        """Every file that is not used because it is not what was written; reads all records and metrics."""
+        kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
+        found = [damaged for damaged in kept if damaged is not None]
         for run in self._runs():
-            record = read_record(run, self.files)
-            if record is not None:
-                found.append((read_spec(run, self.files), record))
+            damaged = damaged_run(run, self.files)
+            if damaged is not None:
+                found.append(damaged)
         return found
+
+    def set_aside_damage(self, run_id: str) -> DamagedFile | None:
+        """Set aside what is damaged of a finished run, so that it is done again; what that was.
+
+        None where nothing is damaged, or another process has the run and sees to it.
+        """
+        run = self.path / "runs" / run_id
+        if damaged_run(run, self.files) is None:
+            return None
+        lock = Lock(run / "lock", self.files)
+        if not lock.try_acquire():
+            return None
+        try:
+            damaged = damaged_run(run, self.files)
+            if damaged is not None:
+                set_aside_run(run, damaged, self.files)
+        finally:
+            lock.release()
+        return damaged
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
         return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl", self.files)[0]
 
     def record(self, run_id: str) -> Record | None:
-        """The record of one run; None while it is not finished."""
-        return read_record(self.path / "runs" / run_id, self.files)
+        """The record of one run; None while it has no whole one."""
+        found = read_run(self.path / "runs" / run_id, self.files)
+        return found[1] if isinstance(found, tuple) else None
 
     def unfinished(self) -> list[str]:
         """Runs that have begun and have no record yet, sorted by run_id."""
         return [
             run.name
             for run in self._runs()
-            if _is_file(run / "spec.json", self.files) and not _is_file(run / "record.json", self.files)
+            if _is_file(run / "spec.json", self.files) and self.files.state(run / "record.json") is None
         ]
 
     def forget(self, run_id: str) -> bool:
         """Drop the record of a run so that it runs again; False while another process holds the run."""
         run = self.path / "runs" / run_id
+        if self.files.state(run) is None:
+            return True
         lock = Lock(run / "lock", self.files)
         if not lock.try_acquire():
             return False

@@ -24,6 +24,7 @@ from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.storage.atomic import remove_tree
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior
 
@@ -45,6 +46,7 @@ class OpenStudy:
     store: Store
     experiment: Experiment
     task_info: TaskInfo
+    repaired: tuple[DamagedFile, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -82,12 +84,13 @@ def open_study(
     """
     if Store.exists(folder, files):
         store = Store.open(folder, files, clock)
+        repaired = tuple(store.repair())
         begun = store.decisions().task_info  # None where a process was killed while it created the study
         if begun is not None:
             store.require_same(complete(asked, begun))
             _require_same_data(begun)
             _require_same_code(store, begun, accept_edits)
-            return OpenStudy(store, store.experiment, begun)
+            return OpenStudy(store, store.experiment, begun, repaired)
     Store.require_usable(folder, files)
     experiment, task_info = prepare(asked, make_engine, files=files)
     prior = read_prior(experiment, task_info)

@@ -12,6 +12,7 @@ from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
+from batchlab.words.damage import set_aside_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,10 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
 
 
 def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk; a failed one is dropped first where failed runs are retried."""
+    """The record on disk, once what is damaged was set aside; a failed one is dropped where failed runs are retried."""
+    damaged = session.study.store.set_aside_damage(identity)
+    if damaged is not None:
+        session.view.say(set_aside_line(damaged))
     record = session.study.store.record(identity)
     if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
         session.study.store.forget(identity)

@@ -49,6 +49,7 @@ from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
 from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
+from batchlab.words.damage import repaired_line
 from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
@@ -106,6 +107,8 @@ def run_study(
     begun = clock.monotonic()
     study = open_study(experiment, folder, make_engine, accept_edits=accept_edits, files=files, clock=clock)
     store = study.store
+    for damaged in study.repaired:
+        view.say(f"   {repaired_line(damaged)}")
 
     def after_run() -> None:
         write_documents(store, partial=True)  # takes 0.1 s; whatever stops the study leaves a usable report
