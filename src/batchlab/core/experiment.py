@@ -18,10 +18,13 @@ from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.parse import (
     LEAST_RATE,
     MOST_RATE,
+    MOST_RUNS,
     MOST_SAMPLES,
     MOST_SECONDS,
+    MOST_SEEDS,
     MOST_TOKENS,
     MOST_VALUES,
+    MOST_WORKERS,
     parse_memory_limit,
     require_headroom,
 )
@@ -205,7 +208,7 @@ class BudgetConfig(Section):
         default=None, description="passes over the training data, instead of tokens"
     )
     time_budget_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = None
-    max_runs: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = Field(
+    max_runs: Annotated[Whole, Field(ge=1, le=MOST_RUNS)] | None = Field(
         default=None, description="training runs that the whole sweep may use"
     )
     max_tokens: Tokens | None = Field(default=None, description="tokens (or samples) of all its runs together")
@@ -232,9 +235,9 @@ class SweepConfig(Section):
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
     )
     seeds: Whole = Field(
-        default=3, ge=1, le=1000, description="runs at the best cell and at its best neighbouring batch"
+        default=3, ge=1, le=MOST_SEEDS, description="runs at the best cell and at its best neighbouring batch"
     )
-    confirm: Annotated[Whole, Field(ge=0, le=1000)] | None = Field(
+    confirm: Annotated[Whole, Field(ge=0, le=MOST_SEEDS)] | None = Field(
         default=None,
         description="confirmation seeds at the best cell and its rival, for the quoted loss; default: 2 if seeds > 1",
     )
@@ -322,7 +325,7 @@ class DeviceConfig(Section):
     memory_optimizations: tuple[MemoryOptimization, ...] = Field(
         default=(), max_length=3, description="any of checkpointing, chunked_loss, fused_optimizer"
     )
-    workers: Annotated[Whole, Field(ge=1, le=1024)] | None = Field(
+    workers: Annotated[Whole, Field(ge=1, le=MOST_WORKERS)] | None = Field(
         default=None, description="concurrent training runs; default: by core count"
     )
     silence_seconds: Number = Field(

@@ -29,6 +29,9 @@ MOST_VALUES = 100
 MOST_SAMPLES = 10**9
 """In a batch."""
 
+MOST_SEEDS = 1000
+MOST_RUNS = 1_000_000
+MOST_WORKERS = 1024
 MOST_TOKENS = 10**18
 MOST_SECONDS = 100_000 * 3600.0
 
@@ -199,6 +202,14 @@ def _int(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
+
+
+def parse_whole(text: str, flag: str, least: int, most: int) -> int:
+    """A whole number in a range. Raises InputError naming the flag and the range."""
+    number = _int(text)
+    if number is None or not least <= number <= most:
+        raise InputError(f"{flag} {quote(text)}: give a whole number from {least:,} to {most:,}.")
+    return number
 
 
 def parse_count(text: str, flag: str) -> int:
