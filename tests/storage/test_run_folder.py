@@ -16,7 +16,7 @@ import pytest
 from batchlab.core.errors import InputError
 from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import TrainSpec
-from batchlab.storage.run_folder import RunFolder, damaged_run, read_spec
+from batchlab.storage.run_folder import RunFolder, read_run, read_spec
 from batchlab.storage.sealed import Damage, DamagedFile, seal, unseal
 
 
@@ -153,11 +153,11 @@ def test_any_flipped_bit_is_found(finished: RunFolder) -> None:
         whole = path.read_bytes()
         for place in range(len(whole)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
-            damaged = damaged_run(finished.path)
-            assert damaged is not None, (name, place)
+            damaged = read_run(finished.path, metrics=True)
+            assert isinstance(damaged, DamagedFile), (name, place)
             assert damaged.path.name in (name, "record.json")
         path.write_bytes(whole)
-    assert damaged_run(finished.path) is None
+    assert isinstance(read_run(finished.path, metrics=True), tuple)
 
 
 def test_a_damaged_run_is_set_aside_when_it_begins_again(finished: RunFolder) -> None:
@@ -176,7 +176,7 @@ def test_a_damaged_run_is_set_aside_when_it_begins_again(finished: RunFolder) ->
         assert finished.record() is not None
     record.unlink()
     record.mkdir()
-    assert damaged_run(finished.path) == DamagedFile(record, Damage.NOT_A_FILE)
+    assert read_run(finished.path) == DamagedFile(record, Damage.NOT_A_FILE)
     finished.begin()
     assert not record.exists()
 
@@ -187,9 +187,9 @@ def test_a_record_of_another_run_is_not_this_ones(finished: RunFolder, train_spe
     other.begin().finish(Record(run_id=other.run_id, outcome=Outcome.DIVERGED))
     for name in ("spec.json", "record.json"):
         shutil.copy(other.path / name, finished.path)
-    assert damaged_run(finished.path) == DamagedFile(finished.path / "record.json", Damage.OTHER_RUN)
+    assert read_run(finished.path) == DamagedFile(finished.path / "record.json", Damage.OTHER_RUN)
     (finished.path / "spec.json").unlink()
-    assert damaged_run(finished.path) == DamagedFile(finished.path / "spec.json", Damage.MISSING)
+    assert read_run(finished.path) == DamagedFile(finished.path / "spec.json", Damage.MISSING)
     assert read_spec(finished.path) is None
 
 

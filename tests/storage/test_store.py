@@ -196,14 +196,14 @@ def test_records_and_rows_are_read_back(
     assert store.record(first.run_id) == first
     assert store.record("absent") is None
 
-    assert store.write_tables() == store.records()
+    store.write_tables(store.records())
     outcomes = (tmp_path / "outcomes.csv").read_text()
     assert first.run_id in outcomes
     assert "throughput" in (tmp_path / "results.csv").read_text()
 
     assert store.forget(first.run_id)
     assert store.record(first.run_id) is None
-    store.write_tables()
+    store.write_tables(store.records())
     assert first.run_id not in (tmp_path / "outcomes.csv").read_text()
 
 
@@ -230,11 +230,11 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
     finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
     for run in (finished, running):
         run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state"))
-    store.write_tables()
+    store.write_tables(store.records())
     assert finished.load_checkpoint() is not None, "its process may still be at work"
     finished.unlock()
     running.unlock()
-    store.write_tables()
+    store.write_tables(store.records())
     assert finished.load_checkpoint() is None
     assert running.load_checkpoint() == ({"step": 1}, b"state")
 
@@ -296,8 +296,8 @@ def test_a_full_disk_keeps_what_is_there(
         patch.setattr("os.fsync", full)
         for write in (
             lambda: store.decide(Decisions(complete=True)),
-            lambda: store.write_text("report.html", "x"),
-            store.write_tables,
+            lambda: store.write_documents({"report.html": "x"}),
+            lambda: store.write_tables([]),
             lambda: run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state")),
             lambda: run.finish(record),
         ):

@@ -6,14 +6,32 @@ readable; readers skip and count the torn line, and `rewind` rewrites the file w
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import NotRequired
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from batchlab.core.files import Files
 from batchlab.core.record import MetricRow
 from batchlab.storage.atomic import storage_errors, write_atomically
 from batchlab.storage.files import DISK
+
+
+class RowValues(TypedDict):
+    """The values of a row that are looked at in every run of a study. To read them alone takes a third of the time."""
+
+    step: int
+    tokens: int
+    train_loss: NotRequired[float | None]
+    train_loss_max: NotRequired[float | None]
+    val_loss: NotRequired[float | None]
+    grad_norm: NotRequired[float | None]
+    diagnostics: NotRequired[dict[str, float] | None]
+
+
+_VALUES: TypeAdapter[RowValues] = TypeAdapter(RowValues)
 
 
 class MetricsWriter:
@@ -68,6 +86,21 @@ class MetricsTail:
 def read_rows(path: Path, files: Files = DISK) -> tuple[list[MetricRow], int]:
     """All readable rows in file order, and how many lines could not be read. A missing file has no rows."""
     return _parse(_content(path, files))
+
+
+def read_values(path: Path, files: Files = DISK) -> list[RowValues]:
+    """The values of all readable rows in file order. A missing file has none."""
+    values = []
+    for line in _content(path, files).split(b"\n"):
+        with suppress(ValidationError):
+            if line:
+                values.append(_VALUES.validate_json(line))
+    return values
+
+
+def values_of(row: MetricRow) -> RowValues:
+    """The values of a row that was read as a whole."""
+    return _VALUES.validate_python(row.model_dump(include=set(RowValues.__annotations__)))
 
 
 def _parse(content: bytes) -> tuple[list[MetricRow], int]:

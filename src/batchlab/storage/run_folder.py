@@ -170,11 +170,11 @@ class RunFolder:
             self._writer = None
 
 
-def read_run(run: Path, files: Files = DISK) -> tuple[Spec, Record] | DamagedFile | None:
+def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[Spec, Record] | DamagedFile | None:
     """Spec and record of a run's folder; None while it has no record; what is damaged where one of the two is.
 
-    Both are whole where their digests are right and both belong to the run that the folder is named after. Raises
-    InputError where another version of batchlab wrote them.
+    Both are whole where their digests are right and both belong to the run that the folder is named after. `metrics`:
+    check the metrics as well. Raises InputError where another version of batchlab wrote them.
     """
     path = run / RECORD_NAME
     try:
@@ -183,16 +183,14 @@ def read_run(run: Path, files: Files = DISK) -> tuple[Spec, Record] | DamagedFil
             return None
         sealed = unseal(content)
         record = RECORD.validate_json(sealed.content)
+        path = run / METRICS_NAME
+        if metrics and "metrics" in sealed.others:
+            _whole(path, sealed.others["metrics"], files)
         path = run / SPEC_NAME
-        written = read_file(path, files)
-        if written is None:
-            return DamagedFile(path, Damage.MISSING)
-        if digest(written) != sealed.others.get("spec"):
-            return DamagedFile(path, Damage.OTHER_DIGEST)
-        spec = SPEC.validate_json(written)
+        spec = SPEC.validate_json(_whole(path, sealed.others["spec"], files))
     except Broken as broken:
         return DamagedFile(path, broken.damage)
-    except ValidationError:
+    except (ValidationError, KeyError):
         raise InputError(
             f"{path} was written by another version of batchlab; use that version, or delete the folder {run.name} to "
             "repeat that run."
@@ -200,6 +198,16 @@ def read_run(run: Path, files: Files = DISK) -> tuple[Spec, Record] | DamagedFil
     if not record.run_id == run_id(spec) == run.name:
         return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
     return spec, record
+
+
+def _whole(path: Path, expected: str, files: Files) -> bytes:
+    """The content of a file with this digest. Raises Broken where there is no such file."""
+    content = read_file(path, files)
+    if content is None:
+        raise Broken(Damage.MISSING)
+    if digest(content) != expected:
+        raise Broken(Damage.OTHER_DIGEST)
+    return content
 
 
 def read_spec(run: Path, files: Files = DISK) -> Spec | None:
@@ -210,24 +218,6 @@ def read_spec(run: Path, files: Files = DISK) -> Spec | None:
     except (Broken, ValidationError):
         return None
     return spec if spec is not None and run_id(spec) == run.name else None
-
-
-def damaged_run(run: Path, files: Files = DISK) -> DamagedFile | None:
-    """What is wrong with a finished run, its metrics included; None where nothing is, or it has no record."""
-    found = read_run(run, files)
-    if not isinstance(found, tuple):
-        return found
-    path = run / METRICS_NAME
-    try:
-        expected = unseal(files.read(run / RECORD_NAME)).others.get("metrics")
-        written = read_file(path, files) if expected else None
-    except Broken as broken:
-        return DamagedFile(path, broken.damage)
-    if expected is None:
-        return None
-    if written is None:
-        return DamagedFile(path, Damage.MISSING)
-    return None if digest(written) == expected else DamagedFile(path, Damage.OTHER_DIGEST)
 
 
 def set_aside_run(run: Path, damaged: DamagedFile, files: Files = DISK) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import BatchlabError, InputError, StudyChanged
 from batchlab.core.experiment import SCHEMA_VERSION, Experiment, differing_fields
-from batchlab.core.files import Files
+from batchlab.core.files import Files, FileState
 from batchlab.core.record import MetricRow, Record
 from batchlab.core.spec import Spec
 from batchlab.storage import metrics
@@ -25,7 +25,6 @@ from batchlab.storage.atomic import (
     make_folders,
     remove_temporaries,
     remove_tree,
-    storage_errors,
     storage_failure,
     write_atomically,
 )
@@ -33,13 +32,17 @@ from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock
-from batchlab.storage.run_folder import RunFolder, damaged_run, read_run, set_aside_run
+from batchlab.storage.metrics import RowValues
+from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
+from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
 
 _EXPERIMENT, _DECISIONS = "experiment.json", "decisions.json"
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
+_DOCUMENTS = ".documents.lock"
+
 _LOCK_SECONDS = 60.0
 """The study's lock is held for milliseconds; a process that waits this long waits for one that was stopped."""
 
@@ -188,36 +191,40 @@ class Store:
 
     def damaged(self) -> list[DamagedFile]:
         """Every file that is not used because it is not what was written; reads all records and metrics."""
-        kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
-        found = [damaged for damaged in kept if damaged is not None]
-        for run in self._runs():
-            damaged = damaged_run(run, self.files)
-            if damaged is not None:
-                found.append(damaged)
-        return found
+        kept = (KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS))
+        runs = (read_run(run, self.files, metrics=True) for run in self._runs())
+        return [found for found in (*kept, *runs) if isinstance(found, DamagedFile)]
 
-    def set_aside_damage(self, run_id: str) -> DamagedFile | None:
-        """Set aside what is damaged of a finished run, so that it is done again; what that was.
+    def verified(self, run_id: str) -> Record | DamagedFile | None:
+        """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""
+        found = read_run(self.path / "runs" / run_id, self.files, metrics=True)
+        return found[1] if isinstance(found, tuple) else found
 
-        None where nothing is damaged, or another process has the run and sees to it.
-        """
+    def set_aside(self, run_id: str) -> bool:
+        """Set aside what is damaged of a finished run, so that it is done again; False while another process has it."""
         run = self.path / "runs" / run_id
-        if damaged_run(run, self.files) is None:
-            return None
         lock = Lock(run / "lock", self.files)
         if not lock.try_acquire():
-            return None
+            return False
         try:
-            damaged = damaged_run(run, self.files)
-            if damaged is not None:
+            damaged = read_run(run, self.files, metrics=True)
+            if isinstance(damaged, DamagedFile):
                 set_aside_run(run, damaged, self.files)
         finally:
             lock.release()
-        return damaged
+        return True
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
         return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl", self.files)[0]
+
+    def values(self, run_id: str) -> list[RowValues]:
+        """Of every row of a run's metrics, the values that are looked at in all runs."""
+        return metrics.read_values(self.path / "runs" / run_id / "metrics.jsonl", self.files)
+
+    def metrics_state(self, run_id: str) -> FileState | None:
+        """The version of a run's metrics, which are not read; None where there are none."""
+        return self.files.state(self.path / "runs" / run_id / "metrics.jsonl")
 
     def record(self, run_id: str) -> Record | None:
         """The record of one run; None while it has no whole one."""
@@ -265,12 +272,9 @@ class Store:
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
-        with storage_errors(file), suppress(FileExistsError):
-            new = self.files.create(file)
-            try:
-                new.write(page.encode())
-            finally:
-                new.close()
+        with self.locked():
+            if self.files.state(file) is None:
+                write_atomically(file, page, self.files)
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
@@ -286,24 +290,28 @@ class Store:
         """The study's lock, under which the files of all runs are written; to be held for milliseconds."""
         return _lock(self.path, self.files, self.clock)
 
-    def write_tables(self) -> list[tuple[Spec, Record]]:
-        """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
+    def documents_lock(self) -> Lock:
+        """The lock of whoever writes documents, to be held from before the records are read until all are written, so
+        that no document is replaced by one that was made from earlier records."""
+        return Lock(self.path / _DOCUMENTS, self.files, self.clock, wait_seconds=_LOCK_SECONDS)
 
-        Under the study's lock, so that no process overwrites a newer table with an older one.
-        """
+    def write_tables(self, records: Sequence[tuple[Spec, Record]]) -> None:
+        """Rewrite outcomes.csv and results.csv; remove what killed writers left. Requires the documents' lock."""
         with self.locked():
             self._tidy()
-            records = self.records()
-            write_atomically(self.path / "outcomes.csv", outcomes_csv(records), self.files)
-            write_atomically(self.path / "results.csv", results_csv(records), self.files)
-        return records
+        self.write_documents({"outcomes.csv": outcomes_csv(records), "results.csv": results_csv(records)})
 
-    def write_text(self, name: str, text: str) -> Path:
-        """Replace a document of the study (report.html, training_plan.json, …) as a whole."""
-        path = self.path / name
-        with self.locked():
-            write_atomically(path, text, self.files)
-        return path
+    def write_documents(self, texts: Mapping[str, str]) -> None:
+        """Replace documents of the study (report.html, training_plan.json, …), each as a whole, in this order.
+
+        Requires the documents' lock. Raises StorageFailed where the disk would have little space left for runs.
+        """
+        for name, text in texts.items():
+            # an error message may hold file names that are not valid UTF-8
+            content = text.encode(errors="backslashreplace")
+            require_space(self.path, len(content))
+            with self.locked():
+                write_atomically(self.path / name, content, self.files)
 
     def _runs(self) -> list[Path]:
         """The folders of all runs, finished or not, sorted by run_id."""

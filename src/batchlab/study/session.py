@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -12,6 +12,8 @@ from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.decisions import Decisions
+from batchlab.storage.sealed import DamagedFile
+from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
 from batchlab.words.damage import set_aside_line
 
@@ -24,7 +26,7 @@ class Session:
     make_engine: EngineFactory
     view: View
     retry_failed: bool = False
-    after_run: Callable[[], None] = lambda: None
+    documents: Documents | None = None  # kept up to date while it works
 
     @property
     def device(self) -> DeviceSettings:
@@ -90,16 +92,20 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
                     if isinstance(event, Finished):
                         found[event.record.run_id] = event.record
                         del missing[event.record.run_id]
-                        session.after_run()
+                        if session.documents is not None:
+                            session.documents.run_ended()
+                if session.documents is not None and not (exclusive and missing):  # which writing would disturb
+                    session.documents.refresh()
     return [record for spec in specs if (record := found[run_id(spec)]) is not None]
 
 
 def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk, once what is damaged was set aside; a failed one is dropped where failed runs are retried."""
-    damaged = session.study.store.set_aside_damage(identity)
-    if damaged is not None:
-        session.view.say(set_aside_line(damaged))
-    record = session.study.store.record(identity)
+    """The record on disk; one that is damaged is set aside, a failed one dropped where failed runs are retried."""
+    record = session.study.store.verified(identity)
+    if isinstance(record, DamagedFile):
+        if session.study.store.set_aside(identity):
+            session.view.say(f"   {set_aside_line(record)}")
+        return None
     if record is not None and session.retry_failed and _may_differ(record):
         session.study.store.forget(identity)
         return None

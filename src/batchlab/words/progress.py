@@ -79,6 +79,11 @@ def describe_remaining(done: int, runs: int, seconds_left: float) -> str:
     return f"[{done} of {runs}, about {format_duration(seconds_left)} left]"
 
 
+def documents_not_written(error: Exception, folder: Path) -> str:
+    """A warning: the study goes on without its documents."""
+    return f"   warning: tables, plan and report are not up to date; `batchlab report {folder}` writes them. {error}"
+
+
 def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     """One measured batch size, with a caveat where other programs used the processor."""
     others = result.other_load or 0.0

@@ -28,11 +28,11 @@ def report(folder: Path, /, *, devices: Annotated[int, whole(1, MOST_DEVICES)] =
         Number of data-parallel devices for which the time to a loss is shown.
     """
     from batchlab.storage.store import Store
-    from batchlab.study.study import write_documents
+    from batchlab.study.documents import write_documents
     from batchlab.words.damage import damage_lines
 
     store = Store.open(folder)
-    findings = write_documents(store, partial=not store.decisions().complete, devices=devices)
+    findings = write_documents(store, devices=devices)
     print(folder / "report.html")
     for line in damage_lines(store.damaged()):
         print(f"batchlab: {line}", file=sys.stderr)
@@ -81,7 +81,7 @@ def plan(
     from batchlab.core.errors import InputError
     from batchlab.plan import format_plan, make_plan
     from batchlab.storage.store import Store
-    from batchlab.study.study import read_findings
+    from batchlab.study.documents import read_findings
 
     target = Target(
         batch_size,
@@ -92,10 +92,10 @@ def plan(
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
-    made = make_plan(read_findings(store, partial=False), devices, target, serves)
+    made = make_plan(read_findings(store), devices, target, serves)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
-        made = make_plan(read_findings(store, partial=False), devices, target, serves)
+        made = make_plan(read_findings(store), devices, target, serves)
     print(format_plan(made, format))
     for warning in made.warnings:
         print(f"batchlab: {warning}", file=sys.stderr)

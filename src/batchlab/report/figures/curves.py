@@ -82,7 +82,7 @@ def validation_curves(findings: Findings) -> Figure:
     drawn: set[int] = set()
     for index, row in enumerate(rows):
         for run in row.best.runs if row.best else ():
-            points = curve_points(run.rows, lambda r: r.val_loss)
+            points = downsample([(float(tokens), loss) for tokens, loss in run.val_curve])
             if not points:
                 continue
             first = row.global_batch_size not in drawn

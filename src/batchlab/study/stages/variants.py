@@ -98,4 +98,4 @@ def _changed(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
         cache = study.store.path / "cache"
         if cache.is_dir():
             (store.path / "cache").symlink_to(cache)
-        yield replace(session, study=OpenStudy(store, experiment, study.task_info), after_run=lambda: None)
+        yield replace(session, study=OpenStudy(store, experiment, study.task_info), documents=None)
