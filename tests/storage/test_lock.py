@@ -52,11 +52,11 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, number: int) -> Non
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EACCES, "cannot be written"),
-        (errno.EPERM, "cannot be written"),
+        (errno.EACCES, "not accessible"),
+        (errno.EPERM, "not accessible"),
         (errno.EIO, "reports errors"),
-        (errno.EMFILE, "open files"),
-        (errno.ENXIO, "cannot be locked"),
+        (errno.EMFILE, "ulimit"),
+        (errno.ENXIO, "cannot be used"),
     ],
 )
 def test_other_errors_of_locking_are_said_too(tmp_path: Path, number: int, words: str) -> None:

@@ -37,6 +37,7 @@ EXPERIMENT = build_experiment(
             "budget": {"token_budget": 512},
             "evaluation": {"points": 2, "samples": 16},
             "noise": {"points": 0},
+            "model": {"samples": 1024},
         },
     )
 )
@@ -160,6 +161,7 @@ def run(folder: Path, files: HitFiles, until: Stage) -> list[str]:
         SilentView(),
         until=until,
         files=files,
+        write_documents=False,
     )
     return files.operations
 

@@ -88,7 +88,7 @@ def run(arguments: list[str]) -> int:
         return 141
     except OSError as error:
         if error.errno not in _PATH_ERRORS or error.filename is None:
-            raise
+            return _refuse(BatchlabError(str(error)))  # a file system may refuse any operation
         return _refuse(InputError(f"{quote(os.fsdecode(error.filename))} cannot be used: {error.strerror}."))
     return code if isinstance(code, int) else 0
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +17,7 @@ from typing import Self
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import StorageFailed
 from batchlab.core.files import Files, HeldLock
-from batchlab.storage.atomic import storage_failure
+from batchlab.storage.atomic import storage_errors
 from batchlab.storage.files import DISK
 
 _POLL_SECONDS = 0.05
@@ -39,10 +41,8 @@ class Lock:
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it, not even this process."""
-        try:
+        with _locking_errors(self._path):
             held = self._files.try_lock(self._path, owner())
-        except OSError as error:
-            raise lock_failure(error, self._path) from error
         if held is None:
             return False
         self._held = held
@@ -84,17 +84,20 @@ def owner() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def lock_failure(error: OSError, path: Path) -> StorageFailed:
-    """The error for a lock that can be neither taken nor found taken."""
-    if error.errno in _NO_LOCKS:
-        return StorageFailed(
+@contextmanager
+def _locking_errors(path: Path) -> Iterator[None]:
+    try:
+        with storage_errors(path):
+            yield
+    except StorageFailed as failure:
+        error = failure.__cause__
+        if not isinstance(error, OSError) or error.errno not in _NO_LOCKS:
+            raise
+        raise StorageFailed(
             f"The file system of {path.parent} cannot lock files ({error.strerror}), and without locks two processes "
             "could write one run. Put the study on a file system with flock (a local disk, or one mounted with locks) "
             "with --out."
-        )
-    return storage_failure(error, path) or StorageFailed(
-        f"{path} cannot be locked ({error.strerror}); put the study elsewhere with --out."
-    )
+        ) from error
 
 
 def require_locks(folder: Path, files: Files = DISK) -> None:

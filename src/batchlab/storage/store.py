@@ -175,8 +175,12 @@ class Store:
         return KeptFile(self.path / _DECISIONS, self.files)
 
     def repair(self) -> list[DamagedFile]:
-        """Replace a damaged experiment.json or decisions.json by its copy; what was damaged has been set aside."""
+        """Replace a damaged experiment.json or decisions.json by its copy; what was damaged has been set aside.
+
+        Also removes what killed writers left.
+        """
         with self.locked():
+            self._tidy()
             found = [KeptFile(self.path / name, self.files).repair() for name in (_EXPERIMENT, _DECISIONS)]
         return [damaged for damaged in found if damaged is not None]
 

@@ -21,7 +21,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, file_states, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
-from batchlab.storage.atomic import remove_tree
+from batchlab.storage.atomic import remove_tree, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
@@ -82,6 +82,13 @@ def open_study(
     Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
     person's code or data has changed since.
     """
+    with storage_errors(folder):
+        return _open(asked, folder, make_engine, accept_edits, files, clock)
+
+
+def _open(
+    asked: Experiment, folder: Path, make_engine: EngineFactory, accept_edits: bool, files: Files, clock: Clock
+) -> OpenStudy:
     if Store.exists(folder, files):
         store = Store.open(folder, files, clock)
         repaired = tuple(store.repair())

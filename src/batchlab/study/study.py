@@ -22,6 +22,7 @@ from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
 from batchlab.search.cost import cost_of
+from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.study.documents import Documents, read_findings
@@ -113,7 +114,8 @@ def run_study(
     session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents)
     failure = ""
     try:
-        _stages(session, until, request)
+        with storage_errors(store.path):
+            _stages(session, until, request)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
