@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,56 @@ def test_the_counter_nearest_to_this_process_is_read(tmp_path: Path, machine: st
 
 def test_a_system_without_counters_has_none(tmp_path: Path) -> None:
     assert count_oom_kills(tmp_path) is None
+
+
+HUNGRY = """
+import sys
+print('{"event": "ready"}', flush=True)
+sys.stdin.readline()
+held = []
+while True:
+    held.append(bytearray(10**7))
+"""
+
+STUDY = """
+import sys
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from batchlab.core.experiment import TaskReference
+from batchlab.core.spec import CapacitySpec, Workload
+from batchlab.core.worker import WorkerCommand
+from batchlab.engines.local import LocalEngine
+spec = CapacitySpec(workload=Workload(task=TaskReference(kind="file", target="mine.py")), micro_batch_size=4)
+engine = LocalEngine(Path(sys.argv[1]), 1, command=WorkerCommand((sys.executable, "-c", sys.argv[2])))
+engine.submit(spec, exclusive=True)
+while not (events := engine.wait(1.0)):
+    pass
+engine.close()
+print(events[0].record.outcome, events[0].record.reason)
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 300 MiB of memory, of version 1; needs the right to make one."""
+    own = next((line.split(":", 2)[2] for line in Path("/proc/self/cgroup").open() if ":memory:" in line), None)
+    if own is None:
+        pytest.skip("this machine has no memory control groups of version 1; the trees above stand for the others")
+    group = Path("/sys/fs/cgroup/memory") / own.strip().lstrip("/") / "batchlab-test"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(300 * 2**20))
+    except OSError as error:
+        pytest.skip(f"making a control group is not permitted here: {error}")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.slow
+def test_a_worker_that_the_kernel_really_kills_for_memory_is_out_of_memory(small_group: Path, tmp_path: Path) -> None:
+    inside = f'echo $$ > {small_group}/cgroup.procs && exec "$@"'
+    command = ["bash", "-c", inside, "bash", sys.executable, "-c", STUDY, str(tmp_path), HUNGRY]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.stdout.startswith("out_of_memory The system ran out of memory"), ended.stderr
