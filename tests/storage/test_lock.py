@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.core.errors import StorageFailed
 from batchlab.storage.files import DISK, DiskFiles, DiskLock
-from batchlab.storage.lock import Lock, require_locks
+from batchlab.storage.lock import Lock, owner, require_locks
 
 
 class NoLocks(DiskFiles):
@@ -71,9 +71,11 @@ def test_locks_that_work_leave_nothing(tmp_path: Path) -> None:
 
 def test_who_waits_in_vain_is_told_for_whom(tmp_path: Path) -> None:
     path, clock = tmp_path / "lock", FakeClock()
+    told: list[str] = []
     with Lock(path), pytest.raises(StorageFailed, match=f"60 seconds by process {os.getpid()} on "):
-        Lock(path, clock=clock, wait_seconds=60).__enter__()
+        Lock(path, clock=clock, wait_seconds=60, on_wait=told.append).__enter__()
     assert clock.seconds >= 60
+    assert told == [owner()]
     with Lock(path, clock=clock, wait_seconds=0):
         pass
 

@@ -107,6 +107,11 @@ def replacing(path: Path, files: Files = DISK) -> Iterator[OpenFile]:
         files.sync_folder(path.parent)
 
 
+def temporary_name(name: str, number: int) -> str:
+    """The name of a file that belongs to nobody once its writer has ended."""
+    return f".{name}.{number}{_SUFFIX}"
+
+
 def is_temporary(name: str) -> bool:
     """Whether a file of this name is the temporary file of a writer, killed or still running."""
     return name.startswith(".") and name.endswith(_SUFFIX)
@@ -146,7 +151,7 @@ def remove_tree(path: Path, files: Files = DISK) -> None:
 def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:
     """A new file beside `path`. Its name is counted up, not drawn: a simulation repeats it."""
     for number in count():
-        temporary = path.with_name(f".{path.name}.{number}{_SUFFIX}")
+        temporary = path.with_name(temporary_name(path.name, number))
         with suppress(FileExistsError):
             return temporary, files.create(temporary)
     raise AssertionError("count() does not end")

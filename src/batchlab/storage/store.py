@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ from batchlab.storage.atomic import (
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
-from batchlab.storage.lock import Lock
+from batchlab.storage.lock import Lock, require_locks
 from batchlab.storage.metrics import RowValues
 from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
@@ -63,7 +63,8 @@ class Store:
 
     @staticmethod
     def require_usable(path: Path, files: Files = DISK) -> None:
-        """Raise InputError where `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
+        """Raise InputError where `path` is a file, a folder of something else, or cannot be written, and StorageFailed
+        where files there cannot be locked. Leaves nothing behind."""
         try:
             entries = files.names(path)
         except FileNotFoundError:
@@ -85,6 +86,10 @@ class Store:
         existing = next(folder for folder in (path, *path.parents) if files.state(folder) is not None)
         if not files.writable(existing):
             raise InputError(f"The study folder {path} cannot be made in {existing}; choose another with --out.")
+        try:
+            require_locks(existing, files)
+        except OSError as error:
+            raise _not_writable(path, error) from None
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
@@ -266,10 +271,10 @@ class Store:
         """Free the state that a run kept at its end, once no more runs start from it."""
         remove_tree(self.path / "runs" / run_id / "end", self.files)
 
-    def exclusive(self) -> Lock:
+    def exclusive(self, on_wait: Callable[[str], None] = lambda owner: None) -> Lock:
         """A lock for measurements that need the device to themselves: `with store.exclusive():` waits for those of
-        other processes that work on this study."""
-        return Lock(self.path / _MEASURING, self.files, self.clock)
+        other processes that work on this study. `on_wait` is told who they are."""
+        return Lock(self.path / _MEASURING, self.files, self.clock, on_wait=on_wait)
 
     def begin_notes(self, page: str) -> None:
         """Write notes.md once: an existing file is never overwritten, and a removed one is not written again."""

@@ -16,6 +16,7 @@ from batchlab.storage.sealed import DamagedFile
 from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
 from batchlab.words.damage import set_aside_line
+from batchlab.words.progress import waiting_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
         _require_unchanged_code(session)
-        with store.exclusive() if exclusive else nullcontext():
+        with store.exclusive(lambda owner: session.view.say(waiting_line(owner))) if exclusive else nullcontext():
             for spec in missing.values():
                 engine.submit(spec, exclusive=exclusive)
             while missing:
