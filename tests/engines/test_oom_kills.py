@@ -88,7 +88,10 @@ print(events[0].record.outcome, events[0].record.reason)
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group with 300 MiB of memory, of version 1; needs the right to make one."""
-    own = next((line.split(":", 2)[2] for line in Path("/proc/self/cgroup").open() if ":memory:" in line), None)
+    own = next(
+        (line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line),
+        None,
+    )
     if own is None:
         pytest.skip("this machine has no memory control groups of version 1; the trees above stand for the others")
     group = Path("/sys/fs/cgroup/memory") / own.strip().lstrip("/") / "batchlab-test"
