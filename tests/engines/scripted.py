@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.files import Files
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import SPEC, CapacitySpec, Spec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.pool import Pool
+from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
 
 Script = Callable[["ScriptedWorker", Spec], None]
@@ -74,7 +76,7 @@ class ScriptedWorker:
 
     def folder(self) -> RunFolder:
         assert self.run is not None
-        return RunFolder(self._processes.study, self.run)
+        return RunFolder(self._processes.study, self.run, self._processes.files)
 
     def record(self, outcome: Outcome = Outcome.COMPLETED) -> None:
         """Write the run's record, as a worker does before it says so."""
@@ -168,8 +170,10 @@ class ScriptedProcesses:
         *,
         start: Callable[[ScriptedWorker], None] = starts,
         clock: ManualClock | None = None,
+        files: Files = DISK,
     ) -> None:
         self.study = study
+        self.files = files
         self.script = script
         self.clock = clock or ManualClock()
         self.started: list[ScriptedWorker] = []
@@ -228,6 +232,7 @@ class SteppedEngine:
             self._events.append,
             runs_per_worker=runs_per_worker,
             silence_seconds=silence_seconds,
+            files=processes.files,
         )
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:

@@ -74,6 +74,7 @@ def test_the_same_spec_twice_runs_once_and_is_answered_twice(
         ({"exit": True}, Outcome.FAILED, r"SystemExit: 3 \(line \d+ of toy_worker.py\)"),
         ({"out_of_memory": True}, Outcome.OUT_OF_MEMORY, "no more"),
         ({"memory_error": True}, Outcome.OUT_OF_MEMORY, "Out of memory."),
+        ({"raise": "CUDA error: out of memory"}, Outcome.OUT_OF_MEMORY, "CUDA error: out of memory"),
     ],
 )
 def test_whatever_the_persons_code_does_is_an_outcome(
