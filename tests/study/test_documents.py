@@ -13,6 +13,7 @@ import pytest
 
 import batchlab.analysis.assemble as assemble_module
 import batchlab.study.documents as documents_module
+from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.core.clock import SystemClock
 from batchlab.core.errors import StudyInterrupted
 from batchlab.core.experiment import Experiment, build_experiment
@@ -181,7 +182,7 @@ def test_between_two_runs_nothing_grows_with_the_number_of_runs(
 ) -> None:
     """Bytes of metrics that are read, and fits of the surrogate: no time, which depends on the machine."""
     inferred: list[int] = []
-    infer = assemble_module.inferred_cells
+    infer = inferred_cells
 
     def counted(rows: Any) -> Any:
         inferred.append(len(rows))
