@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from batchlab.core.errors import StorageFailed
-from batchlab.storage.atomic import is_temporary, make_folders, remove_temporaries, remove_tree, write_atomically
+from batchlab.storage.atomic import (
+    is_temporary,
+    make_folders,
+    remove_temporaries,
+    remove_tree,
+    storage_errors,
+    write_atomically,
+)
 
 
 def test_replaces_text_bytes_and_pieces(tmp_path: Path) -> None:
@@ -60,8 +67,17 @@ def test_a_disk_that_takes_no_more_is_said_to_the_person(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_other_errors_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOENT, "cannot be used"), (errno.EACCES, "umask"), (errno.ELOOP, "link"), (errno.EMFILE, "ulimit")],
+)
+def test_every_other_error_is_a_sentence_too(tmp_path: Path, number: int, words: str) -> None:
+    with pytest.raises(StorageFailed, match=words), storage_errors(tmp_path / "a.txt"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match=r"absent.*cannot be used"):
         write_atomically(tmp_path / "absent" / "a.txt", "x")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.core.errors import StorageFailed
 from batchlab.storage.files import DISK, DiskFiles, DiskLock
-from batchlab.storage.lock import Lock, require_locks
+from batchlab.storage.lock import Lock, owner, require_locks
 
 
 class NoLocks(DiskFiles):
@@ -52,11 +52,11 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, number: int) -> Non
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EACCES, "cannot be written"),
-        (errno.EPERM, "cannot be written"),
+        (errno.EACCES, "not accessible"),
+        (errno.EPERM, "not accessible"),
         (errno.EIO, "reports errors"),
-        (errno.EMFILE, "open files"),
-        (errno.ENXIO, "cannot be locked"),
+        (errno.EMFILE, "ulimit"),
+        (errno.ENXIO, "cannot be used"),
     ],
 )
 def test_other_errors_of_locking_are_said_too(tmp_path: Path, number: int, words: str) -> None:
@@ -71,9 +71,11 @@ def test_locks_that_work_leave_nothing(tmp_path: Path) -> None:
 
 def test_who_waits_in_vain_is_told_for_whom(tmp_path: Path) -> None:
     path, clock = tmp_path / "lock", FakeClock()
+    told: list[str] = []
     with Lock(path), pytest.raises(StorageFailed, match=f"60 seconds by process {os.getpid()} on "):
-        Lock(path, clock=clock, wait_seconds=60).__enter__()
+        Lock(path, clock=clock, wait_seconds=60, on_wait=told.append).__enter__()
     assert clock.seconds >= 60
+    assert told == [owner()]
     with Lock(path, clock=clock, wait_seconds=0):
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from batchlab.core.errors import InputError
 from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import TrainSpec
-from batchlab.storage.run_folder import RunFolder, read_spec
+from batchlab.storage.run_folder import RunFolder, read_run, read_spec
+from batchlab.storage.sealed import Damage, DamagedFile, seal, unseal
 
 
 @pytest.fixture
@@ -138,7 +140,65 @@ def test_log_tail_is_the_end_in_one_line(folder: RunFolder) -> None:
     assert len(tail) == 50
 
 
-def test_a_damaged_record_is_named(folder: RunFolder) -> None:
-    (folder.path / "record.json").write_text("{")
-    with pytest.raises(InputError, match=r"record\.json is damaged"):
-        folder.record()
+@pytest.fixture
+def finished(folder: RunFolder) -> RunFolder:
+    folder.row(rows(1)[0])
+    folder.finish(Record(run_id=folder.run_id, outcome=Outcome.COMPLETED))
+    return folder
+
+
+def test_any_flipped_bit_is_found(finished: RunFolder) -> None:
+    for name in ("record.json", "spec.json", "metrics.jsonl"):
+        path = finished.path / name
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+            damaged = read_run(finished.path, metrics=True)
+            assert isinstance(damaged, DamagedFile), (name, place)
+            assert damaged.path.name in (name, "record.json")
+        path.write_bytes(whole)
+    assert isinstance(read_run(finished.path, metrics=True), tuple)
+
+
+def test_a_damaged_run_is_set_aside_when_it_begins_again(finished: RunFolder) -> None:
+    record = finished.path / "record.json"
+    whole = record.read_bytes()
+    for number, content in enumerate(
+        (b"", b"null", b"[" * 100_000, whole[:-1], whole.replace(b"completed", b"diverged"))
+    ):
+        record.write_bytes(content)
+        assert finished.record() is None
+        finished.begin()
+        assert not record.exists()
+        aside = finished.path / ("record.json.damaged" + (f"-{number + 1}" if number else ""))
+        assert aside.read_bytes() == content
+        finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
+        assert finished.record() is not None
+    record.unlink()
+    record.mkdir()
+    assert read_run(finished.path) == DamagedFile(record, Damage.NOT_A_FILE)
+    finished.begin()
+    assert not record.exists()
+
+
+def test_a_record_of_another_run_is_not_this_ones(finished: RunFolder, train_spec: Callable[..., TrainSpec]) -> None:
+    other = RunFolder(finished.path.parents[1], train_spec(seed=1))
+    assert other.try_lock()
+    other.begin().finish(Record(run_id=other.run_id, outcome=Outcome.DIVERGED))
+    for name in ("spec.json", "record.json"):
+        shutil.copy(other.path / name, finished.path)
+    assert read_run(finished.path) == DamagedFile(finished.path / "record.json", Damage.OTHER_RUN)
+    (finished.path / "spec.json").unlink()
+    assert read_run(finished.path) == DamagedFile(finished.path / "spec.json", Damage.MISSING)
+    assert read_spec(finished.path) is None
+
+
+def test_a_record_of_another_version_stops_with_a_sentence(finished: RunFolder) -> None:
+    record = finished.path / "record.json"
+    text = record.read_text().replace('"schema_version": 1', '"schema_version": 2')
+    sealed = unseal(record.read_bytes())
+    content = sealed.content.replace(b'"schema_version": 1', b'"schema_version": 2').decode()
+    assert content in text.partition(',\n "spec_sha256"')[0] + "\n}"
+    record.write_bytes(seal(content, sealed.others))
+    with pytest.raises(InputError, match="another version"):
+        finished.record()

@@ -77,6 +77,9 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a file system may refuse any operation
+        print(f"batchlab: {error}", file=sys.stderr)
+        return BatchlabError.exit_code
     return code if isinstance(code, int) else 0
 
 

@@ -28,22 +28,7 @@ _STORAGE_FAILURES = {
 
 
 def storage_failure(error: OSError, path: Path) -> StorageFailed | None:
-    """The error for a disk that is full, over quota, read-only or broken; None for any other error."""
-    if error.errno == errno.ELOOP:
-        return StorageFailed(
-            f"{error.filename or path} is a symbolic link, and batchlab does not write through links inside a study. "
-            "Replace it by the file or folder itself and run the same command again."
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return StorageFailed(
-            f"{error.filename or path} cannot be written ({error.strerror}). Make the study's folder writable for you "
-            "(a shared study needs umask 002 and a common group) and run the same command again."
-        )
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return StorageFailed(
-            f"{path} cannot be opened ({error.strerror}); finished runs are kept. Raise the limit (ulimit -n) or close "
-            "other programs, and run the same command again to continue."
-        )
+    """The error for a disk that is full, over quota, read-only, gone or broken; None for any other error."""
     state = _STORAGE_FAILURES.get(error.errno or 0)
     if state is None:
         return None
@@ -55,14 +40,36 @@ def storage_failure(error: OSError, path: Path) -> StorageFailed | None:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Raise StorageFailed for a disk that cannot be written; every other error passes through."""
+    """Raise StorageFailed for whatever a file system refuses to do in a study."""
     try:
         yield
     except OSError as error:
-        failure = storage_failure(error, path)
-        if failure is None:
-            raise
-        raise failure from error
+        raise storage_failure(error, path) or _refusal(error, path) from error
+
+
+def _refusal(error: OSError, path: Path) -> StorageFailed:
+    there = error.filename or path
+    match error.errno:
+        case errno.ELOOP | errno.EEXIST:
+            return StorageFailed(
+                f"{there} is a symbolic link, or something else is where batchlab needs a file or folder of its own; "
+                "it does not write through links inside a study. Replace or remove it and run the same command again."
+            )
+        case errno.EACCES | errno.EPERM:
+            return StorageFailed(
+                f"{there} is not accessible ({error.strerror}). Make it readable and writable for you (a shared study "
+                "needs a common group and umask 002) and run the same command again."
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return StorageFailed(
+                f"{there} cannot be opened ({error.strerror}); finished runs are kept. Raise the limit (ulimit -n) or "
+                "close other programs, and run the same command again to continue."
+            )
+        case _:
+            return StorageFailed(
+                f"{there} cannot be used ({error.strerror or error}); finished runs are kept. Check the folder, and "
+                "run the same command again to continue."
+            )
 
 
 def write_atomically(path: Path, content: bytes | str | Iterable[bytes], files: Files = DISK) -> None:
@@ -88,6 +95,11 @@ def write_atomically(path: Path, content: bytes | str | Iterable[bytes], files: 
                 files.remove(temporary)
             raise
         files.sync_folder(path.parent)
+
+
+def temporary_name(name: str, number: int) -> str:
+    """The name of a file that belongs to nobody once its writer has ended."""
+    return f".{name}.{number}{_SUFFIX}"
 
 
 def is_temporary(name: str) -> bool:
@@ -129,7 +141,7 @@ def remove_tree(path: Path, files: Files = DISK) -> None:
 def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:
     """A new file beside `path`. Its name is counted up, not drawn: a simulation repeats it."""
     for number in count():
-        temporary = path.with_name(f".{path.name}.{number}{_SUFFIX}")
+        temporary = path.with_name(temporary_name(path.name, number))
         with suppress(FileExistsError):
             return temporary, files.create(temporary)
     raise AssertionError("count() does not end")

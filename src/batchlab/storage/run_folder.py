@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from batchlab.core.errors import InputError
 from batchlab.core.files import Files
 from batchlab.core.record import RECORD, MetricRow, Record
@@ -17,7 +19,11 @@ from batchlab.core.spec import SPEC, Spec, run_id
 from batchlab.storage import checkpoint, metrics
 from batchlab.storage.atomic import make_folders, remove_temporaries, remove_tree, storage_errors, write_atomically
 from batchlab.storage.files import DISK
+from batchlab.storage.kept import read_file, set_aside
 from batchlab.storage.lock import Lock
+from batchlab.storage.sealed import Broken, Damage, DamagedFile, digest, seal, unseal
+
+RECORD_NAME, SPEC_NAME, METRICS_NAME = "record.json", "spec.json", "metrics.jsonl"
 
 
 class RunFolder:
@@ -37,6 +43,10 @@ class RunFolder:
     def log_path(self) -> Path:
         """What the run printed, and the traceback of an error."""
         return self.path / "log.txt"
+
+    @property
+    def _metrics_path(self) -> Path:
+        return self.path / METRICS_NAME
 
     @property
     def _checkpoint_path(self) -> Path:
@@ -67,13 +77,16 @@ class RunFolder:
         with storage_errors(self.path):
             self._files.make_folder(self.cache_dir)
             remove_temporaries(self.path, self._files)
-            write_atomically(self.path / "spec.json", SPEC.dump_json(self.spec, indent=1), self._files)
+            found = read_run(self.path, self._files)
+            if isinstance(found, DamagedFile):
+                set_aside_run(self.path, found, self._files)
+            write_atomically(self.path / SPEC_NAME, SPEC.dump_json(self.spec, indent=1), self._files)
         return self
 
     def row(self, row: MetricRow) -> None:
         """Append to metrics.jsonl."""
         if self._writer is None:
-            self._writer = metrics.MetricsWriter(self.path / "metrics.jsonl", self._files)
+            self._writer = metrics.MetricsWriter(self._metrics_path, self._files)
         self._writer.write(row)
 
     def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
@@ -87,7 +100,7 @@ class RunFolder:
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
         self.close()
-        path = self.path / "metrics.jsonl"
+        path = self._metrics_path
         with storage_errors(self.path):
             if self._files.state(self._checkpoint_path.parent) is not None:
                 remove_temporaries(self._checkpoint_path.parent, self._files)
@@ -135,13 +148,19 @@ class RunFolder:
         if self._writer is not None:
             self._writer.sync()
         self.close()
-        write_atomically(self.path / "record.json", RECORD.dump_json(record, indent=1), self._files)
+        with storage_errors(self.path):
+            belonging = {"spec": digest(self._files.read(self.path / SPEC_NAME))}
+            if self._files.state(self._metrics_path) is not None:
+                belonging["metrics"] = digest(self._files.read(self._metrics_path))
+        text = RECORD.dump_json(record, indent=1).decode()
+        write_atomically(self.path / RECORD_NAME, seal(text, belonging), self._files)
         with storage_errors(self.path):
             remove_tree(self._checkpoint_path.parent, self._files)
 
     def record(self) -> Record | None:
-        """The record of a finished run, else None. Raises InputError where the file is not a record."""
-        return read_record(self.path, self._files)
+        """The record of a finished run; None where there is no whole one."""
+        found = read_run(self.path, self._files)
+        return found[1] if isinstance(found, tuple) else None
 
     def close(self) -> None:
         """Close metrics.jsonl; a later row opens it again."""
@@ -150,28 +169,59 @@ class RunFolder:
             self._writer = None
 
 
-def read_record(run: Path, files: Files = DISK) -> Record | None:
-    """The record in a run's folder; None while there is none. Raises InputError where it is unreadable."""
+def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[Spec, Record] | DamagedFile | None:
+    """Spec and record of a run's folder; None while it has no record; what is damaged where one of the two is.
+
+    Both are whole where their digests are right and both belong to the run that the folder is named after. `metrics`:
+    check the metrics as well. Raises InputError where another version of batchlab wrote them.
+    """
+    path = run / RECORD_NAME
     try:
-        content = files.read(run / "record.json")
-    except FileNotFoundError:
+        content = read_file(path, files)
+        if content is None:
+            return None
+        sealed = unseal(content)
+        record = RECORD.validate_json(sealed.content)
+        path = run / METRICS_NAME
+        if metrics and "metrics" in sealed.others:
+            _whole(path, sealed.others["metrics"], files)
+        path = run / SPEC_NAME
+        spec = SPEC.validate_json(_whole(path, sealed.others["spec"], files))
+    except Broken as broken:
+        return DamagedFile(path, broken.damage)
+    except (ValidationError, KeyError):
+        raise InputError(
+            f"{path} was written by another version of batchlab; use that version, or delete the folder {run.name} to "
+            "repeat that run."
+        ) from None
+    if not record.run_id == run_id(spec) == run.name:
+        return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
+    return spec, record
+
+
+def _whole(path: Path, expected: str, files: Files) -> bytes:
+    """The content of a file with this digest. Raises Broken where there is no such file."""
+    content = read_file(path, files)
+    if content is None:
+        raise Broken(Damage.MISSING)
+    if digest(content) != expected:
+        raise Broken(Damage.OTHER_DIGEST)
+    return content
+
+
+def read_spec(run: Path, files: Files = DISK) -> Spec | None:
+    """The spec of a run, finished or not; None where there is no readable one of this run."""
+    try:
+        content = read_file(run / SPEC_NAME, files)
+        spec = None if content is None else SPEC.validate_json(content)
+    except (Broken, ValidationError):
         return None
-    try:
-        return RECORD.validate_json(content)
-    except ValueError:
-        raise _unreadable(run, "record.json") from None
+    return spec if spec is not None and run_id(spec) == run.name else None
 
 
-def read_spec(run: Path, files: Files = DISK) -> Spec:
-    """The spec in a run's folder. Raises InputError where it is missing or unreadable."""
-    try:
-        return SPEC.validate_json(files.read(run / "spec.json"))
-    except (FileNotFoundError, ValueError):
-        raise _unreadable(run, "spec.json") from None
-
-
-def _unreadable(run: Path, name: str) -> InputError:
-    return InputError(
-        f"{run / name} is damaged or was written by a newer batchlab; update batchlab, or delete the folder {run.name} "
-        "to repeat that run."
-    )
+def set_aside_run(run: Path, damaged: DamagedFile, files: Files = DISK) -> None:
+    """Rename the damaged file, and the record, so that the run is done again. Requires the run's lock."""
+    with storage_errors(run):
+        if damaged.path.name != RECORD_NAME:
+            set_aside(damaged.path, files)
+        set_aside(run / RECORD_NAME, files)

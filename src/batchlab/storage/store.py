@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,18 +25,20 @@ from batchlab.storage.atomic import (
     make_folders,
     remove_temporaries,
     remove_tree,
-    storage_errors,
     storage_failure,
     write_atomically,
 )
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
-from batchlab.storage.lock import Lock
+from batchlab.storage.kept import KeptFile
+from batchlab.storage.lock import Lock, require_locks
 from batchlab.storage.metrics import RowValues
-from batchlab.storage.run_folder import RunFolder, read_record, read_spec
+from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
 
+_EXPERIMENT, _DECISIONS = "experiment.json", "decisions.json"
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
 _DOCUMENTS = ".documents.lock"
@@ -58,11 +59,12 @@ class Store:
     @staticmethod
     def exists(path: Path, files: Files = DISK) -> bool:
         """Whether there is a study at `path`, of whatever experiment."""
-        return _is_file(path / "experiment.json", files)
+        return any(_is_file(path / name, files) for name in (_EXPERIMENT, f".{_EXPERIMENT}.copy"))
 
     @staticmethod
     def require_usable(path: Path, files: Files = DISK) -> None:
-        """Raise InputError where `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
+        """Raise InputError where `path` is a file, a folder of something else, or cannot be written, and StorageFailed
+        where files there cannot be locked. Leaves nothing behind."""
         try:
             entries = files.names(path)
         except FileNotFoundError:
@@ -84,6 +86,10 @@ class Store:
         existing = next(folder for folder in (path, *path.parents) if files.state(folder) is not None)
         if not files.writable(existing):
             raise InputError(f"The study folder {path} cannot be made in {existing}; choose another with --out.")
+        try:
+            require_locks(existing, files)
+        except OSError as error:
+            raise _not_writable(path, error) from None
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
@@ -101,7 +107,7 @@ class Store:
                 raise _not_writable(path, error) from None
             with _lock(path, files, clock):
                 if not cls.exists(path, files):
-                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n", files)
+                    KeptFile(path / _EXPERIMENT, files).write(experiment.model_dump_json(indent=1))
         store = cls.open(path, files, clock)
         store.require_same(experiment)
         with store.locked():
@@ -112,18 +118,17 @@ class Store:
     def open(cls, path: Path, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path`. Raises InputError where there is none, it is damaged, or a newer batchlab wrote it."""
         path = path.absolute()
-        file = path / "experiment.json"
+        file = path / _EXPERIMENT
         try:
-            values = json.loads(files.read(file))
-        except (FileNotFoundError, NotADirectoryError):
+            content = KeptFile(file, files).read()
+        except NotADirectoryError:
+            content = None
+        if content is None:
             raise InputError(
                 f"{path} is not a study: it has no experiment.json. "
                 "Give the folder that `batchlab study` printed, by default studies/NAME."
-            ) from None
-        except PermissionError as error:
-            raise InputError(f"{file} cannot be read ({error.strerror}); make it readable for you.") from None
-        except ValueError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            )
+        values = json.loads(content)
         version = values.get("schema_version") if isinstance(values, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise InputError(
@@ -154,31 +159,69 @@ class Store:
             kept = self.decisions()
             joined = kept.joined(new)
             if joined != kept:
-                write_atomically(self.path / "decisions.json", joined.as_json(), self.files)
+                self._decisions_file.write(joined.as_json())
             return joined
 
     def decisions(self) -> Decisions:
         """All choices kept so far. Raises InputError where decisions.json is damaged."""
-        file = self.path / "decisions.json"
-        if not _is_file(file, self.files):
+        content = self._decisions_file.read()
+        if content is None:
             return Decisions()
         try:
-            return Decisions.model_validate_json(self.files.read(file))
+            return Decisions.model_validate_json(content)
         except ValidationError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            raise InputError(
+                f"{self._decisions_file.path} was written by another version of batchlab; use that version, or start a "
+                "new study with --out."
+            ) from None
+
+    @property
+    def _decisions_file(self) -> KeptFile:
+        return KeptFile(self.path / _DECISIONS, self.files)
+
+    def repair(self) -> list[DamagedFile]:
+        """Replace a damaged experiment.json or decisions.json by its copy; what was damaged has been set aside.
+
+        Also removes what killed writers left.
+        """
+        with self.locked():
+            self._tidy()
+            found = [KeptFile(self.path / name, self.files).repair() for name in (_EXPERIMENT, _DECISIONS)]
+        return [damaged for damaged in found if damaged is not None]
 
     def run(self, spec: Spec) -> RunFolder:
         """The folder of one run; nothing is created before it is locked."""
         return RunFolder(self.path, spec, self.files)
 
     def records(self) -> list[tuple[Spec, Record]]:
-        """Every finished run, sorted by run_id."""
-        found = []
-        for run in self._runs():
-            record = read_record(run, self.files)
-            if record is not None:
-                found.append((read_spec(run, self.files), record))
-        return found
+        """Every finished run whose files are whole, sorted by run_id."""
+        found = (read_run(run, self.files) for run in self._runs())
+        return [each for each in found if isinstance(each, tuple)]
+
+    def damaged(self) -> list[DamagedFile]:
+        """Every file that is not used because it is not what was written; reads all records and metrics."""
+        kept = (KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS))
+        runs = (read_run(run, self.files, metrics=True) for run in self._runs())
+        return [found for found in (*kept, *runs) if isinstance(found, DamagedFile)]
+
+    def verified(self, run_id: str) -> Record | DamagedFile | None:
+        """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""
+        found = read_run(self.path / "runs" / run_id, self.files, metrics=True)
+        return found[1] if isinstance(found, tuple) else found
+
+    def set_aside(self, run_id: str) -> bool:
+        """Set aside what is damaged of a finished run, so that it is done again; False while another process has it."""
+        run = self.path / "runs" / run_id
+        lock = Lock(run / "lock", self.files)
+        if not lock.try_acquire():
+            return False
+        try:
+            damaged = read_run(run, self.files, metrics=True)
+            if isinstance(damaged, DamagedFile):
+                set_aside_run(run, damaged, self.files)
+        finally:
+            lock.release()
+        return True
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
@@ -193,20 +236,23 @@ class Store:
         return self.files.state(self.path / "runs" / run_id / "metrics.jsonl")
 
     def record(self, run_id: str) -> Record | None:
-        """The record of one run; None while it is not finished."""
-        return read_record(self.path / "runs" / run_id, self.files)
+        """The record of one run; None while it has no whole one."""
+        found = read_run(self.path / "runs" / run_id, self.files)
+        return found[1] if isinstance(found, tuple) else None
 
     def unfinished(self) -> list[str]:
         """Runs that have begun and have no record yet, sorted by run_id."""
         return [
             run.name
             for run in self._runs()
-            if _is_file(run / "spec.json", self.files) and not _is_file(run / "record.json", self.files)
+            if _is_file(run / "spec.json", self.files) and self.files.state(run / "record.json") is None
         ]
 
     def forget(self, run_id: str) -> bool:
         """Drop the record of a run so that it runs again; False while another process holds the run."""
         run = self.path / "runs" / run_id
+        if self.files.state(run) is None:
+            return True
         lock = Lock(run / "lock", self.files)
         if not lock.try_acquire():
             return False
@@ -225,25 +271,19 @@ class Store:
         """Free the state that a run kept at its end, once no more runs start from it."""
         remove_tree(self.path / "runs" / run_id / "end", self.files)
 
-    def exclusive(self) -> Lock:
+    def exclusive(self, on_wait: Callable[[str], None] = lambda owner: None) -> Lock:
         """A lock for measurements that need the device to themselves: `with store.exclusive():` waits for those of
-        other processes that work on this study."""
-        return Lock(self.path / _MEASURING, self.files, self.clock)
+        other processes that work on this study. `on_wait` is told who they are."""
+        return Lock(self.path / _MEASURING, self.files, self.clock, on_wait=on_wait)
 
     def begin_notes(self, page: str) -> None:
         """Write notes.md once: an existing file is never overwritten, and a removed one is not written again."""
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
-        with storage_errors(file), suppress(FileExistsError):
-            new = self.files.create(file)
-            try:
-                new.write(page.encode())
-            except OSError:
-                self.files.remove(file)  # half a page would count as the person's own
-                raise
-            finally:
-                new.close()
+        with self.locked():
+            if self.files.state(file) is None:
+                write_atomically(file, page, self.files)
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:

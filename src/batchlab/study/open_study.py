@@ -17,13 +17,15 @@ from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
+from batchlab.data.digests import file_digest, remember
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
-from batchlab.runs.workload import digest_of, file_states, hash_files
+from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
-from batchlab.storage.atomic import remove_tree
+from batchlab.storage.atomic import remove_tree, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior
 
@@ -45,6 +47,7 @@ class OpenStudy:
     store: Store
     experiment: Experiment
     task_info: TaskInfo
+    repaired: tuple[DamagedFile, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -80,18 +83,28 @@ def open_study(
     Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
     person's code or data has changed since.
     """
+    with storage_errors(folder):
+        return _open(asked, folder, make_engine, accept_edits, files, clock)
+
+
+def _open(
+    asked: Experiment, folder: Path, make_engine: EngineFactory, accept_edits: bool, files: Files, clock: Clock
+) -> OpenStudy:
     if Store.exists(folder, files):
         store = Store.open(folder, files, clock)
+        repaired = tuple(store.repair())
         begun = store.decisions().task_info  # None where a process was killed while it created the study
         if begun is not None:
             store.require_same(complete(asked, begun))
-            _require_same_data(begun)
+            _require_same_data(store, begun)
             _require_same_code(store, begun, accept_edits)
-            return OpenStudy(store, store.experiment, begun)
+            return OpenStudy(store, store.experiment, begun, repaired)
     Store.require_usable(folder, files)
     experiment, task_info = prepare(asked, make_engine, files=files)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment, files, clock)
+    for path, known in task_info.data_files.items():
+        remember(Path(path), known, store.path / "cache")
     store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
@@ -105,7 +118,7 @@ def reopen_study(folder: Path) -> OpenStudy:
     task_info = store.decisions().task_info
     if task_info is None:
         raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
-    _require_same_data(task_info)
+    _require_same_data(store, task_info)
     _require_same_code(store, task_info, accept_edits=False)
     return OpenStudy(store, store.experiment, task_info)
 
@@ -180,9 +193,13 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         )
 
 
-def _require_same_data(task_info: TaskInfo) -> None:
-    now = file_states(task_info.data_files)
-    changed = [path for path, state in task_info.data_files.items() if now[path] != state]
+def _require_same_data(store: Store, task_info: TaskInfo) -> None:
+    cache = store.path / "cache"
+    changed = [
+        path
+        for path, known in task_info.data_files.items()
+        if not Path(path).is_file() or file_digest(Path(path), cache).sha256 != known.sha256
+    ]
     if changed:
         raise StudyChanged(
             f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "

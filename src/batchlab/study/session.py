@@ -11,8 +11,11 @@ from batchlab.core.protocols import Engine, Finished, View
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
+from batchlab.storage.sealed import DamagedFile
 from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
+from batchlab.words.damage import set_aside_line
+from batchlab.words.progress import waiting_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
         _require_unchanged_code(session)
-        with store.exclusive() if exclusive else nullcontext():
+        with store.exclusive(lambda owner: session.view.say(waiting_line(owner))) if exclusive else nullcontext():
             for spec in missing.values():
                 engine.submit(spec, exclusive=exclusive)
             while missing:
@@ -88,8 +91,12 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
 
 
 def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk; a failed one is dropped first where failed runs are retried."""
-    record = session.study.store.record(identity)
+    """The record on disk; one that is damaged is set aside, a failed one dropped where failed runs are retried."""
+    record = session.study.store.verified(identity)
+    if isinstance(record, DamagedFile):
+        if session.study.store.set_aside(identity):
+            session.view.say(f"   {set_aside_line(record)}")
+        return None
     if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
         session.study.store.forget(identity)
         return None

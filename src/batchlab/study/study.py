@@ -22,6 +22,7 @@ from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
 from batchlab.search.cost import cost_of
+from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.study.documents import Documents, read_findings
@@ -45,6 +46,7 @@ from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
 from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
+from batchlab.words.damage import repaired_line
 from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
@@ -104,13 +106,16 @@ def run_study(
     begun = clock.monotonic()
     study = open_study(experiment, folder, make_engine, accept_edits=accept_edits, files=files, clock=clock)
     store = study.store
+    for damaged in study.repaired:
+        view.say(f"   {repaired_line(damaged)}")
     documents = Documents(store, view, write=write_documents)
     view.say(f"   data: {study.task_info.data_source}")
     view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
     session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents)
     failure = ""
     try:
-        _stages(session, until, request)
+        with storage_errors(store.path):
+            _stages(session, until, request)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)

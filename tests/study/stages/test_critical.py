@@ -29,6 +29,7 @@ from batchlab.simulated.machine import simulation
 from batchlab.simulated.problem import training_data
 from batchlab.simulated.trainable import SimulatedTrainable
 from batchlab.storage.run_folder import RunFolder
+from batchlab.storage.sealed import seal
 from batchlab.storage.store import Store
 from batchlab.study.documents import read_findings
 from batchlab.study.progress import SilentView
@@ -199,8 +200,9 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
     folder = tmp_path / "s"
     shutil.copytree(settled, folder)
     content = json.loads((folder / "experiment.json").read_text())
+    del content["sha256"]
     content["evaluation"]["target_loss"] = 0.5  # below the irreducible loss
-    (folder / "experiment.json").write_text(json.dumps(content))
+    (folder / "experiment.json").write_bytes(seal(json.dumps(content, indent=1)))
     found = read_findings(Store.open(folder)).critical
     assert found is not None
     assert found.steps.status == "cannot_tell"
@@ -247,7 +249,8 @@ def test_a_study_of_edited_code_is_not_continued(settled: Path, tmp_path: Path) 
     mine = tmp_path / "mine.py"
     mine.write_text("x = 1\n")
     content = json.loads((folder / "decisions.json").read_text())
+    del content["sha256"]
     content["task_info"]["code"] = {str(mine): "0" * 64}
-    (folder / "decisions.json").write_text(json.dumps(content))
+    (folder / "decisions.json").write_bytes(seal(json.dumps(content, indent=1)))
     with pytest.raises(StudyChanged, match=r"mine\.py"):
         run_critical(folder, make_engine, SilentView(), execute=True)

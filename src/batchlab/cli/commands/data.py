@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
-    from batchlab.data.prepare import Progress
+    from batchlab.data.digests import Progress
 
 data = App(name="data", help="Token files from text.", help_format="plaintext", result_action="return_value")
 

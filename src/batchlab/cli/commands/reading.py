@@ -26,11 +26,14 @@ def report(folder: Path, /, *, devices: int = 1) -> int:
     from batchlab.core.batch import require_devices
     from batchlab.storage.store import Store
     from batchlab.study.documents import write_documents
+    from batchlab.words.damage import damage_lines
 
     require_devices(devices)
     store = Store.open(folder)
     findings = write_documents(store, devices=devices)
     print(folder / "report.html")
+    for line in damage_lines(store.damaged()):
+        print(f"batchlab: {line}", file=sys.stderr)
     return 0 if findings.recommended else 1
 
 
