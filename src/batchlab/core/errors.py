@@ -99,7 +99,7 @@ def sentence_from_validation(error: ValidationError, fields: Iterable[str] = ())
             sentences.append(f"{name} is missing.")
         elif problem["type"] == "model_type":
             given = quote(problem["input"], ECHO // 2)
-            sentences.append(f"{name} is {given}, but it is a section.{_siblings(f'{name}.', known)}")
+            sentences.append(f"{name} is {given}, not a section.{_siblings(f'{name}.', known)}")
         else:
             message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
             sentences.append(f"{name} is {quote(problem['input'], ECHO // 2)}: {message.rstrip('.')}.")

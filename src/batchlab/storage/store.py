@@ -98,7 +98,7 @@ class Store:
             ) from None
         except PermissionError as error:
             raise InputError(f"{file} cannot be read ({error.strerror}); make it readable for you.") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
         version = values.get("schema_version") if isinstance(values, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
