@@ -11,6 +11,7 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.format import (
     format_bytes,
     format_count,
+    format_flops,
     format_hours,
     format_interval,
     format_learning_rate,
@@ -98,3 +99,10 @@ def test_bytes_for_people() -> None:
     assert format_bytes(2**30) == "1.00 GiB"
     assert format_bytes(0.1 * 2**30) == "0.10 GiB"
     assert format_bytes(50 * 2**20) == "50.0 MiB"
+
+
+@pytest.mark.parametrize(
+    ("flops", "says"), [(3e18, "3 exaFLOP"), (491e15, "491 petaFLOP"), (2e12, "2 teraFLOP"), (5e8, "0.5 gigaFLOP")]
+)
+def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
+    assert format_flops(flops) == says
