@@ -184,7 +184,7 @@ def code_files(reference: TaskReference) -> dict[str, str]:
     files = {main}
     for module in list(sys.modules.values()):
         origin = getattr(module, "__file__", None)
-        if origin and origin.endswith(".py"):
+        if origin and origin.endswith(".py") and Path(origin).is_absolute():  # torch.ops says it is _ops.py
             path = Path(origin).resolve()
             if path.is_relative_to(root) and not _installed(path.relative_to(root)) and not _is_batchlab(path):
                 files.add(path)
@@ -215,4 +215,4 @@ def _installed(relative: Path) -> bool:
 
 
 def _is_batchlab(path: Path) -> bool:
-    return path.is_relative_to(Path(__file__).resolve().parent)
+    return path.is_relative_to(Path(__file__).resolve().parents[1])
