@@ -11,7 +11,7 @@ from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.noise_series import NoiseSeries
 from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural
+from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural, format_size
 from batchlab.words.critical_reasons import branch_reason, noise_reason, settling_runs, steps_reason
 from batchlab.words.estimates import (
     CANNOT_TELL,
@@ -20,7 +20,6 @@ from batchlab.words.estimates import (
     format_critical,
     format_noise,
     format_signs,
-    format_size,
 )
 from batchlab.words.gradient_samples import why_no_gradient_samples
 

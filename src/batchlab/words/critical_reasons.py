@@ -18,8 +18,7 @@ from batchlab.analysis.critical.steps_finding import (
     TooFewReached,
 )
 from batchlab.analysis.critical.steps_to_target import MIN_SIZES
-from batchlab.core.format import format_list, format_plural
-from batchlab.words.estimates import format_size
+from batchlab.core.format import format_list, format_plural, format_size
 
 _STEPS = {
     StepsReason.ONE_BUDGET: "these runs share one budget and decay the learning rate to its end, so none of them shows "
