@@ -1,0 +1,118 @@
+"""What measured steps say about the time–cost curve: a posterior over its knee and the shape of it.
+
+The posterior is computed on a grid, over ln B₀ (uniform) and both exponents (log-normal priors of `tradeoff.py`), with
+ln S_min and the variance of ln S integrated out. It has no random numbers. Everything is in ln S, so errors are
+relative. Residuals that are larger than the noise widen every interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from batchlab.analysis.critical.tradeoff import TradeoffCurve, Vector, shapes
+from batchlab.analysis.sweep.noise import CONFIDENCE
+
+MODEL_ERROR = 0.007
+"""Of ln S: how far the family is typically from computed curves. It adds to the noise, also where that is 0."""
+UNKNOWN_NOISE = 0.02
+UNKNOWN_FREEDOM = 2
+"""Without a known noise: the assumed standard deviation of ln S, which counts as so many residuals."""
+KNOWN_FREEDOM = 8
+"""A known noise counts as so many residuals. Not more, so that a misfit widens the intervals."""
+REACH = (3.0, 6.0)
+"""B₀ lies within e^−3 times the smallest size and e^6 times the largest; further out nothing can be learned."""
+COARSE, FINE = 61, 81
+NEGLIGIBLE = 9.0
+"""Points of the grid this far below the best log posterior are left out of the finer grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credible:
+    """The median and the central 95 % of a quantity's posterior, as a batch size."""
+
+    median: float
+    low: float
+    high: float
+
+
+class TradeoffFit:
+    """The posterior given steps at three or more batch sizes.
+
+    `noise_sd` is the relative standard deviation of steps, where it is known.
+    """
+
+    def __init__(self, log_batch: Vector, log_steps: Vector, noise_sd: float | None = None) -> None:
+        self.log_batch, self.log_steps = log_batch, log_steps
+        if noise_sd is None:
+            self._freedom, self._variance = UNKNOWN_FREEDOM, UNKNOWN_NOISE**2 + MODEL_ERROR**2
+        else:
+            self._freedom, self._variance = KNOWN_FREEDOM, noise_sd**2 + MODEL_ERROR**2
+        first, last = float(log_batch.min()) - REACH[0], float(log_batch.max()) + REACH[1]
+        coarse = np.linspace(first, last, COARSE)
+        likely = np.flatnonzero((self._log_posterior(coarse)[0] > -NEGLIGIBLE).any(axis=0))
+        low, high = max(int(likely[0]) - 1, 0), min(int(likely[-1]) + 1, COARSE - 1)
+        self.knees = np.linspace(float(coarse[low]), float(coarse[high]), FINE)
+        log_posterior, self.levels, self.squares = self._log_posterior(self.knees)
+        weights = np.exp(log_posterior)
+        self.weights = weights / weights.sum()
+
+    def _log_posterior(self, knees: Vector) -> tuple[Vector, Vector, Vector]:
+        """(log posterior with its maximum at 0, best ln S_min, sum of squares): shapes × knees."""
+        residuals = self.log_steps - shapes().steps_at(self.log_batch[None, :] - knees[:, None])
+        levels = residuals.mean(axis=-1)
+        squares = ((residuals - levels[..., None]) ** 2).sum(axis=-1)
+        free = self._freedom + len(self.log_steps) - 1
+        log_posterior = shapes().log_prior[:, None] - free / 2 * np.log(self._freedom * self._variance + squares)
+        return log_posterior - log_posterior.max(), levels, squares
+
+    @cached_property
+    def twice_steps(self) -> Credible:
+        """The batch size that needs twice the fewest steps."""
+        return self._credible(self.knees[None, :] + shapes().twice_steps[:, None])
+
+    @cached_property
+    def twice_samples(self) -> Credible:
+        """The batch size that needs twice the fewest samples."""
+        return self._credible(self.knees[None, :] + shapes().twice_samples[:, None])
+
+    def more_samples(self, base: float, factor: float) -> Credible:
+        """The batch size that needs `factor` times the samples of `base`."""
+        from_base = math.log(base) - self.knees
+        wanted = shapes().steps_at(from_base) + from_base + math.log(factor)
+        return self._credible(self.knees[None, :] + shapes().batch_at(wanted))
+
+    @property
+    def least_squares(self) -> float:
+        """The smallest sum of squared residuals over all curves."""
+        return float(self.squares.min())
+
+    @cached_property
+    def curve(self) -> TradeoffCurve:
+        """The most probable curve."""
+        shape, at = np.unravel_index(int(np.argmax(self.weights)), self.weights.shape)
+        knee, level = float(self.knees[at]), float(self.levels[shape, at])
+        residuals = self.log_steps - shapes().steps_at(self.log_batch - knee)[shape] - level
+        total = float(np.sum((self.log_steps - self.log_steps.mean()) ** 2))
+        return TradeoffCurve(
+            s_min=math.exp(level),
+            e_min=math.exp(level + knee + float(shapes().least_samples[shape])),
+            knee=math.exp(knee),
+            exponents=(float(shapes().exponents[shape, 0]), float(shapes().exponents[shape, 1])),
+            shape=int(shape),
+            largest_residual=float(np.max(np.abs(residuals))),
+            r_squared=1 - float(residuals @ residuals) / total if total > 0 else 0.0,
+        )
+
+    def _credible(self, log_batch: Vector) -> Credible:
+        values = log_batch.ravel()
+        order = np.argsort(values)
+        cumulated = np.cumsum(self.weights.ravel()[order])
+        tail = (1 - CONFIDENCE) / 2
+        low, median, high = (
+            math.exp(float(np.interp(share, cumulated, values[order]))) for share in (tail, 0.5, 1 - tail)
+        )
+        return Credible(median, low, high)
