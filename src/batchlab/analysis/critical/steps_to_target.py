@@ -40,7 +40,7 @@ from batchlab.analysis.critical.steps_finding import (
     TooFewReached,
 )
 from batchlab.analysis.critical.tradeoff import Vector
-from batchlab.analysis.critical.tradeoff_fit import MODEL_ERROR, UNKNOWN_NOISE, Credible, TradeoffFit
+from batchlab.analysis.critical.tradeoff_fit import LEAST_NOISE, UNKNOWN_NOISE, Credible, TradeoffFit
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.values import Interval
 from batchlab.core.errors import InputError
@@ -230,7 +230,7 @@ def _misfit(fit: TradeoffFit, noise_sd: float | None) -> Misfit | None:
     if noise_sd is None or largest < MISFIT:
         return None
     limit = _chi_squared_quantile(1 - MISFIT_LEVEL, free)
-    return Misfit(largest, noise_sd) if fit.least_squares > limit * (noise_sd**2 + MODEL_ERROR**2) else None
+    return Misfit(largest, noise_sd) if fit.least_squares > limit * max(noise_sd, LEAST_NOISE) ** 2 else None
 
 
 def _chi_squared_quantile(probability: float, df: int) -> float:

@@ -36,14 +36,11 @@ EXPONENTS = 13
 class Shapes:
     """All shapes at B₀ = 1 and S_min = 1; one row for each pair (a, b).
 
-    `steps` is ln S on the grid of ln B. `twice_steps` and `twice_samples` are the ln B at which steps, and samples, are
-    twice their minimum, and `least_samples` is ln E_min. `log_prior` is up to a constant.
+    `steps` is ln S on the grid of ln B, and `least_samples` is ln E_min. `log_prior` is up to a constant.
     """
 
     exponents: Vector  # (a, b)
     steps: Vector
-    twice_steps: Vector
-    twice_samples: Vector
     least_samples: Vector
     log_prior: Vector
 
@@ -60,6 +57,11 @@ class Shapes:
         return np.array(
             [np.interp(wanted, row + grid, grid) for wanted, row in zip(log_samples, self.steps, strict=True)]
         )
+
+    def batch_of_steps(self, log_steps: Vector) -> Vector:
+        """ln(B/B₀) at which each shape's steps are down to `log_steps`; a row for each shape."""
+        grid = log_grid()
+        return np.array([np.interp(-wanted, -row, grid) for wanted, row in zip(log_steps, self.steps, strict=True)])
 
 
 @cache
@@ -87,8 +89,6 @@ def shapes() -> Shapes:
     return Shapes(
         exponents=np.column_stack([a, b]),
         steps=steps,
-        twice_steps=np.array([np.interp(-math.log(2), -row, grid) for row in steps]),
-        twice_samples=np.array([np.interp(low + math.log(2), row, grid) for low, row in zip(least, samples, strict=True)]),
         least_samples=least,
         log_prior=-(small.ravel() ** 2 + large.ravel() ** 2) / 2,
     )

@@ -8,6 +8,7 @@ relative. Residuals that are larger than the noise widen every interval.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +17,19 @@ import numpy as np
 from batchlab.analysis.critical.tradeoff import TradeoffCurve, Vector, shapes
 from batchlab.analysis.sweep.noise import CONFIDENCE
 
-MODEL_ERROR = 0.007
-"""Of ln S: how far the family is typically from computed curves. It adds to the noise, also where that is 0."""
-UNKNOWN_NOISE = 0.02
-UNKNOWN_FREEDOM = 2
+LEAST_NOISE = 0.02
+"""Of ln S. The family is up to 1.4 % from computed curves, at neighbouring sizes in the same direction, so a smaller
+noise is counted as this much."""
+UNKNOWN_NOISE = 0.03
+UNKNOWN_FREEDOM = 1
 """Without a known noise: the assumed standard deviation of ln S, which counts as so many residuals."""
 KNOWN_FREEDOM = 8
 """A known noise counts as so many residuals. Not more, so that a misfit widens the intervals."""
+TAIL_SPREAD = (0.4, 0.6)
+"""What is left of samples below the smallest size, and of steps beyond the largest, is known from the curve only up to
+a factor: a log-normal one with these standard deviations. Nothing measured speaks for the curve there."""
+TAIL_NODES = ((-1.7320508, 1 / 6), (0.0, 2 / 3), (1.7320508, 1 / 6))
+"""Three-point Gauss–Hermite quadrature: (standard deviations, weight)."""
 REACH = (3.0, 6.0)
 """B₀ lies within e^−3 times the smallest size and e^6 times the largest; further out nothing can be learned."""
 COARSE, FINE = 61, 81
@@ -48,9 +55,9 @@ class TradeoffFit:
     def __init__(self, log_batch: Vector, log_steps: Vector, noise_sd: float | None = None) -> None:
         self.log_batch, self.log_steps = log_batch, log_steps
         if noise_sd is None:
-            self._freedom, self._variance = UNKNOWN_FREEDOM, UNKNOWN_NOISE**2 + MODEL_ERROR**2
+            self._freedom, self._variance = UNKNOWN_FREEDOM, UNKNOWN_NOISE**2
         else:
-            self._freedom, self._variance = KNOWN_FREEDOM, noise_sd**2 + MODEL_ERROR**2
+            self._freedom, self._variance = KNOWN_FREEDOM, max(noise_sd, LEAST_NOISE) ** 2
         first, last = float(log_batch.min()) - REACH[0], float(log_batch.max()) + REACH[1]
         coarse = np.linspace(first, last, COARSE)
         likely = np.flatnonzero((self._log_posterior(coarse)[0] > -NEGLIGIBLE).any(axis=0))
@@ -72,18 +79,33 @@ class TradeoffFit:
     @cached_property
     def twice_steps(self) -> Credible:
         """The batch size that needs twice the fewest steps."""
-        return self._credible(self.knees[None, :] + shapes().twice_steps[:, None])
+        table = shapes()
+        left = table.steps_at(self.log_batch.max() - self.knees)
+        values = [
+            table.batch_of_steps(math.log(2) - left * math.expm1(TAIL_SPREAD[1] * node)) for node, _ in TAIL_NODES
+        ]
+        return self._credible_over_tails(values)
 
     @cached_property
     def twice_samples(self) -> Credible:
         """The batch size that needs twice the fewest samples."""
-        return self._credible(self.knees[None, :] + shapes().twice_samples[:, None])
+        table = shapes()
+        smallest = self.log_batch.min() - self.knees
+        left = table.steps_at(smallest) + smallest - table.least_samples[:, None]
+        least = table.least_samples[:, None] + math.log(2)
+        values = [table.batch_at(least - left * math.expm1(TAIL_SPREAD[0] * node)) for node, _ in TAIL_NODES]
+        return self._credible_over_tails(values)
+
+    def _credible_over_tails(self, log_ratios: Sequence[Vector]) -> Credible:
+        values = np.stack([self.knees[None, :] + one for one in log_ratios])
+        weights = np.stack([self.weights * weight for _, weight in TAIL_NODES])
+        return _credible(values, weights)
 
     def more_samples(self, base: float, factor: float) -> Credible:
         """The batch size that needs `factor` times the samples of `base`."""
         from_base = math.log(base) - self.knees
         wanted = shapes().steps_at(from_base) + from_base + math.log(factor)
-        return self._credible(self.knees[None, :] + shapes().batch_at(wanted))
+        return _credible(self.knees[None, :] + shapes().batch_at(wanted), self.weights)
 
     @property
     def least_squares(self) -> float:
@@ -107,12 +129,11 @@ class TradeoffFit:
             r_squared=1 - float(residuals @ residuals) / total if total > 0 else 0.0,
         )
 
-    def _credible(self, log_batch: Vector) -> Credible:
-        values = log_batch.ravel()
-        order = np.argsort(values)
-        cumulated = np.cumsum(self.weights.ravel()[order])
-        tail = (1 - CONFIDENCE) / 2
-        low, median, high = (
-            math.exp(float(np.interp(share, cumulated, values[order]))) for share in (tail, 0.5, 1 - tail)
-        )
-        return Credible(median, low, high)
+
+def _credible(log_batch: Vector, weights: Vector) -> Credible:
+    values = log_batch.ravel()
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights.ravel()[order])
+    tail = (1 - CONFIDENCE) / 2
+    low, median, high = (math.exp(float(np.interp(p, cumulated, values[order]))) for p in (tail, 0.5, 1 - tail))
+    return Credible(median, low, high)
