@@ -40,7 +40,7 @@ from batchlab.analysis.critical.steps_finding import (
     TooFewReached,
 )
 from batchlab.analysis.critical.tradeoff import Vector
-from batchlab.analysis.critical.tradeoff_fit import LEAST_NOISE, UNKNOWN_NOISE, Credible, TradeoffFit
+from batchlab.analysis.critical.tradeoff_fit import MODEL_ERROR, UNKNOWN_NOISE, Credible, TradeoffFit
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.values import Interval
 from batchlab.core.errors import InputError
@@ -172,22 +172,19 @@ def _judge(
     if fit.curve.r_squared < LEAST_R_SQUARED:
         return refuse("cannot_tell", StepsReason.STEPS_DO_NOT_DEPEND, "smaller")
     base = base_batch if base_batch is not None else used[0]
-    estimates = [
-        _within_sizes(Definition.TWICE_STEPS, fit.twice_steps, used),
-        _within_sizes(Definition.TWICE_SAMPLES, fit.twice_samples, used),
-        _within_sizes(Definition.OVERHEAD_20, fit.more_samples(base, 1 + OVERHEAD), used, base)
-        if used[0] <= base < used[-1]
-        else CriticalBatch(Definition.OVERHEAD_20, None, base_batch=base),
-    ]
+    twice_steps = _within_sizes(Definition.TWICE_STEPS, fit.twice_steps, used)
+    twice_samples = _within_sizes(Definition.TWICE_SAMPLES, fit.twice_samples, used)
+    overhead = CriticalBatch(Definition.OVERHEAD_20, None, base_batch=base)
+    if used[0] <= base < used[-1]:
+        overhead = _within_sizes(Definition.OVERHEAD_20, fit.more_samples(base, 1 + OVERHEAD), used, base)
     ideal = _slope(log_batch[chosen], log_samples[chosen], noise_sd).value <= RESOLUTION
-    status, reason, gap = _status(estimates, ideal)
-    if status == "cannot_tell":
-        assert reason is not None
-        return refuse(status, reason, gap or "repeat")
+    status, why, gap = _status([twice_steps, twice_samples, overhead], ideal)
     return StepsFinding(
         status,
-        reason,
-        *estimates,
+        why,
+        twice_steps,
+        twice_samples,
+        overhead,
         curve=fit.curve if status == "found" else None,
         token_optimal=optimal,
         used=used,
@@ -230,7 +227,7 @@ def _misfit(fit: TradeoffFit, noise_sd: float | None) -> Misfit | None:
     if noise_sd is None or largest < MISFIT:
         return None
     limit = _chi_squared_quantile(1 - MISFIT_LEVEL, free)
-    return Misfit(largest, noise_sd) if fit.least_squares > limit * max(noise_sd, LEAST_NOISE) ** 2 else None
+    return Misfit(largest, noise_sd) if fit.least_squares > limit * (noise_sd**2 + MODEL_ERROR**2) else None
 
 
 def _chi_squared_quantile(probability: float, df: int) -> float:

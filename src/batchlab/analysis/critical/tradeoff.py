@@ -27,8 +27,8 @@ SPACING = 0.02
 REACH = 40.0
 """Curves are tabulated at ln(B/B₀) from −REACH to REACH; beyond, all of them are straight lines to 1e-5."""
 EXPONENT_CENTRE = (1.2, 0.9)  # of (a, b)
-EXPONENT_SPREAD = (0.5, 0.7)  # standard deviations of their logarithms
-EXPONENTS = 13
+EXPONENT_SPREAD = (0.5, 0.6)  # standard deviations of their logarithms
+EXPONENTS = 11
 """Values of each exponent, up to 2.5 standard deviations from the centre."""
 
 
@@ -72,26 +72,22 @@ def log_grid() -> Vector:
 
 @cache
 def shapes() -> Shapes:
-    """The table: exponents from a log-normal prior around those of known problems."""
+    """The table of all pairs of exponents, with a log-normal prior around those of known problems."""
     deviations = np.linspace(-2.5, 2.5, EXPONENTS)
-    small, large = np.meshgrid(deviations, deviations, indexing="ij")
-    a, b = (
-        centre * np.exp(spread * z.ravel())
-        for centre, spread, z in zip(EXPONENT_CENTRE, EXPONENT_SPREAD, (small, large), strict=True)
-    )
+    small, large = (each.ravel() for each in np.meshgrid(deviations, deviations, indexing="ij"))
+    a = EXPONENT_CENTRE[0] * np.exp(EXPONENT_SPREAD[0] * small)
+    b = EXPONENT_CENTRE[1] * np.exp(EXPONENT_SPREAD[1] * large)
+    return tabulate(a, b, -(small**2 + large**2) / 2)
+
+
+def tabulate(a: Vector, b: Vector, log_prior: Vector) -> Shapes:
+    """The table of these exponents, by the trapezoidal rule from large batches to small."""
     grid = log_grid()
     slope = np.exp(-(b / a)[:, None] * np.logaddexp(0.0, a[:, None] * grid[None, :]))
     pieces = (slope[:, 1:] + slope[:, :-1]) * SPACING / 2
-    after = np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1]
-    steps = np.hstack([after, np.zeros((len(a), 1))]) + (slope[:, -1] / b)[:, None]
-    samples = steps + grid
-    least = samples[:, 0]
-    return Shapes(
-        exponents=np.column_stack([a, b]),
-        steps=steps,
-        least_samples=least,
-        log_prior=-(small.ravel() ** 2 + large.ravel() ** 2) / 2,
-    )
+    beyond = np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1]
+    steps = np.hstack([beyond, np.zeros((len(a), 1))]) + (slope[:, -1] / b)[:, None]
+    return Shapes(np.column_stack([a, b]), steps, (steps + grid)[:, 0], log_prior)
 
 
 @dataclass(frozen=True, slots=True)

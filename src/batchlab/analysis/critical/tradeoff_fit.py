@@ -17,22 +17,22 @@ import numpy as np
 from batchlab.analysis.critical.tradeoff import TradeoffCurve, Vector, shapes
 from batchlab.analysis.sweep.noise import CONFIDENCE
 
-LEAST_NOISE = 0.02
-"""Of ln S. The family is up to 1.4 % from computed curves, at neighbouring sizes in the same direction, so a smaller
-noise is counted as this much."""
+MODEL_ERROR = 0.012
+"""Of ln S. The family is up to 1.4 % from computed curves, at neighbouring sizes in the same direction; this is added to
+the noise, also where that is 0."""
 UNKNOWN_NOISE = 0.03
 UNKNOWN_FREEDOM = 1
 """Without a known noise: the assumed standard deviation of ln S, which counts as so many residuals."""
 KNOWN_FREEDOM = 8
 """A known noise counts as so many residuals. Not more, so that a misfit widens the intervals."""
-TAIL_SPREAD = (0.4, 0.6)
+TAIL_SPREAD = (0.3, 0.2)
 """What is left of samples below the smallest size, and of steps beyond the largest, is known from the curve only up to
 a factor: a log-normal one with these standard deviations. Nothing measured speaks for the curve there."""
 TAIL_NODES = ((-1.7320508, 1 / 6), (0.0, 2 / 3), (1.7320508, 1 / 6))
 """Three-point Gauss–Hermite quadrature: (standard deviations, weight)."""
 REACH = (3.0, 6.0)
 """B₀ lies within e^−3 times the smallest size and e^6 times the largest; further out nothing can be learned."""
-COARSE, FINE = 61, 81
+COARSE, FINE = 51, 61
 NEGLIGIBLE = 9.0
 """Points of the grid this far below the best log posterior are left out of the finer grid."""
 
@@ -57,7 +57,7 @@ class TradeoffFit:
         if noise_sd is None:
             self._freedom, self._variance = UNKNOWN_FREEDOM, UNKNOWN_NOISE**2
         else:
-            self._freedom, self._variance = KNOWN_FREEDOM, max(noise_sd, LEAST_NOISE) ** 2
+            self._freedom, self._variance = KNOWN_FREEDOM, noise_sd**2 + MODEL_ERROR**2
         first, last = float(log_batch.min()) - REACH[0], float(log_batch.max()) + REACH[1]
         coarse = np.linspace(first, last, COARSE)
         likely = np.flatnonzero((self._log_posterior(coarse)[0] > -NEGLIGIBLE).any(axis=0))
@@ -131,9 +131,10 @@ class TradeoffFit:
 
 
 def _credible(log_batch: Vector, weights: Vector) -> Credible:
-    values = log_batch.ravel()
+    counted = weights > math.exp(-NEGLIGIBLE) * float(weights.max())
+    values, shares = log_batch[counted], weights[counted]
     order = np.argsort(values)
-    cumulated = np.cumsum(weights.ravel()[order])
+    cumulated = np.cumsum(shares[order]) / shares.sum()
     tail = (1 - CONFIDENCE) / 2
     low, median, high = (math.exp(float(np.interp(p, cumulated, values[order]))) for p in (tail, 0.5, 1 - tail))
     return Credible(median, low, high)
