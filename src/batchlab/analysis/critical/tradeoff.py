@@ -23,13 +23,17 @@ import numpy.typing as npt
 
 Vector = npt.NDArray[np.float64]
 
-SPACING = 0.02
-REACH = 40.0
+SPACING = 0.05
+REACH = 30.0
 """Curves are tabulated at ln(B/B₀) from −REACH to REACH; beyond, all of them are straight lines to 1e-5."""
 EXPONENT_CENTRE = (1.2, 0.9)  # of (a, b)
 EXPONENT_SPREAD = (0.5, 0.6)  # standard deviations of their logarithms
-EXPONENTS = 11
+EXPONENTS = 31
 """Values of each exponent, up to 2.5 standard deviations from the centre."""
+COARSE = 3
+"""Every third exponent is enough to see which matter."""
+MOST = 11
+"""Values of each exponent that are looked at in the end; where more of them matter, every second or third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,10 @@ class Shapes:
     steps: Vector
     least_samples: Vector
     log_prior: Vector
+
+    def rows(self, chosen: npt.NDArray[np.intp]) -> Shapes:
+        """The table of some of the shapes."""
+        return Shapes(self.exponents[chosen], self.steps[chosen], self.least_samples[chosen], self.log_prior[chosen])
 
     def steps_at(self, log_ratio: Vector) -> Vector:
         """ln S of every shape at ln(B/B₀): shapes first, then the shape of `log_ratio`."""
@@ -80,6 +88,27 @@ def shapes() -> Shapes:
     return tabulate(a, b, -(small**2 + large**2) / 2)
 
 
+@cache
+def coarse_shapes() -> tuple[npt.NDArray[np.intp], Shapes]:
+    """(rows of `shapes()`, their table) for a first look."""
+    chosen = _rows(np.arange(0, EXPONENTS, COARSE), np.arange(0, EXPONENTS, COARSE))
+    return chosen, shapes().rows(chosen)
+
+
+def shapes_around(chosen: npt.NDArray[np.intp]) -> Shapes:
+    """The table between the extreme exponents of these rows of `shapes()`, and a coarse step beyond, as fine as it may be."""
+    return shapes().rows(_rows(*(_between(each) for each in np.divmod(chosen, EXPONENTS))))
+
+
+def _between(index: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    first, last = max(int(index.min()) - COARSE, 0), min(int(index.max()) + COARSE, EXPONENTS - 1)
+    return np.arange(first, last + 1, math.ceil((last - first + 1) / MOST))
+
+
+def _rows(of_a: npt.NDArray[np.intp], of_b: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return np.asarray(np.add.outer(of_a * EXPONENTS, of_b).ravel())
+
+
 def tabulate(a: Vector, b: Vector, log_prior: Vector) -> Shapes:
     """The table of these exponents, by the trapezoidal rule from large batches to small."""
     grid = log_grid()
@@ -98,13 +127,17 @@ class TradeoffCurve:
     e_min: float
     knee: float  # B₀
     exponents: tuple[float, float]  # (a, b)
-    shape: int  # its row in `shapes()`
     largest_residual: float  # of ln S
     r_squared: float  # of ln S
 
     def steps(self, batch: float) -> float:
-        log_ratio = np.array([math.log(batch / self.knee)])
-        return self.s_min * math.exp(float(shapes().steps_at(log_ratio)[self.shape, 0]))
+        table = _one_shape(*self.exponents)
+        return self.s_min * math.exp(float(table.steps_at(np.array([math.log(batch / self.knee)]))[0, 0]))
 
     def samples(self, batch: float) -> float:
         return batch * self.steps(batch)
+
+
+@cache
+def _one_shape(a: float, b: float) -> Shapes:
+    return tabulate(np.array([a]), np.array([b]), np.zeros(1))

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from batchlab.analysis.critical.tradeoff import TradeoffCurve, Vector, shapes
+from batchlab.analysis.critical.tradeoff import Shapes, TradeoffCurve, Vector, coarse_shapes, shapes_around
 from batchlab.analysis.sweep.noise import CONFIDENCE
 
 MODEL_ERROR = 0.012
@@ -32,7 +32,7 @@ TAIL_NODES = ((-1.7320508, 1 / 6), (0.0, 2 / 3), (1.7320508, 1 / 6))
 """Three-point Gauss–Hermite quadrature: (standard deviations, weight)."""
 REACH = (3.0, 6.0)
 """B₀ lies within e^−3 times the smallest size and e^6 times the largest; further out nothing can be learned."""
-COARSE, FINE = 51, 61
+COARSE, FINE = 51, 61  # values of ln B₀
 NEGLIGIBLE = 9.0
 """Points of the grid this far below the best log posterior are left out of the finer grid."""
 
@@ -60,26 +60,29 @@ class TradeoffFit:
             self._freedom, self._variance = KNOWN_FREEDOM, noise_sd**2 + MODEL_ERROR**2
         first, last = float(log_batch.min()) - REACH[0], float(log_batch.max()) + REACH[1]
         coarse = np.linspace(first, last, COARSE)
-        likely = np.flatnonzero((self._log_posterior(coarse)[0] > -NEGLIGIBLE).any(axis=0))
-        low, high = max(int(likely[0]) - 1, 0), min(int(likely[-1]) + 1, COARSE - 1)
+        rows, table = coarse_shapes()
+        likely = self._log_posterior(table, coarse)[0] > -NEGLIGIBLE
+        knees = np.flatnonzero(likely.any(axis=0))
+        low, high = max(int(knees[0]) - 1, 0), min(int(knees[-1]) + 1, COARSE - 1)
         self.knees = np.linspace(float(coarse[low]), float(coarse[high]), FINE)
-        log_posterior, self.levels, self.squares = self._log_posterior(self.knees)
+        self.shapes = shapes_around(rows[likely.any(axis=1)])
+        log_posterior, self.levels, self.squares = self._log_posterior(self.shapes, self.knees)
         weights = np.exp(log_posterior)
         self.weights = weights / weights.sum()
 
-    def _log_posterior(self, knees: Vector) -> tuple[Vector, Vector, Vector]:
+    def _log_posterior(self, table: Shapes, knees: Vector) -> tuple[Vector, Vector, Vector]:
         """(log posterior with its maximum at 0, best ln S_min, sum of squares): shapes × knees."""
-        residuals = self.log_steps - shapes().steps_at(self.log_batch[None, :] - knees[:, None])
+        residuals = self.log_steps - table.steps_at(self.log_batch[None, :] - knees[:, None])
         levels = residuals.mean(axis=-1)
         squares = ((residuals - levels[..., None]) ** 2).sum(axis=-1)
         free = self._freedom + len(self.log_steps) - 1
-        log_posterior = shapes().log_prior[:, None] - free / 2 * np.log(self._freedom * self._variance + squares)
+        log_posterior = table.log_prior[:, None] - free / 2 * np.log(self._freedom * self._variance + squares)
         return log_posterior - log_posterior.max(), levels, squares
 
     @cached_property
     def twice_steps(self) -> Credible:
         """The batch size that needs twice the fewest steps."""
-        table = shapes()
+        table = self.shapes
         left = table.steps_at(self.log_batch.max() - self.knees)
         values = [
             table.batch_of_steps(math.log(2) - left * math.expm1(TAIL_SPREAD[1] * node)) for node, _ in TAIL_NODES
@@ -89,7 +92,7 @@ class TradeoffFit:
     @cached_property
     def twice_samples(self) -> Credible:
         """The batch size that needs twice the fewest samples."""
-        table = shapes()
+        table = self.shapes
         smallest = self.log_batch.min() - self.knees
         left = table.steps_at(smallest) + smallest - table.least_samples[:, None]
         least = table.least_samples[:, None] + math.log(2)
@@ -104,8 +107,8 @@ class TradeoffFit:
     def more_samples(self, base: float, factor: float) -> Credible:
         """The batch size that needs `factor` times the samples of `base`."""
         from_base = math.log(base) - self.knees
-        wanted = shapes().steps_at(from_base) + from_base + math.log(factor)
-        return _credible(self.knees[None, :] + shapes().batch_at(wanted), self.weights)
+        wanted = self.shapes.steps_at(from_base) + from_base + math.log(factor)
+        return _credible(self.knees[None, :] + self.shapes.batch_at(wanted), self.weights)
 
     @property
     def least_squares(self) -> float:
@@ -117,14 +120,13 @@ class TradeoffFit:
         """The most probable curve."""
         shape, at = np.unravel_index(int(np.argmax(self.weights)), self.weights.shape)
         knee, level = float(self.knees[at]), float(self.levels[shape, at])
-        residuals = self.log_steps - shapes().steps_at(self.log_batch - knee)[shape] - level
+        residuals = self.log_steps - self.shapes.steps_at(self.log_batch - knee)[shape] - level
         total = float(np.sum((self.log_steps - self.log_steps.mean()) ** 2))
         return TradeoffCurve(
             s_min=math.exp(level),
-            e_min=math.exp(level + knee + float(shapes().least_samples[shape])),
+            e_min=math.exp(level + knee + float(self.shapes.least_samples[shape])),
             knee=math.exp(knee),
-            exponents=(float(shapes().exponents[shape, 0]), float(shapes().exponents[shape, 1])),
-            shape=int(shape),
+            exponents=(float(self.shapes.exponents[shape, 0]), float(self.shapes.exponents[shape, 1])),
             largest_residual=float(np.max(np.abs(residuals))),
             r_squared=1 - float(residuals @ residuals) / total if total > 0 else 0.0,
         )
