@@ -129,7 +129,16 @@ def answer(known: Known, rng: np.random.Generator, noise: float, told: float | N
     return critical_batch(points, origin="constant_lr", noise_sd=told)
 
 
-HEADER = ("problem", "textbook misfit", "number given", "numbers covered", "limits hold", "20 %", "2× samples", "2× steps")
+HEADER = (
+    "problem",
+    "textbook misfit",
+    "number given",
+    "numbers covered",
+    "limits hold",
+    "20 %",
+    "2× samples",
+    "2× steps",
+)
 
 
 def by_problem(cases: Iterable[Case], sizes: dict[str, Vector], n: int, seed: int) -> Iterable[Sequence[str]]:
@@ -138,7 +147,10 @@ def by_problem(cases: Iterable[Case], sizes: dict[str, Vector], n: int, seed: in
     for case in cases:
         for name, batch in sizes.items():
             known = Known(case, batch)
-            rng, tallies = np.random.default_rng([seed, len(batch), int(case.share * 1000)]), [Tally(), Tally(), Tally()]
+            rng, tallies = (
+                np.random.default_rng([seed, len(batch), int(case.share * 1000)]),
+                [Tally(), Tally(), Tally()],
+            )
             for _ in range(n):
                 found = answer(known, rng, 0.02, 0.02, gaussian)
                 known.count(found, tallies)
@@ -155,7 +167,14 @@ def by_problem(cases: Iterable[Case], sizes: dict[str, Vector], n: int, seed: in
                 f"{three[1]:.3g}, {tallies[1].median}",
                 f"{three[2]:.3g}, {tallies[2].median}",
             )
-    yield ("all", "", *(_each(getattr(t, what) for t in total) for what in ("given", "coverage", "limits_hold")), "", "", "")
+    yield (
+        "all",
+        "",
+        *(_each(getattr(t, what) for t in total) for what in ("given", "coverage", "limits_hold")),
+        "",
+        "",
+        "",
+    )
 
 
 def by_noise(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int) -> Iterable[Sequence[str]]:
@@ -174,7 +193,11 @@ def by_noise(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int)
         for known in curves:
             for _ in range(n):
                 known.count(answer(known, rng, noise, told, draw), tallies)
-        yield (name, f"{tallies[0].n}", *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")))
+        yield (
+            name,
+            f"{tallies[0].n}",
+            *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")),
+        )
 
 
 def from_losses(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int) -> Sequence[str]:
@@ -192,7 +215,11 @@ def from_losses(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: i
                 target = case.share * case.problem.start
                 known.count(critical_batch_from_budgets(runs, target, loss_sd=0.02), tallies)
     name = "2 % in every loss, 5 budgets × 5 learning rates"
-    return (name, f"{tallies[0].n}", *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")))
+    return (
+        name,
+        f"{tallies[0].n}",
+        *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")),
+    )
 
 
 def _runs(known: Known, rng: np.random.Generator) -> Iterable[BudgetRun]:
