@@ -193,48 +193,49 @@ def by_noise(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int)
         for known in curves:
             for _ in range(n):
                 known.count(answer(known, rng, noise, told, draw), tallies)
-        yield (
-            name,
-            f"{tallies[0].n}",
-            *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")),
-        )
+        yield _row(name, tallies)
 
 
-def from_losses(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int) -> Sequence[str]:
-    """A row where every loss has 2 % noise, and batchlab tunes learning rates and crosses the target itself.
+def from_losses(cases: Sequence[Case], sizes: dict[str, Vector], n: int, seed: int) -> Iterable[Sequence[str]]:
+    """Rows where every loss has 2 % noise, and batchlab tunes learning rates and crosses the target itself.
 
-    Five budgets a factor of √2 apart around the true steps, at five learning rates a factor of 2 apart; the place of both
-    grids is drawn, and so is not at the optimum.
+    Five budgets a factor of √2 apart around the true steps, at learning rates up to a factor of 4 around the best. The
+    places of both grids are drawn, one for all sizes.
     """
-    rng, tallies = np.random.default_rng(seed), [Tally(), Tally(), Tally()]
-    for case in cases:
-        for batch in sizes.values():
-            known = Known(case, batch)
+    curves = [Known(case, batch) for case in cases for batch in sizes.values()]
+    for spacing, of in ((1.0, "2"), (0.25, "2^¼")):
+        rng, tallies = np.random.default_rng(seed), [Tally(), Tally(), Tally()]
+        for known in curves:
+            target = known.case.share * known.case.problem.start
             for _ in range(n):
-                runs = list(_runs(known, rng))
-                target = case.share * case.problem.start
+                runs = list(_runs(known, rng, spacing))
                 known.count(critical_batch_from_budgets(runs, target, loss_sd=0.02), tallies)
-    name = "2 % in every loss, 5 budgets × 5 learning rates"
-    return (
-        name,
-        f"{tallies[0].n}",
-        *(_each(getattr(t, of) for t in tallies) for of in ("given", "coverage", "limits_hold")),
-    )
+        name = f"2 % in every loss, 5 budgets, learning rates a factor of {of} apart"
+        yield _row(name, tallies)
 
 
-def _runs(known: Known, rng: np.random.Generator) -> Iterable[BudgetRun]:
-    place, offset = float(rng.uniform(-0.5, 0.5)), float(rng.uniform(-0.5, 0.5))
+def _runs(known: Known, rng: np.random.Generator, spacing: float) -> Iterable[BudgetRun]:
+    place, offset = float(rng.uniform(-0.5, 0.5)) * spacing, float(rng.uniform(-0.5, 0.5))
     for b, steps in zip(known.batch, known.steps, strict=True):
         best = tuned(known.case.problem, float(b), known.case.share)[1]
-        budgets = [steps * 2 ** (k / 2 + offset / 2) for k in (-2, -1, 0, 1, 2)]
-        for doubling in (-2, -1, 0, 1, 2):
-            rate = best * 2.0 ** (doubling + place)
+        budgets = [steps * 2 ** ((k + offset) / 2) for k in (-2, -1, 0, 1, 2)]
+        for doublings in np.arange(-2, 2 + spacing / 2, spacing) + place:
+            rate = best * 2.0 ** float(doublings)
             losses = loss_after(known.case.problem, float(b), rate, budgets)
             if losses is None:
                 continue
             for count, loss in zip(budgets, losses, strict=True):
-                # Budgets are told in tokens, so that all sizes share none of them but each has its five.
                 yield BudgetRun(float(b), rate, float(count * b), float(loss * math.exp(0.02 * rng.standard_normal())))
+
+
+def _row(name: str, tallies: Sequence[Tally]) -> Sequence[str]:
+    return (
+        name,
+        f"{tallies[0].n}",
+        _each(t.given for t in tallies),
+        _each(t.coverage for t in tallies),
+        _each(t.limits_hold for t in tallies),
+    )
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -2,8 +2,8 @@
 
     python benchmarks/critical_batch/run.py --repetitions 300 > benchmarks/critical_batch/results.md
 
-Prints markdown. Coverage: how often a nominal 95 % interval contains the true value, on problems where it is computed or
-a formula gives it. Traps: problems on which a number would be wrong. Published data: read from --data, skipped if not
+Prints markdown. Coverage: how often a nominal 95 % interval contains the true value, on problems where it is computed
+or a formula gives it. Traps: problems on which a number would be wrong. Published data: read from --data, skipped if not
 there. Nothing is timed; all random numbers are seeded. `--development` prints the tables of the problems on which the
 constants were chosen.
 """
@@ -11,6 +11,7 @@ constants were chosen.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import platform
 import sys
@@ -26,8 +27,8 @@ from published import mnist, step_law, told, zhang
 from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batch, judge_sweep
 
 OFF_TEXTBOOK = """S(B) is computed: the fewest steps to a share of the first loss over constant learning rates, by SGD.
-Steps are then measured with 2 % noise, {n} times a row. The three entries of a cell are for 20 % overhead (over the smallest
-size), 2× samples and 2× steps. A number is given where its interval lies within the sizes and spans at most a factor of
+Steps are then measured with 2 % noise, {n} times a row. The three entries of a cell are for 20 % overhead (over the
+smallest size), 2× samples and 2× steps. A number is given where its interval lies within the sizes and spans at most a factor of
 4; "covered" counts only those, and "limits hold" the one-sided and two-sided limits given instead. The last columns are
 the truth and the median of the numbers; for 20 % also what straight lines through the curve without noise give.
 "Textbook misfit" is the largest residual of S_min (1 + B_crit/B), fitted without noise.
@@ -38,8 +39,8 @@ noise at exponents 0.5, 1 and 1.5, other dimensions and another target.
 """
 
 PUBLISHED = """Step Law: the reference values were read at the losses 2.46 and 2.42 for both models; for 215M that is an
-assumption. The rows with every choice count only choices that gave a number. The references for 2× samples are textbook curves and
-not truth; where their misfit is large, another number is expected.
+assumption. The rows with every choice count only choices that gave a number. The references for 2× samples are
+textbook curves and not truth; where their misfit is large, another number is expected.
 """
 
 
@@ -62,9 +63,8 @@ def main() -> None:
     table(HEADER, by_problem(cases, sizes, n, seed))
     print("\nOther noise, over all of these problems and sizes:\n")
     few = max(1, n // 15)
-    last = [from_losses(cases, sizes, few, seed + 2)]
     header = ("noise of the steps", "n", "number given", "numbers covered", "limits hold")
-    table(header, (*by_noise(cases, sizes, few, seed + 1), *last))
+    table(header, itertools.chain(by_noise(cases, sizes, few, seed + 1), from_losses(cases, sizes, few, seed + 2)))
     if options.development:
         return
     columns = ("problem", "truth", "covered", "answers")
