@@ -3,8 +3,8 @@
     python benchmarks/critical_batch/run.py --repetitions 300 > benchmarks/critical_batch/results.md
 
 Prints markdown. Coverage: how often a nominal 95 % interval contains the true value, on problems where it is computed
-or a formula gives it. Traps: problems on which a number would be wrong. Published data: read from --data, skipped if not
-there. Nothing is timed; all random numbers are seeded. `--development` prints the tables of the problems on which the
+or a formula gives it. Traps: problems on which a number would be wrong. Published data: read from --data, skipped if
+not there. Nothing is timed; all random numbers are seeded. `--development` prints the tables of the problems on which the
 constants were chosen.
 """
 
@@ -28,10 +28,10 @@ from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batc
 
 OFF_TEXTBOOK = """S(B) is computed: the fewest steps to a share of the first loss over constant learning rates, by SGD.
 Steps are then measured with 2 % noise, {n} times a row. The three entries of a cell are for 20 % overhead (over the
-smallest size), 2× samples and 2× steps. A number is given where its interval lies within the sizes and spans at most a factor of
-4; "covered" counts only those, and "limits hold" the one-sided and two-sided limits given instead. The last columns are
-the truth and the median of the numbers; for 20 % also what straight lines through the curve without noise give.
-"Textbook misfit" is the largest residual of S_min (1 + B_crit/B), fitted without noise.
+smallest size), 2× samples and 2× steps. A number is given where its interval lies within the sizes and spans at most a
+factor of 4. "Numbers covered" counts only those; "limits hold" the one-sided and two-sided limits given instead. The
+last columns are the truth and the median of the numbers; for 20 % also what straight lines through the curve without
+noise give. "Textbook misfit" is the largest residual of S_min (1 + B_crit/B), fitted without noise.
 
 The constants of the estimator were chosen on other problems (`--development`), with other exponents, dimensions,
 targets and seeds, and committed before these were computed. The family of curves was chosen after seeing curves without

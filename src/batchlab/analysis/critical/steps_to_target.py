@@ -56,8 +56,8 @@ LEAST_R_SQUARED = 0.5
 """Where the curve explains less of ln S than this, it is not even used for a limit."""
 RESOLUTION = 0.002
 """Relative. However smooth they look, steps are not known better than this: losses are evaluated every so often."""
-MISFIT = 0.05
-"""A largest residual below this changes no decision, however significant it is: the intervals allow for it."""
+MISFIT = 0.15
+"""Residuals beyond the known noise widen the intervals up to this size. Beyond it no curve with one knee is used."""
 MISFIT_LEVEL = 0.001
 SAME_SAMPLES = 0.05
 ONE_SIDED_99 = 2.326
@@ -167,8 +167,10 @@ def _judge(
     if _slope(log_batch[chosen], log_steps[chosen], noise_sd).grows:
         return refuse("cannot_tell", StepsReason.STEPS_GROW, "repeat")
     fit = TradeoffFit(log_batch[chosen], log_steps[chosen], noise_sd)
-    if (misfit := _misfit(fit, noise_sd)) is not None:
-        return refuse("cannot_tell", misfit, "repeat")
+    if noise_sd is not None and _beyond_noise(fit, noise_sd):
+        if fit.curve.largest_residual > MISFIT:
+            return refuse("cannot_tell", Misfit(fit.curve.largest_residual, noise_sd), "repeat")
+        fit = TradeoffFit(log_batch[chosen], log_steps[chosen])
     if fit.curve.r_squared < LEAST_R_SQUARED:
         return refuse("cannot_tell", StepsReason.STEPS_DO_NOT_DEPEND, "smaller")
     base = base_batch if base_batch is not None else used[0]
@@ -221,13 +223,11 @@ def _status(estimates: Sequence[CriticalBatch], ideal: bool) -> tuple[Status, St
     return "cannot_tell", StepsReason.NOISE, "repeat"
 
 
-def _misfit(fit: TradeoffFit, noise_sd: float | None) -> Misfit | None:
-    """Residuals that known noise explains with a probability of under 0.1 %; without known noise they are the noise."""
-    largest, free = fit.curve.largest_residual, len(fit.log_steps) - 2
-    if noise_sd is None or largest < MISFIT:
-        return None
-    limit = _chi_squared_quantile(1 - MISFIT_LEVEL, free)
-    return Misfit(largest, noise_sd) if fit.least_squares > limit * (noise_sd**2 + MODEL_ERROR**2) else None
+def _beyond_noise(fit: TradeoffFit, noise_sd: float) -> bool:
+    """Whether noise explains the residuals with a probability of under 0.1 %. Then something else is in the steps too,
+    such as the spacing of learning rates, and the residuals themselves are the noise."""
+    limit = _chi_squared_quantile(1 - MISFIT_LEVEL, len(fit.log_steps) - 2)
+    return fit.least_squares > limit * (noise_sd**2 + MODEL_ERROR**2)
 
 
 def _chi_squared_quantile(probability: float, df: int) -> float:
