@@ -4,7 +4,7 @@
 
 Prints markdown. Coverage: how often a nominal 95 % interval contains the true value, on problems where it is computed
 or a formula gives it. Traps: problems on which a number would be wrong. Published data: read from --data, skipped if
-not there. Nothing is timed; all random numbers are seeded. `--development` prints the tables of the problems on which the
+not there. Nothing is timed; all random numbers are seeded. `--development` prints tables of the problems on which the
 constants were chosen.
 """
 

@@ -14,7 +14,7 @@ from batchlab.report.tables import Column, Row, Table
 from batchlab.words.critical import (
     DEFINITIONS,
     OVERHEAD,
-    TWICE_SAMPLES,
+    TWICE,
     TWICE_STEPS,
     answer_lines,
     at_recommended,
@@ -76,7 +76,7 @@ def critical_section(findings: Findings) -> CriticalSection:
 
 
 def _along_table(findings: Findings) -> Table:
-    """The three estimators against tokens seen: noise-scale windows and branches in order, then the whole run."""
+    """Estimators against tokens seen: noise-scale windows and branches in order, then the whole run."""
     units, critical = Units.of(findings), findings.critical
     series = at_recommended(findings)
     of = f"noise scale, batch {series.batch:,}" if series is not None else "noise scale"
@@ -85,7 +85,7 @@ def _along_table(findings: Findings) -> Table:
         Column(tokens_seen(units), number=False),
         Column(of),
         Column(OVERHEAD),
-        Column(TWICE_SAMPLES),
+        Column(TWICE),
         Column(TWICE_STEPS),
         Column("branched"),
     )

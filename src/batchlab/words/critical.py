@@ -27,13 +27,13 @@ from batchlab.words.estimates import (
 )
 from batchlab.words.gradient_samples import why_no_gradient_samples
 
-TWICE_STEPS, TWICE_SAMPLES, OVERHEAD = (
+TWICE_STEPS, TWICE, OVERHEAD = (
     DEFINITION[one] for one in (Definition.TWICE_STEPS, Definition.TWICE_SAMPLES, Definition.OVERHEAD_20)
 )
 
 DEFINITIONS = {
     "steps to a loss": "From the steps and samples that each size needs to reach one loss. "
-    f"{OVERHEAD}: 20 % more samples than at the smallest size fitted. {TWICE_SAMPLES}, {TWICE_STEPS}: twice the "
+    f"{OVERHEAD}: 20 % more samples than at the smallest size fitted. {TWICE}, {TWICE_STEPS}: twice the "
     "fewest samples, twice the fewest steps. The last two are one number only on the textbook curve; the intervals "
     "allow for others.",
     "branches": "branched: the largest multiple of the batch size that, continuing from one checkpoint for a window, "
@@ -201,12 +201,12 @@ def disagreement(found: Findings) -> tuple[str, ...]:
         the_noise, the_other = f"The noise scale {when} ({format_size(noise.value)})", f"({format_size(twice.value)})"
         if factor <= 2:
             said.append(
-                f"{the_noise} and {TWICE_SAMPLES} {the_other} agree within a factor of {factor:.1f}. With equal curvature in "
+                f"{the_noise} and {TWICE} {the_other} agree within a factor of {factor:.1f}. With equal curvature in "
                 "all directions and plain SGD they would be the same number, and neither holds here."
             )
         else:
             said.append(
-                f"{the_noise} is {factor:.1f} times {'below' if ratio < 1 else 'above'} {TWICE_SAMPLES} {the_other}. It grows "
+                f"{the_noise} is {factor:.1f} times {'below' if ratio < 1 else 'above'} {TWICE} {the_other}. It grows "
                 "during training and assumes plain SGD and equal curvature. Steps to a loss count the whole run, its "
                 "easy beginning included, with this optimizer, tuned learning rates and decay."
             )
@@ -218,7 +218,7 @@ def disagreement(found: Findings) -> tuple[str, ...]:
         )
     if lost is not None and twice is not None and lost < (twice.low or 0.0):
         said.append(
-            f"Branches already lose at {format_size(lost)}, below {TWICE_SAMPLES}, where by definition a whole run takes twice "
+            f"Branches already lose at {format_size(lost)}, below {TWICE}, where by definition a whole run takes twice "
             "the samples: the tolerance is stricter than that, and a branch's learning rate follows a rule instead of "
             "being tuned."
         )

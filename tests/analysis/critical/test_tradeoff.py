@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batchlab.analysis.critical.tradeoff import log_grid, shapes, tabulate
+from batchlab.analysis.critical.tradeoff import SPACING, log_grid, shapes, tabulate
 
 
 def test_both_exponents_1_are_the_textbook_curve() -> None:
     table = tabulate(np.array([1.0]), np.array([1.0]), np.zeros(1))
     log_ratio = np.linspace(-12, 12, 97)
-    assert table.steps_at(log_ratio)[0] == pytest.approx(np.log1p(np.exp(-log_ratio)), abs=1e-4)
-    assert table.least_samples[0] == pytest.approx(0, abs=1e-4)
+    assert table.steps_at(log_ratio)[0] == pytest.approx(np.log1p(np.exp(-log_ratio)), abs=3e-4)
+    assert table.least_samples[0] == pytest.approx(0, abs=3e-4)
     assert table.batch_of_steps(np.log([[2.0]]))[0, 0] == pytest.approx(0, abs=1e-3)
     assert table.batch_at(np.log([[2.0]]))[0, 0] == pytest.approx(0, abs=1e-3)
 
@@ -31,5 +31,5 @@ def test_every_curve_is_monotone_and_convex() -> None:
     middle = np.abs(log_grid()) < 20
     slope = np.diff(shapes().steps[:, middle], axis=1)
     assert np.all(slope <= 0)
-    assert np.all(slope >= -0.02 * (1 + 1e-9))
+    assert np.all(slope >= -SPACING * (1 + 1e-9))
     assert np.all(np.diff(slope, axis=1) >= -1e-12)

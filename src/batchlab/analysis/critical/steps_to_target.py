@@ -131,8 +131,8 @@ def at_or_above_optimum(log_samples: Vector, noise_sd: float | None = None) -> n
     """Which points (sorted by batch size) lie at or above the token-optimal batch size, as far as noise allows.
 
     The batch size that needed the fewest samples, all larger ones, and smaller ones down to the first whose samples
-    exceed the fewest by more than noise (one-sided 99 %) and 5 %. Stopping at the lowest point would, where the curve is
-    flat, discard good points because another was lucky.
+    exceed the fewest by more than noise (one-sided 99 %) and 5 %. Stopping at the lowest point would, where the
+    curve is flat, discard good points because another was lucky.
     """
     best = first = int(np.argmin(log_samples))
     noise = UNKNOWN_NOISE if noise_sd is None else noise_sd

@@ -96,7 +96,7 @@ def coarse_shapes() -> tuple[npt.NDArray[np.intp], Shapes]:
 
 
 def shapes_around(chosen: npt.NDArray[np.intp]) -> Shapes:
-    """The table between the extreme exponents of these rows of `shapes()`, and a coarse step beyond, as fine as it may be."""
+    """The table between the extreme exponents of these rows of `shapes()` and a coarse step more, up to 11 each."""
     return shapes().rows(_rows(*(_between(each) for each in np.divmod(chosen, EXPONENTS))))
 
 
