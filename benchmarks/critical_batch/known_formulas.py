@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from batchlab.analysis.critical.branches import Branch, branched_critical_batch
-from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale
+from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, unbiased_parts
+from batchlab.analysis.critical.ratio import block_means, fieller
 from batchlab.analysis.critical.sign_noise_scale import SignNorms, sign_noise_scale
 from batchlab.analysis.critical.steps_finding import CriticalBatch
 from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batch
@@ -130,12 +131,16 @@ def heavy_tails(n: int) -> Rows:
             truth = (s**2 * h.sum() + moment - cross) / cross
             for steps, parts, size in ((40, 8, 4), (48, 2, 8), (20, 4, 8)):
                 rng = np.random.default_rng([1000 + seed, len(h), steps])
-                found = []
+                found, plain = [], []
                 for _ in range(n):
                     x = draw(rng, (steps, parts, size, len(h))) * np.sqrt(h)
                     residual = x @ error - s * rng.standard_normal((steps, parts, size))
                     means = (x * residual[..., None]).mean(axis=2)
-                    found.append(noise_scale([logged(g, np.full(parts, float(size))) for g in means]))
+                    run = [logged(g, np.full(parts, float(size))) for g in means]
+                    found.append(noise_scale(run))
+                    blocks = block_means(np.array([unbiased_parts(one) for one in run]), None)
+                    without = fieller(blocks[:, 0], blocks[:, 1])
+                    plain.append((without.low or 0) <= truth <= (without.high or math.inf))
                 covered = np.mean([noise_covers(f, truth) for f in found])
                 widths = [
                     f.value.high / f.value.low for f in found if f.value is not None and f.value.low and f.value.high
@@ -144,7 +149,7 @@ def heavy_tails(n: int) -> Rows:
                     (
                         f"{features}, {spectrum}, {parts} of {size}, {steps} steps",
                         f"{truth:.1f}",
-                        f"{covered:.1%}",
+                        f"{covered:.1%} (Fieller alone {np.mean(plain):.1%})",
                         f"{counts(f.status for f in found)}; median upper/lower {np.median(widths):.1f}",
                     )
                 )

@@ -141,6 +141,20 @@ def test_a_spectrum_of_curvatures_has_three_numbers() -> None:
         assert estimate.value.value == pytest.approx(truth, rel=0.15)
 
 
+def test_the_steps_of_the_study_of_real_text() -> None:
+    """Of benchmarks/critical_study, whose noise is not told here. docs/critical_batch.md quotes the answer."""
+    steps = {1: 2560, 4: 718, 8: 444, 16: 266, 24: 216, 32: 179, 64: 132}
+    found = critical_batch(points(list(steps), steps.values()), origin="budgets")
+    assert found.overhead is not None
+    assert found.twice_samples is not None
+    assert found.overhead.value is not None
+    assert found.twice_samples.value is not None
+    assert found.overhead.value.value == pytest.approx(4.50, abs=0.005)
+    assert found.twice_samples.value.value == pytest.approx(19.6, abs=0.05)
+    assert found.twice_steps is not None
+    assert found.twice_steps.at_least == pytest.approx(25.3, abs=0.05)
+
+
 def test_steps_out_of_line_widen_the_intervals_and_then_refuse() -> None:
     batches = doublings(0, 8)
     b = np.array(batches)
