@@ -57,14 +57,14 @@ def test_nominal_95_percent_cover_the_textbook_curve(batches: list[float], noise
     """The intervals allow for other knees than this one, so they are wider than they need to be here."""
     rng, b = np.random.default_rng(len(batches)), np.array(batches)
     hits = []
-    for _ in range(120):
+    for _ in range(40):
         steps = 100 * (1 + 32 / b) * np.exp(noise * rng.standard_normal(len(b)))
         found = critical_batch(points(batches, steps), origin="constant_lr", noise_sd=noise if noise_known else None)
         truth = 0.2 * 32 + 1.2 * found.used[0]
         one = [covers(found.twice_steps, 32), covers(found.twice_samples, 32), covers(found.overhead, truth)]
         hits.append([*one, found.status == "found"])
     coverage = np.mean(hits, axis=0)
-    assert np.all(coverage[:3] >= 0.88)  # nominal 95 %; below 90 % by chance in under 2 % of seeds
+    assert np.all(coverage[:3] >= 0.85)  # nominal 95 %; fewer than 34 of 40 by chance in 1 % of seeds
     assert coverage[3] > 0.9
 
 
@@ -73,7 +73,7 @@ def test_one_sided_where_a_side_is_not_bracketed(batches: list[float], side: str
     """The knee is at 32. Sizes far below see steps ∝ 1/B, sizes far above steps that hardly depend on B."""
     rng, b = np.random.default_rng(0), np.array(batches)
     hits, statuses = [], set()
-    for _ in range(100):
+    for _ in range(40):
         found = critical_batch(
             points(batches, 100 * (1 + 32 / b) * np.exp(0.03 * rng.standard_normal(6))),
             origin="branches",

@@ -79,8 +79,8 @@ def tail_allowance(values: Vector) -> float:
 
     Student's t assumes that a mean has nearly Gaussian errors. Where the tail falls like x^-α with α near 1, most
     samples lack its largest values, and their mean and its standard error are both too small. The largest k = 2 √n
-    values give α (Hill 1975); with α one standard error lower, α/√k, the mean of the tail beyond them is that of a Pareto
-    distribution (Peng 2001). The factor is that mean of the whole to the plain one. 1 for α of 3 or more.
+    values give α (Hill 1975); with α one standard error lower, α/√k, the mean of the tail beyond them is that of a
+    Pareto distribution (Peng 2001). The factor is that mean of the whole to the plain one. 1 for α of 3 or more.
     """
     n = len(values)
     ordered = np.sort(values)[::-1]
