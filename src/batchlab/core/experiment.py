@@ -142,8 +142,12 @@ class BudgetConfig(Frozen):
     token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
     epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
     time_budget_seconds: PositiveFloat | None = None
-    max_runs: PositiveInt | None = Field(default=None, description="training runs that the whole sweep may use")
-    max_tokens: PositiveInt | None = Field(default=None, description="tokens (or samples) of all its runs together")
+    max_runs: PositiveInt | None = Field(
+        default=None, description="different cells (batch size, LR) to train; further seeds come on top"
+    )
+    max_tokens: PositiveInt | None = Field(
+        default=None, description="tokens (or samples) of all runs together, with their seeds"
+    )
 
 
 DEFAULT_TIME_BUDGET = 15 * 60.0
