@@ -46,7 +46,9 @@ def rule_of(answer: Scaling) -> Rule:
 
 def test_a_learning_rate_at_another_batch() -> None:
     rule = rule_of(learning_rate_at(1e-3, 64, 128, best_batch_size=256))
-    assert describe_rule(rule) == "lr_max/(1 + B_opt/B) up to B_opt = 256, the same above; batch 64 → 128"
+    assert (
+        describe_rule(rule) == "lr_max/(1 + B_opt/B) up to B_opt = 256, the cube root of its rise above; batch 64 → 128"
+    )
     assert "1812.06162" in describe_source(rule)
     assert "2503.04715" in describe_source(rule)
     assert describe_range(rule) == "batch 8 to 512, same model and budget"

@@ -42,7 +42,8 @@ THIS_STUDY = "this study"
 
 _RATE_RULE_SOURCES = {
     LearningRateRule.SATURATING: (
-        f"form: {MCCANDLISH.citation}; held above B_opt and tested on the Step Law table (arXiv:{LI.arxiv})"
+        f"form: {MCCANDLISH.citation}; tested on the Step Law table (arXiv:{LI.arxiv}), whose dense models are flat "
+        "above B_opt; models with experts are not"
     ),
     LearningRateRule.UNCAPPED: f"{MCCANDLISH.citation}, with the noise scale taken to be B_opt",
     LearningRateRule.SQUARE_ROOT: f"{MALLADI.citation}, for Adam in the noise-dominated regime",
@@ -244,7 +245,7 @@ def _formula_of(rule: BatchRule) -> str:
     best = "unknown" if rule.best_batch_size is None else format_size(rule.best_batch_size)
     match rule.rule:
         case LearningRateRule.SATURATING:
-            return f"lr_max/(1 + B_opt/B) up to B_opt = {best}, the same above"
+            return f"lr_max/(1 + B_opt/B) up to B_opt = {best}, the cube root of its rise above"
         case LearningRateRule.UNCAPPED:
             return f"lr_max/(1 + B_opt/B), B_opt = {best}"
         case LearningRateRule.SQUARE_ROOT:
