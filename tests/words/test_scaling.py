@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from batchlab.core.batch import Unit
@@ -27,6 +29,7 @@ from batchlab.scaling import (
 )
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.words.scaling import (
+    describe_batch_interval,
     describe_confirmation,
     describe_formula,
     describe_law_caveat,
@@ -126,6 +129,19 @@ def test_time_constants() -> None:
     assert describe_rule(decay) == ("timescale in tokens held: × 2 (batch) ÷ 2 (learning rate) ÷ 16^0.47 (budget)")
     assert "not checked by us" in describe_source(decay)
     assert describe_range(rule_of(warmup_by_tokens(1e6, 8192))) == "at least 5 steps of warm-up"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (16.0, 90.0, "near 32 [16, 90]"),
+        (0.0, 90.0, "near 32 (at most 90)"),
+        (16.0, math.inf, "near 32 (at least 16)"),
+        (0.0, math.inf, "near 32"),
+    ],
+)
+def test_a_batch_size_without_a_bound_has_no_interval_there(low: float, high: float, says: str) -> None:
+    assert describe_batch_interval(Scaled(32.0, LowestLoss(Quantity.BATCH_SIZE, 4, 64), low, high)) == says
 
 
 def test_rules_one_after_the_other_are_both_named() -> None:

@@ -44,7 +44,10 @@ _BELOW_BEST = (LearningRateRule.LINEAR, LearningRateRule.SQUARE_ROOT)
 def learning_rate_ratio(
     rule: LearningRateRule, from_batch: float, to_batch: float, best_batch_size: float = math.inf
 ) -> float:
-    """The bare formula, without range or refusal: learning rate at `to_batch` ÷ learning rate at `from_batch`."""
+    """The bare formula, without range or refusal: learning rate at `to_batch` ÷ learning rate at `from_batch`.
+
+    `best_batch_size` may be 0 or infinite, where B_opt is bounded on one side only.
+    """
     match rule:
         case LearningRateRule.SATURATING if math.isinf(best_batch_size):
             return to_batch / from_batch
@@ -144,6 +147,8 @@ def _saturating(from_batch: float, to_batch: float, best: float) -> float:
     # (1 + best/from)/(1 + best/to), multiplied out so that an unknown, infinite best gives the linear limit
     if math.isinf(best):
         return to_batch / from_batch
+    if best == 0:
+        return 1.0
     return (to_batch * (from_batch + best)) / (from_batch * (to_batch + best))
 
 

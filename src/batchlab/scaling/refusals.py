@@ -73,6 +73,22 @@ class NoAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimumOnlyBounded:
+    """The best batch size lies at an end of those tried, from `smallest` to `largest`."""
+
+    best: int
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOptimizer:
+    """An optimizer for which no exponent of budget or model size was published."""
+
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
 class MixedModels:
     """Optima of models with different numbers of parameters."""
 
@@ -176,6 +192,8 @@ Refusal = (
     | AboveBestBatch
     | NothingMeasured
     | NoAnswer
+    | OptimumOnlyBounded
+    | OtherOptimizer
     | MixedModels
     | MixedBudgets
     | NoModelSize

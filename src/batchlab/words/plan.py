@@ -117,7 +117,11 @@ def describe_untested(source: str) -> str:
 def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
     """A number that a rule gave, for a comment of an export."""
     show = format_learning_rate if name == "learning_rate" else _three_digits
-    between = f", {show(low)} to {show(high)}" if low is not None and high is not None else ""
+    between = ""
+    if low is not None and high is not None:
+        between = f", {show(low)} to {show(high)}"
+    elif low is not None or high is not None:
+        between = f", at least {show(low)}" if low is not None else f", at most {show(high or 0.0)}"
     return f"extrapolated: {name} by {rule}{between} ({source}; valid for {valid})"
 
 

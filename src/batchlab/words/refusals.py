@@ -24,7 +24,9 @@ from batchlab.scaling.refusals import (
     NothingMeasured,
     NothingTuned,
     NotPositive,
+    OptimumOnlyBounded,
     OptimumTooFar,
+    OtherOptimizer,
     SdeOutOfRange,
     TooFewSteps,
     WarmupTooShort,
@@ -49,6 +51,14 @@ def describe_refusal(refusal: Refusal) -> str:
             return _of_batch(refusal)
         case MixedModels() | MixedBudgets() | NoModelSize() | OptimumTooFar():
             return _of_optimum(refusal)
+        case OptimumOnlyBounded():
+            return _only_bounded(refusal)
+        case OtherOptimizer(family):
+            return (
+                "How the best batch size and learning rate move with budget and model size was published for Adam "
+                f"only, and this optimizer is {'SGD' if family == 'sgd' else 'another one'}; measure them at the new "
+                "budget or model."
+            )
         case LawCountsTokens():
             return (
                 "The published laws are of language models and count tokens; this study counts samples. Measure a "
@@ -96,6 +106,21 @@ def _of_batch(refusal: BatchTooFar | NeedsBestBatch | AboveBestBatch | TooFewSte
             )
         case _:
             assert_never(refusal)
+
+
+def _only_bounded(refusal: OptimumOnlyBounded) -> str:
+    best, smallest, largest = refusal.best, refusal.smallest, refusal.largest
+    if smallest == largest:
+        return (
+            f"Only batch {best:,} was tried, so the best batch size is unknown and cannot be extrapolated; give "
+            "--batch-size, or run the study with more batch sizes."
+        )
+    end, side = ("smallest", "at most") if best == smallest else ("largest", "at least")
+    further = "smaller" if best == smallest else "larger"
+    return (
+        f"The best batch size was the {end} one tried, so all that is known is that it is {side} {best:,}, and it "
+        f"cannot be extrapolated; give --batch-size, or run the study with {further} batch sizes."
+    )
 
 
 def _of_optimum(refusal: MixedModels | MixedBudgets | NoModelSize | OptimumTooFar) -> str:

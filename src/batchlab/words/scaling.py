@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
-from batchlab.analysis.extrapolation import RateCaveat
+from batchlab.analysis.extrapolation import Caveat
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_size
-from batchlab.scaling import CellRuns, Confirmation, Exponent, LearningRateRule, PairOfRuns, PublishedLaw, SmallStudy
+from batchlab.scaling import (
+    CellRuns,
+    Confirmation,
+    Exponent,
+    LearningRateRule,
+    PairOfRuns,
+    PublishedLaw,
+    Scaled,
+    SmallStudy,
+)
 from batchlab.scaling.published import (
     BERGSMA,
     DEEPSEEK,
@@ -59,10 +69,12 @@ _LAW_CAVEATS = {
     POWER_LINES.key: "the coefficient is from a secondary source; µP models, learning rate decayed to zero",
 }
 
-_RATE_CAVEATS = {
-    RateCaveat.SMALLEST_BATCH_IS_BEST: "the best batch was the smallest tried, so B_opt is only bounded",
-    RateCaveat.LARGEST_BATCH_IS_BEST: "the best batch was the largest tried, so B_opt is only bounded",
-    RateCaveat.OPTIMIZER_IS_NOT_ADAM: "the rules were tested with AdamW only",
+_CAVEATS = {
+    Caveat.SMALLEST_BATCH_IS_BEST: "the best batch was the smallest tried, so B_opt may be smaller",
+    Caveat.LARGEST_BATCH_IS_BEST: "the best batch was the largest tried, so B_opt may be larger",
+    Caveat.SMALLEST_BATCH_IS_TIED: "the smallest batch tried is tied with the best, so B_opt has no lower bound",
+    Caveat.LARGEST_BATCH_IS_TIED: "the largest batch tried is tied with the best, so B_opt has no upper bound",
+    Caveat.OPTIMIZER_IS_NOT_ADAM: "the rules were tested with AdamW only",
 }
 
 _SYMBOLS = {
@@ -176,9 +188,20 @@ def describe_range(rule: Rule) -> str:
             assert_never(rule)
 
 
-def describe_rate_caveat(caveat: RateCaveat) -> str:
-    """What else limits an extrapolated learning rate."""
-    return _RATE_CAVEATS[caveat]
+def describe_caveat(caveat: Caveat) -> str:
+    """What else limits an extrapolated optimum."""
+    return _CAVEATS[caveat]
+
+
+def describe_batch_interval(batch: Scaled) -> str:
+    """`near 32 [16, 90]`; `near 32 (at most 90)` where it is bounded on one side only."""
+    low, high = batch.low or 0.0, math.inf if batch.high is None else batch.high
+    text = f"near {batch.value:.3g}"
+    if low > 0 and high < math.inf:
+        return f"{text} [{low:.3g}, {high:.3g}]"
+    if low > 0 or high < math.inf:
+        return f"{text} (at {f'least {low:.3g}' if low > 0 else f'most {high:.3g}'})"
+    return text
 
 
 def describe_law_caveat(law: PublishedLaw) -> str:
