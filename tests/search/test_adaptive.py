@@ -90,9 +90,21 @@ def test_a_good_hint_saves_runs_and_a_wrong_one_does_not_mislead() -> None:
     assert all(excess(search, judge) < 0.002 for search in (cold, hinted, misled))
 
 
-def test_the_hint_is_the_first_run_snapped_to_what_is_allowed() -> None:
-    first = AdaptiveSearch(SIZES, (1e-3, 8e-3), hint=Hint(50, 3.1e-3)).ask()
+def test_the_first_run_is_a_doubling_below_the_hint_snapped_to_what_is_allowed() -> None:
+    first = AdaptiveSearch(SIZES, (1e-3, 8e-3), hint=Hint(50, 6.2e-3)).ask()
     assert first == (Trial(64, 2.83e-3, 0),)
+
+
+@pytest.mark.parametrize("doublings", [-2, 0, 2])
+def test_a_hint_that_is_two_doublings_wrong_costs_no_more_than_none(doublings: int) -> None:
+    judge = valley(4e-3)
+
+    def after(runs: int, hint: Hint | None) -> float:
+        search = AdaptiveSearch(SIZES, RANGE, seeds=1, max_runs=runs, hint=hint, smallest_gain_percent=0.0)
+        run(search, judge)
+        return excess(search, judge)
+
+    assert after(8, Hint(32, 4e-3 * 2**doublings)) <= after(8, None) + 0.001
 
 
 def test_a_cheaper_study_moves_the_start_to_larger_batches_and_widens_its_uncertainty() -> None:

@@ -32,7 +32,7 @@ def test_what_lies_beyond_failures_is_likelier_to_fail_than_what_lies_before_the
     found = shares(known)
     assert (found[:, 5] < 0.35).all()
     assert (found[1:3, :3] > 0.7).all()
-    assert (np.diff(found[1, 2:]) <= 1e-12).all()
+    assert found[1, 2] > found[1, 3] > found[1, 5]
 
 
 def test_failures_on_both_sides_leave_the_middle() -> None:

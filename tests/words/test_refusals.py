@@ -14,7 +14,6 @@ from batchlab.scaling.refusals import (
     AboveBestBatch,
     AboveCriticalBatch,
     BatchTooFar,
-    HalfLifeBelowStep,
     LawCountsTokens,
     LawNeedsParameters,
     LawWithoutRate,
@@ -71,11 +70,6 @@ SENTENCES: list[tuple[Refusal, str]] = [
     (LawCountsTokens(), "this study counts samples"),
     (LawNeedsParameters(STEP_LAW), "Step Law needs the number of parameters"),
     (LawWithoutRate(POWER_LINES), "Power Lines gives no learning rate"),
-    (
-        HalfLifeBelowStep(0.95, 16, 0.95**16, 13.51),
-        "At 16 × the batch, beta2 0.95 would become 0.44, a half-life of less than one step; the half-life in tokens "
-        "can be held up to 13.5 × the batch.",
-    ),
     (SdeOutOfRange(0.95, 40, 20), "κ(1 − beta) is 2 and must stay below 1, so κ below 20."),
     (AboveCriticalBatch(512, 256), "Batch 512 is above the critical batch size 256"),
     (WarmupTooShort(4 * 8192, 8192, 5), "A warm-up of 32,768 tokens is 4 steps of 8,192 tokens; under 5 steps"),

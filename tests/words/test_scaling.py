@@ -121,9 +121,9 @@ def test_every_law_has_its_formula_and_its_caveat() -> None:
 
 
 def test_time_constants() -> None:
-    beta2 = rule_of(beta2_by_half_life(0.95, 4))
-    assert describe_rule(beta2) == "half-life in tokens held: 0.95^4"
-    assert describe_range(beta2).startswith("up to 13.5 × the batch")
+    beta2 = rule_of(beta2_by_half_life(0.99, 4))
+    assert describe_rule(beta2) == "half-life in tokens held: 0.99^4, within 0.95 to 0.9999"
+    assert describe_range(beta2) == "beta2 from 0.95 to 0.9999; it is kept at these ends"
     assert describe_rule(rule_of(beta_by_sde(0.95, 4))) == "1 − κ(1 − beta) with κ = 4"
     decay = rule_of(weight_decay_by_timescale(0.1, 64, 128, learning_rate_ratio=2, budget_ratio=16))
     assert describe_rule(decay) == ("timescale in tokens held: × 2 (batch) ÷ 2 (learning rate) ÷ 16^0.47 (budget)")

@@ -27,6 +27,7 @@ from batchlab.scaling import (
     optimum_at_size,
     warmup_by_tokens,
     weight_decay_by_timescale,
+    weight_decay_of,
 )
 from batchlab.scaling.refusals import NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
@@ -226,7 +227,7 @@ def _constants(
         beta2 = beta2_by_half_life(config.beta2, size / reference)
     if config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY and best.best is not None and found.token_budget:
         decay = weight_decay_by_timescale(
-            config.weight_decay * best.global_batch_size / reference,
+            weight_decay_of(config, best.global_batch_size / reference, config.rate_ratio(best.best.learning_rate)),
             best.global_batch_size,
             size,
             learning_rate_ratio=rate.value / best.best.learning_rate,

@@ -96,7 +96,10 @@ class BatchConfig(Frozen):
 
 
 class AcrossBatch(StrEnum):
-    """How the optimizer's time constants follow the batch size; formulas in scaling/time_constants.py."""
+    """How the optimizer's time constants follow the batch size; formulas in scaling/time_constants.py.
+
+    half_life: Adam's beta2 and epsilon; half_life_and_decay: AdamW's weight decay as well.
+    """
 
     HALF_LIFE = "half_life"
     HALF_LIFE_AND_DECAY = "half_life_and_decay"
@@ -120,11 +123,25 @@ class OptimizerConfig(Frozen):
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
     reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
+    reference_learning_rate: PositiveFloat | None = Field(
+        default=None,
+        description="adamw: weight_decay holds at this LR, and LR × weight_decay is the same at every other; default: "
+        "weight_decay is the same at every LR",
+    )
 
     @property
     def is_adam(self) -> bool:
         """Whether it is built here and has Adam's moments."""
         return self.name in ("adamw", "adam")
+
+    @property
+    def decays(self) -> bool:
+        """Whether it is built here and shrinks weights by LR × weight_decay per step."""
+        return self.name == "adamw" and self.weight_decay > 0
+
+    def rate_ratio(self, learning_rate: float) -> float:
+        """Learning rate ÷ the reference learning rate; 1 where weight decay does not follow it."""
+        return learning_rate / (self.reference_learning_rate or learning_rate)
 
 
 class ScheduleConfig(Frozen):

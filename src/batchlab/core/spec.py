@@ -46,6 +46,9 @@ class OptimizerSettings(Frozen):
 
     config: OptimizerConfig = OptimizerConfig()
     batch_ratio: PositiveFloat = Field(default=1.0, description="global batch size ÷ reference batch size")
+    rate_ratio: PositiveFloat = Field(
+        default=1.0, description="learning rate ÷ reference learning rate, where weight decay follows it"
+    )
 
 
 class GradientSampling(Frozen):

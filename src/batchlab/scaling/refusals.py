@@ -136,16 +136,6 @@ class LawWithoutRate:
 
 
 @dataclass(frozen=True, slots=True)
-class HalfLifeBelowStep:
-    """The half-life of beta2 in tokens would be less than one step; `most` × the batch size is the limit."""
-
-    beta2: float
-    batch_ratio: float
-    would_be: float
-    most: float
-
-
-@dataclass(frozen=True, slots=True)
 class SdeOutOfRange:
     """1 − κ(1 − beta) would not lie above zero; `most` is the limit of κ."""
 
@@ -201,7 +191,6 @@ Refusal = (
     | LawCountsTokens
     | LawNeedsParameters
     | LawWithoutRate
-    | HalfLifeBelowStep
     | SdeOutOfRange
     | AboveCriticalBatch
     | WarmupTooShort

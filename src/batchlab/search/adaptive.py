@@ -169,8 +169,8 @@ class AdaptiveSearch:
         )
         picked: list[int] = []
         if self.hint and not self._outcomes:
-            away = (cells.batch - math.log2(self.hint.global_batch_size)) ** 2
-            picked.append(int(np.argmin(away + (cells.rate - math.log2(self.hint.learning_rate)) ** 2)))
+            batch, rate = self.hint.start
+            picked.append(int(np.argmin((cells.batch - batch) ** 2 + (cells.rate - rate) ** 2)))
         while len(picked) < min(count, len(cells.sizes)):
             apart = np.ones_like(near)
             for other in picked:

@@ -10,7 +10,6 @@ from batchlab.scaling.refusals import (
     AboveBestBatch,
     AboveCriticalBatch,
     BatchTooFar,
-    HalfLifeBelowStep,
     LawCountsTokens,
     LawNeedsParameters,
     LawWithoutRate,
@@ -68,7 +67,7 @@ def describe_refusal(refusal: Refusal) -> str:
             return f"{law.name} needs the number of parameters of the model, without embeddings; give it."
         case LawWithoutRate(law):
             return f"{law.name} gives no learning rate; tune it, or name Step Law or DeepSeek."
-        case NoHalfLife() | HalfLifeBelowStep() | SdeOutOfRange() | AboveCriticalBatch() | WarmupTooShort():
+        case NoHalfLife() | SdeOutOfRange() | AboveCriticalBatch() | WarmupTooShort():
             return _of_time_constant(refusal)
         case _:
             assert_never(refusal)
@@ -154,16 +153,11 @@ def _too_far(refusal: OptimumTooFar) -> str:
 
 
 def _of_time_constant(
-    refusal: NoHalfLife | HalfLifeBelowStep | SdeOutOfRange | AboveCriticalBatch | WarmupTooShort,
+    refusal: NoHalfLife | SdeOutOfRange | AboveCriticalBatch | WarmupTooShort,
 ) -> str:
     match refusal:
         case NoHalfLife(beta):
             return f"A beta of {beta:g} has no half-life; it must lie between 0 and 1."
-        case HalfLifeBelowStep(beta2, ratio, value, most):
-            return (
-                f"At {ratio:g} × the batch, beta2 {beta2:g} would become {value:.2g}, a half-life of less than one "
-                f"step; the half-life in tokens can be held up to {most:.3g} × the batch."
-            )
         case SdeOutOfRange(beta, ratio, most):
             return (
                 f"The rule 1 − κ(1 − beta) has no valid beta at κ = {ratio:g} × the batch from {beta:g}: "

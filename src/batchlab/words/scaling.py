@@ -106,7 +106,8 @@ def describe_rule(rule: Rule) -> str:
             assert formula is not None
             return f"{law.name}: {describe_formula(formula, quantity)}"
         case HalfLifeRule():
-            return f"half-life in tokens held: {rule.beta2:g}^{rule.batch_ratio:g}"
+            limits = f"within {rule.low:g} to {rule.high:g}"
+            return f"half-life in tokens held: {rule.beta2:g}^{rule.batch_ratio:g}, {limits}"
         case SdeRule():
             return f"1 − κ(1 − beta) with κ = {rule.batch_ratio:g}"
         case TimescaleRule():
@@ -175,7 +176,7 @@ def describe_range(rule: Rule) -> str:
             ends = f"{format_count(rule.low)} to {format_count(rule.high)}"
             return f"tested on {ends} tokens of text; {describe_law_caveat(rule.law)}"
         case HalfLifeRule():
-            return f"up to {rule.most:.3g} × the batch, where the half-life is one step; no lower limit was seen"
+            return f"beta2 from {rule.low:g} to {rule.high:g}; it is kept at these ends"
         case SdeRule():
             return f"κ below {rule.most:.3g}, and only while gradient noise outweighs the gradient"
         case TimescaleRule():
