@@ -111,8 +111,8 @@ def heading(tasks: list[Task], with_optuna: bool) -> list[str]:
         ),
         "",
         textwrap.fill(
-            "Every entry is the median / 90th percentile of the regret in percent, over tasks, ranges and repeats. Each "
-            "range of a kind is used once; methods that roll dice are repeated on each. “no loss” means that no finite "
+            "Every entry is the median / 90th percentile of the regret in percent, over tasks, ranges and repeats. "
+            "Each range is used once; methods that roll dice are repeated on each. “no loss” means that no finite "
             "loss was seen by then. What a failed run means and how wide a hint is were chosen on 215M and 268M, and "
             "the 429M tasks were looked at after that. The older constants were not all chosen so: see the log. The "
             "interval of the difference in p90 is over draws of whole tasks.",
