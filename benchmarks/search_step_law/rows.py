@@ -11,7 +11,7 @@ from methods import Method
 from ranges import Ranges
 from replay import Task, best_so_far
 
-BUDGETS = (5, 8, 12, 18)
+BUDGETS = (5, 8, 12)
 PLAIN = "plain GP-EI, 5 random starts"
 
 HELD_OUT = 4e8

@@ -16,6 +16,7 @@ import importlib.util
 import platform
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -122,6 +123,33 @@ def heading(tasks: list[Task], with_optuna: bool) -> list[str]:
     ]
 
 
+def _sensitivity(tasks: list[Task]) -> Iterator[list[str]]:
+    yield ["# Search on the Step Law runs: sensitivity", "", *sensitivity(tasks)]
+
+
+def _results(tasks: list[Task], kept: Kept) -> Iterator[list[str]]:
+    """The parts of results.md, the headline first."""
+    with_optuna = all(importlib.util.find_spec(name) for name in ("optuna", "torch"))
+    rows = rows_of(with_optuna)
+    fewer = [row for row in rows if row.name not in ("Optuna GP", ROUNDS, WRONG)]
+    top = heading(tasks, with_optuna)
+    emit(top)
+    yield top
+    yield product_defaults(tasks, kept)
+    yield table("Ranges shifted until at least a third of the cells fails", tasks, failing, fewer, kept)
+    yield table("Ranges shifted by −2 … +2 doublings; cells outside the table fail", tasks, shifted, rows, kept)
+    yield simulated(kept)
+    yield cheaper(tasks, kept)
+    yield stopping(tasks, kept)
+    yield table("The table's own range, as centred by its authors", tasks, own, fewer, kept)
+    filled = (
+        "Grid padded by two doublings at both ends (above the table a run diverges; below, each halving adds as much "
+        "loss as the lowest one of that size, at least 0.5 %)"
+    )
+    yield table(filled, [replace(task, padded=True) for task in tasks], padded, fewer, kept)
+    yield table("Ranges cut by 0, 1 or 2 doublings at either end", tasks, cut, fewer, kept)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write results.md")
@@ -134,29 +162,12 @@ def main() -> int:
         return 2
     tasks = load(arguments.data)
     name = "sensitivity.md" if arguments.sensitivity else "results.md"
-    if arguments.sensitivity:
-        lines = ["# Search on the Step Law runs: sensitivity", "", *sensitivity(tasks)]
-    else:
-        with_optuna = all(importlib.util.find_spec(name) for name in ("optuna", "torch"))
-        rows = rows_of(with_optuna)
-        lines, kept = heading(tasks, with_optuna), Kept(arguments.folder)
-        emit(lines)
-        lines += product_defaults(tasks, kept)
-        lines += table("Ranges shifted by −2 … +2 doublings; cells outside the table fail", tasks, shifted, rows, kept)
-        lines += table("Ranges shifted until at least a third of the cells fails", tasks, failing, rows, kept)
-        lines += simulated(kept)
-        lines += cheaper(tasks, kept)
-        lines += stopping(tasks, kept)
-        fewer = [row for row in rows if row.name not in ("Optuna GP", ROUNDS, WRONG)]
-        lines += table("Ranges cut by 0, 1 or 2 doublings at either end", tasks, cut, fewer, kept)
-        filled = (
-            "Grid padded by two doublings at both ends (above the table a run diverges; below, each halving adds as "
-            "much loss as the lowest one of that size, at least 0.5 %)"
-        )
-        lines += table(filled, [replace(task, padded=True) for task in tasks], padded, fewer, kept)
-        lines += table("The table's own range, as centred by its authors", tasks, own, fewer, kept)
-    if arguments.write:
-        Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
+    parts = _sensitivity(tasks) if arguments.sensitivity else _results(tasks, Kept(arguments.folder))
+    lines: list[str] = []
+    for part in parts:
+        lines += part
+        if arguments.write:
+            Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
     return 0
 
 

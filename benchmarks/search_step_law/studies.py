@@ -41,7 +41,8 @@ def product_defaults(tasks: list[Task], kept: Kept) -> list[str]:
         textwrap.fill(
             "`--max-runs` different cells at most, unless the search stops by itself before; then 3 seeds and 2 "
             "confirmation seeds at the best cell and its neighbour, whose noise is simulated (0.05 % of the loss). "
-            "Ranges shifted by −2 … +2 doublings, cells outside the table fail. Regret of the best cell tried: median / p90.",
+            "Ranges shifted by −2 … +2 doublings, cells outside the table fail. Regret of the best cell tried: median / "
+            "p90.",
             120,
         ),
         "",

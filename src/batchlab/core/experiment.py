@@ -151,6 +151,17 @@ class ScheduleConfig(Frozen):
     warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
+    min_warmup_steps: NonNegativeInt = Field(
+        default=0, description="at least so many steps of warm-up at every batch size, but at most half of the run"
+    )
+    min_decay_steps: NonNegativeInt = Field(
+        default=0, description="wsd only: at least so many steps of decay at every batch size, after the warm-up"
+    )
+
+    def warmup_tokens(self, total: float, tokens_per_step: float) -> float:
+        """Tokens of warm-up in a run of `total` tokens."""
+        share = self.warmup_fraction * total
+        return max(share, min(self.min_warmup_steps * tokens_per_step, total / 2))
 
 
 class BudgetConfig(Frozen):

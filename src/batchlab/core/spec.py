@@ -157,7 +157,7 @@ class TrainSpec(Frozen):
     @property
     def warmup_tokens(self) -> float:
         """Tokens over which the learning rate rises from zero to its peak."""
-        return self.schedule.warmup_fraction * self.token_budget
+        return self.schedule.warmup_tokens(self.token_budget, self.layout.tokens_per_step)
 
     @property
     def undertrained(self) -> bool:

@@ -143,11 +143,11 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     reason = chosen.reason if wanted == chosen.layout.global_batch_size else None
-    warmup = findings.experiment.schedule.warmup_fraction * budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget):
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
+                warmup = findings.experiment.schedule.warmup_tokens(budget, row.layout.tokens_per_step)
                 return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, reason)
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
