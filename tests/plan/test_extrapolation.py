@@ -12,7 +12,7 @@ from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
 from batchlab.core.errors import InputError
 from batchlab.plan import TrainingPlan, format_plan, make_plan, paste_block
-from batchlab.scaling import Optimum
+from batchlab.scaling import LearningRateRule, Optimum
 from batchlab.words.conclusions import conclusions
 
 Study = Callable[..., Any]
@@ -105,3 +105,16 @@ def test_no_exponent_of_another_optimizer_is_taken_for_granted(synthetic_study: 
     )
     with pytest.raises(InputError, match="published for Adam"):
         make_plan(other, target=Target(token_budget=4 * 409_600))
+
+
+def test_a_rule_that_was_asked_for_moves_the_best_learning_rate_even_to_a_measured_size(synthetic_study: Study) -> None:
+    study = assemble(*synthetic_study(best_batch=32, batch_curvature=0.02))
+    assert study.surface is not None
+    assert study.surface.best is not None
+    assert study.surface.best.best is not None
+    best = study.surface.best.best
+    plan = make_plan(study, target=Target(16, rate_rule=LearningRateRule.LINEAR))
+    assert plan.batch_configuration.learning_rate == pytest.approx(best.learning_rate / 2, rel=0.01)
+    assert "shown for SGD" in plan.provenance["learning_rate"].range
+    with pytest.raises(InputError, match="linear rule ends at the best batch size"):
+        make_plan(study, target=Target(64, rate_rule=LearningRateRule.LINEAR))

@@ -54,9 +54,13 @@ def test_a_learning_rate_at_another_batch() -> None:
     )
     assert "1812.06162" in describe_source(rule)
     assert "2503.04715" in describe_source(rule)
-    assert describe_range(rule) == "batch 8 to 512, same model and budget"
+    assert describe_range(rule) == (
+        "batch 8 to 512, same model and budget; tested with beta2, epsilon, weight decay and warm-up steps fixed"
+    )
     follows = learning_rate_at(1e-3, 8, 64, best_batch_size=1e6, across_batch=AcrossBatch.HALF_LIFE)
-    assert "beta2 follows the batch" in describe_range(rule_of(follows))
+    assert describe_range(rule_of(follows)).endswith("beta2 and epsilon follow the batch, where the rise was slower")
+    root = learning_rate_at(1e-3, 64, 128, LearningRateRule.SQUARE_ROOT, best_batch_size=256)
+    assert describe_range(rule_of(root)).endswith("without weight decay, here they are fixed")
 
 
 @pytest.mark.parametrize("rule", LearningRateRule)

@@ -14,6 +14,7 @@ from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import MIN_STEPS
 from batchlab.scaling import (
     Confirmation,
+    LearningRateRule,
     Optimum,
     Refused,
     Scaled,
@@ -36,11 +37,16 @@ from batchlab.storage.decisions import PriorTrial
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to extrapolate the answer to; None: as in the study. `parameters` of a wider model of the same family."""
+    """Where to extrapolate the answer to; None: as in the study. `parameters` of a wider model of the same family.
+
+    `rate_rule` moves the learning rate from the best batch size, also to a size that was measured; None: measured where
+    it was, else interpolated or the default rule.
+    """
 
     global_batch_size: int | None = None
     token_budget: int | None = None
     parameters: int | None = None
+    rate_rule: LearningRateRule | None = None
 
 
 class Caveat(StrEnum):
@@ -89,9 +95,10 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     if budget < MIN_STEPS * per_step:
         return Refused(TooFewSteps(size, budget // per_step, budget, found.experiment.unit, MIN_STEPS))
     across = found.experiment.optimizer.across_batch
-    if elsewhere:
+    if elsewhere or target.rate_rule is not None:
+        rule = target.rate_rule or LearningRateRule.SATURATING
         rate = learning_rate_at(
-            best_rate.value, best_batch.value, size, best_batch_size=best_batch, across_batch=across
+            best_rate.value, best_batch.value, size, rule, best_batch_size=best_batch, across_batch=across
         )
     else:
         tuned = {float(row.global_batch_size): row.best.learning_rate for row in _tuned(surface) if row.best}

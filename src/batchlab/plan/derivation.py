@@ -144,7 +144,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     reason = chosen.reason if wanted == chosen.layout.global_batch_size else None
     same_model = target.parameters in (None, findings.task_info.parameter_count)
-    if same_model and target.token_budget in (None, budget):
+    if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
                 warmup = findings.experiment.schedule.warmup_tokens(budget, row.layout.tokens_per_step)

@@ -18,9 +18,9 @@ class LearningRateRule(StrEnum):
 
     SATURATING = "saturating"
     UNCAPPED = "uncapped"
-    SQUARE_ROOT = "square_root"
+    SQUARE_ROOT = "sqrt"
     LINEAR = "linear"
-    NONE = "none"
+    NONE = "keep"
 
 
 class Quantity(StrEnum):

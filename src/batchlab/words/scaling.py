@@ -61,6 +61,16 @@ _RATE_RULE_SOURCES = {
     LearningRateRule.NONE: "no rule: the measured learning rate kept",
 }
 
+_TABLE = "tested with beta2, epsilon, weight decay and warm-up steps fixed"
+_SHOWN_UNDER = {
+    LearningRateRule.SATURATING: _TABLE,
+    LearningRateRule.UNCAPPED: _TABLE,
+    LearningRateRule.SQUARE_ROOT: "derived with beta1, beta2 and epsilon following the batch, without weight decay",
+    LearningRateRule.LINEAR: "shown for SGD with momentum, weight decay fixed, warm-up over five epochs",
+    LearningRateRule.NONE: _TABLE,
+}
+"""Under which time constants each rule was shown."""
+
 _LAW_CAVEATS = {
     DEEPSEEK.key: "fitted along one path of D/N, so compute stands for both; C counted as 6·N·D here, by model scale "
     "there",
@@ -164,12 +174,7 @@ def describe_range(rule: Rule) -> str:
             return "this batch"
         case BatchRule():
             text = f"batch {format_size(rule.smallest)} to {format_size(rule.largest)}, same model and budget"
-            if rule.across_batch is AcrossBatch.FIXED:
-                return text
-            return (
-                f"{text}; tested with beta2 and weight decay fixed, here beta2 follows the batch, where the rise was "
-                "slower"
-            )
+            return f"{text}; {_SHOWN_UNDER[rule.rule]}{_otherwise(rule)}"
         case PowerLawRule():
             return f"{_SYMBOLS[rule.axis]} from {format_count(rule.low)} to {format_count(rule.high)}"
         case LawRule():
@@ -187,6 +192,16 @@ def describe_range(rule: Rule) -> str:
             return f"{describe_range(first)}; {describe_range(then)}"
         case _:
             assert_never(rule)
+
+
+def _otherwise(rule: BatchRule) -> str:
+    """Where the study's own time constants are not those that the rule was shown under."""
+    fixed = rule.across_batch is AcrossBatch.FIXED
+    if fixed and rule.rule is LearningRateRule.SQUARE_ROOT:
+        return ", here they are fixed"
+    if not fixed and rule.rule is not LearningRateRule.SQUARE_ROOT:
+        return ", here beta2 and epsilon follow the batch, where the rise was slower"
+    return ""
 
 
 def describe_caveat(caveat: Caveat) -> str:
