@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from batchlab.cli.arguments import whole
+
 if TYPE_CHECKING:
     from batchlab.data.digests import Progress
 
@@ -21,7 +23,7 @@ def prepare(
     /,
     *,
     tokenizer: str = "bpe",
-    vocabulary: int | None = None,
+    vocabulary: Annotated[int | None, whole(1, 2**31)] = None,
     special_tokens: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ("<|endoftext|>",),
     out: Path | None = None,
 ) -> int:
