@@ -112,8 +112,12 @@ def test_runs_are_in_order_and_those_that_are_drawn_carry_their_rows(synthetic_s
     assert keys == sorted(keys)
     assert len(found.runs) == sum(isinstance(spec, TrainSpec) for spec, _ in records)
     assert all(run.val_loss is None for run in found.runs if run.outcome == "diverged")
-    drawn = [run.run_id for _, run in first_runs(found.surface)]
-    assert sorted(read) == sorted(drawn) == sorted(run.run_id for run in found.runs if run.rows)
+    assert found.surface is not None
+    assert sorted(read) == sorted(run.run_id for _, run in first_runs(found.surface))
+    in_cells = [run for row in found.surface.rows for cell in row.cells for run in cell.runs if run.rows]
+    assert sorted(run.run_id for run in in_cells) == sorted(read)
+    assert all(any(cell is row.best for cell in row.cells) for row in found.surface.rows if row.best)
+    assert any(row is found.surface.best for row in found.surface.rows)
     assert found.diagnostics.judged_runs == len(found.runs)
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import batchlab.analysis.assemble as assemble_module
 import batchlab.study.documents as documents_module
+from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.core.clock import SystemClock
 from batchlab.core.errors import StudyInterrupted
 from batchlab.core.experiment import Experiment, build_experiment
@@ -58,6 +60,18 @@ class FullFor(DiskFiles):
         return super().create(path)
 
 
+class Counting(DiskFiles):
+    """The disk of this machine, which counts the bytes of metrics that are read."""
+
+    metrics_bytes = 0
+
+    def read(self, path: Path, start: int = 0, size: int | None = None) -> bytes:
+        """Read, and count."""
+        content = super().read(path, start, size)
+        self.metrics_bytes += len(content) if path.name == "metrics.jsonl" else 0
+        return content
+
+
 class Listener(SilentView):
     """Keeps what a study says."""
 
@@ -67,6 +81,10 @@ class Listener(SilentView):
     def say(self, text: str) -> None:
         """Keep it."""
         self.said.append(text)
+
+
+def rates(count: int) -> tuple[float, ...]:
+    return tuple(0.4 * 1.03**i for i in range(count))
 
 
 def asked(**changes: Any) -> Experiment:
@@ -157,6 +175,39 @@ def test_metrics_of_a_run_are_read_once_and_again_when_their_file_changes(
     again = kept.save()
     assert read[len(first.runs) :] == [changed]
     assert [event.names for event in again.diagnostics.events if event.run_id == changed] == [("train_loss",)]
+
+
+def test_between_two_runs_nothing_grows_with_the_number_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of metrics that are read, and fits of the surrogate: no time, which depends on the machine."""
+    inferred: list[int] = []
+    infer = inferred_cells
+
+    def counted(rows: Any) -> Any:
+        inferred.append(len(rows))
+        return infer(rows)
+
+    monkeypatch.setattr(assemble_module, "inferred_cells", counted)
+    cold, warm = {}, {}
+    for number in (4, 16):
+        folder, files, clock = tmp_path / f"{number}", Counting(), SteppedClock()
+        grid = asked(sweep={"learning_rates": rates(number)})
+        run_study(grid, folder, lambda path, workers: InlineEngine(path), SilentView(), write_documents=False)
+        inferred.clear()
+        kept = Documents(Store.open(folder, files, clock), Listener())
+        kept.run_ended()
+        kept.refresh()
+        cold[number], files.metrics_bytes = files.metrics_bytes, 0
+        clock.seconds += 1e6
+        kept.run_ended()
+        kept.refresh()
+        warm[number] = files.metrics_bytes
+        assert inferred == []
+        kept.save()
+        assert inferred == [2]
+    assert cold[16] > 3 * cold[4]
+    assert 0 < warm[16] < 1.2 * warm[4]
 
 
 def test_a_study_whose_report_cannot_be_written_finishes_and_says_so(tmp_path: Path) -> None:

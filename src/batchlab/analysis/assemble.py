@@ -17,10 +17,10 @@ from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import recommend
 from batchlab.analysis.sweep.inferred import inferred_cells
-from batchlab.analysis.sweep.loss_surface import best_cell, cells_of, surface_finding
-from batchlab.analysis.sweep.runs import runs_from, shown_run
+from batchlab.analysis.sweep.loss_surface import surface_finding
+from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
-from batchlab.analysis.values import Course, EnvironmentDifference, FailedProbe, Run
+from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
@@ -66,10 +66,11 @@ def assemble(
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
-    runs = _with_rows(runs, rows) if rows is not None else runs
     surface = surface_finding(
         runs, sizes, throughput=throughput, token_budget=budget, confirmation_seeds=experiment.sweep.confirmation_seeds
     )
+    if surface is not None and rows is not None:
+        surface = _with_rows(surface, rows)
     if surface is not None and infer:
         surface = replace(surface, inferred=inferred_cells(surface.rows))
     recommended, recommendations = recommend(surface, experiment, budget)
@@ -106,11 +107,27 @@ def _course_from(rows: Rows | None) -> Callable[[str], Course]:
     return lambda run_id: course_of(run_id, [values_of(row) for row in rows(run_id)])
 
 
-def _with_rows(runs: Sequence[Run], rows: Rows) -> tuple[Run, ...]:
-    """The runs, those that are drawn in full with their rows: one of each batch size, however many runs there are."""
-    best = [cell for cells in cells_of(runs).values() if (cell := best_cell(cells)) is not None]
-    shown = {run.run_id for cell in best if (run := shown_run(cell.runs)) is not None}
-    return tuple(replace(run, rows=tuple(rows(run.run_id))) if run.run_id in shown else run for run in runs)
+def _with_rows(surface: SurfaceFinding, rows: Rows) -> SurfaceFinding:
+    """The surface in which the runs that are drawn in full have their rows: one of each batch size, however many runs
+    there are. What was one cell or row stays one."""
+    drawn = {run.run_id: replace(run, rows=tuple(rows(run.run_id))) for _, run in first_runs(surface)}
+    cells: dict[int, Cell] = {}
+
+    def filled(cell: Cell) -> Cell:
+        if id(cell) not in cells:
+            cells[id(cell)] = replace(cell, runs=tuple(drawn.get(run.run_id, run) for run in cell.runs))
+        return cells[id(cell)]
+
+    made = {
+        id(row): replace(row, cells=tuple(map(filled, row.cells)), best=filled(row.best) if row.best else None)
+        for row in surface.rows
+    }
+    return replace(
+        surface,
+        rows=tuple(made.values()),
+        best=made[id(surface.best)] if surface.best else None,
+        tied_cells=tuple(map(filled, surface.tied_cells)),
+    )
 
 
 def _failed_probes(experiment: Experiment, records: Sequence[tuple[Spec, Record]]) -> tuple[FailedProbe, ...]:

@@ -106,7 +106,7 @@ class Run:
     grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
     val_curve: tuple[tuple[int, float], ...] = ()  # (tokens, validation loss) at the shared token counts
     course: Course = Course()
-    rows: tuple[MetricRow, ...] = ()  # of the one run of each batch size that is drawn in full (`shown_run`)
+    rows: tuple[MetricRow, ...] = ()  # in a surface, of the one run of each size that is drawn in full
 
     @property
     def global_batch_size(self) -> int:
