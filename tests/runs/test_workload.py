@@ -118,8 +118,8 @@ def test_batchlab_itself_is_no_code_of_the_task_in_a_checkout() -> None:
 def test_replaced_and_missing_files_are_noticed(tmp_path: Path) -> None:
     file, missing = tmp_path / "a.txt", tmp_path / "b.txt"
     file.write_text("one")
-    before = data_files([file, missing], tmp_path)
-    assert list(before) == [str(file)]
+    cache = tmp_path / "cache"
+    before = data_files([file], cache)
     file.write_text("three")
-    assert data_files([file], tmp_path)[str(file)].sha256 != before[str(file)].sha256
+    assert data_files([file], cache)[str(file)].sha256 != before[str(file)].sha256
     assert hash_files([missing]) == {str(missing): ""}
