@@ -34,7 +34,7 @@ def rows(*steps: int) -> list[MetricRow]:
 def test_resuming_rewinds_the_metrics_to_the_checkpoint(folder: RunFolder) -> None:
     for row in rows(1, 2):
         folder.row(row)
-    folder.save_checkpoint({"step": 2}, b"state")
+    folder.save_checkpoint({"step": 2}, lambda sink: sink.write(b"state"))
     for row in rows(3, 4):
         folder.row(row)
     with (folder.path / "metrics.jsonl").open("ab") as file:
@@ -57,7 +57,7 @@ def test_without_a_checkpoint_no_metrics_are_left(folder: RunFolder) -> None:
 
 def test_finishing_writes_the_record_and_drops_the_checkpoint(folder: RunFolder) -> None:
     assert folder.record() is None
-    folder.save_checkpoint({"step": 2}, b"state")
+    folder.save_checkpoint({"step": 2}, lambda sink: sink.write(b"state"))
     record = Record(run_id=folder.run_id, outcome=Outcome.COMPLETED)
     folder.finish(record)
     assert folder.record() == record

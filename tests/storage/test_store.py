@@ -229,7 +229,7 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
         run.begin()
     finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
     for run in (finished, running):
-        run.save_checkpoint({"step": 1}, b"state")
+        run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state"))
     store.write_tables(store.records())
     assert finished.load_checkpoint() is not None, "its process may still be at work"
     finished.unlock()
@@ -298,7 +298,7 @@ def test_a_full_disk_keeps_what_is_there(
             lambda: store.decide(Decisions(complete=True)),
             lambda: store.write_documents({"report.html": "x"}),
             lambda: store.write_tables([]),
-            lambda: run.save_checkpoint({"step": 1}, b"state"),
+            lambda: run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state")),
             lambda: run.finish(record),
         ):
             with pytest.raises(StorageFailed, match="finished runs are kept"):

@@ -70,9 +70,10 @@ def remember(path: Path, digest: FileDigest, cache: Path) -> None:
 
 
 def damaged_files(cache: Path) -> tuple[int, list[Path]]:
-    """How many files a cache folder knows the digests of, and which of them are not what they were; reads all."""
+    """How many files of a cache folder have a digest, and which of them are not what they were; reads all."""
     known = [found for found in (_read(path) for path in sorted(cache.glob(f".*{_SUFFIX}"))) if found is not None]
-    there = [(cache / each.file, each.digest) for each in known if (cache / each.file).is_file()]
+    there = [(cache / each.file, each.digest) for each in known if (cache / each.file).parent == cache]
+    there = [(path, digest) for path, digest in there if path.is_file()]
     return len(there), [path for path, digest in there if read_digest(path).sha256 != digest.sha256]
 
 

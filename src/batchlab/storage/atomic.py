@@ -80,12 +80,22 @@ def write_atomically(path: Path, content: bytes | str | Iterable[bytes], files: 
     if isinstance(content, str):
         content = content.encode()
     chunks = (content,) if isinstance(content, bytes) else content
+    with replacing(path, files) as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+@contextmanager
+def replacing(path: Path, files: Files = DISK) -> Iterator[OpenFile]:
+    """A new file that replaces `path` at the end of the block; after an error `path` is left as it was.
+
+    Raises StorageFailed where the disk cannot be written.
+    """
     with storage_errors(path):
         temporary, file = _create_temporary(path, files)
         try:
             try:
-                for chunk in chunks:
-                    file.write(chunk)
+                yield file
                 file.sync()
             finally:
                 file.close()

@@ -54,10 +54,19 @@ class KeptFile:
         write_atomically(self.path, sealed, self._files)
 
     def repair(self) -> DamagedFile | None:
-        """Set a damaged file aside and put the copy in its place; what was wrong, None where nothing was."""
+        """Set a damaged file aside and put the copy in its place; what was wrong, None where nothing was.
+
+        A copy that differs from a whole file is made again, so that one of the two is whole after the next damage.
+        """
         damaged = self.damage()
-        content = None if damaged is None else self._copied()
-        if content is None:
+        copied = self._copied()
+        if damaged is None:
+            content = self.read()
+            if content is not None and content != copied:
+                with storage_errors(self.path):
+                    write_atomically(self.copy, self._files.read(self.path), self._files)
+            return None
+        if copied is None:
             return None
         with storage_errors(self.path):
             set_aside(self.path, self._files)

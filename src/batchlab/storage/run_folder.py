@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from batchlab.core.errors import InputError
 from batchlab.core.files import Files
+from batchlab.core.protocols import WriteState
 from batchlab.core.record import RECORD, MetricRow, Record
 from batchlab.core.spec import SPEC, Spec, run_id
 from batchlab.storage import checkpoint, metrics
@@ -89,13 +90,13 @@ class RunFolder:
             self._writer = metrics.MetricsWriter(self._metrics_path, self._files)
         self._writer.write(row)
 
-    def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
+    def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint; the metrics up to it are synced to disk first."""
         if self._writer is not None:
             self._writer.sync()
         with storage_errors(self.path):
             self._files.make_folder(self._checkpoint_path.parent)
-        checkpoint.save_checkpoint(self._checkpoint_path, header, state, self._files)
+        checkpoint.save_checkpoint(self._checkpoint_path, header, write_state, self._files)
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
@@ -112,11 +113,11 @@ class RunFolder:
                 self.repaired_lines += metrics.rewind(path, int(found[0]["step"]), self._files)
         return found
 
-    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+    def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep the state at the end of this run; `finish` does not remove it."""
         with storage_errors(self.path):
             self._files.make_folder(self.path / "end")
-        checkpoint.save_checkpoint(self.path / "end" / "state", header, state, self._files)
+        checkpoint.save_checkpoint(self.path / "end" / "state", header, write_state, self._files)
 
     def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
         """The state that another run of this study kept at its end, or None."""

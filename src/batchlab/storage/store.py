@@ -195,14 +195,20 @@ class Store:
 
     def records(self) -> list[tuple[Spec, Record]]:
         """Every finished run whose files are whole, sorted by run_id."""
-        found = (read_run(run, self.files) for run in self._runs())
-        return [each for each in found if isinstance(each, tuple)]
+        return self.scan()[0]
+
+    def scan(self, *, metrics: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
+        """Every finished run whose files are whole, and what is damaged; `metrics`: read those as well to know that."""
+        found = [read_run(run, self.files, metrics=metrics) for run in self._runs()]
+        kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
+        return (
+            [each for each in found if isinstance(each, tuple)],
+            [each for each in (*kept, *found) if isinstance(each, DamagedFile)],
+        )
 
     def damaged(self) -> list[DamagedFile]:
         """Every file that is not used because it is not what was written; reads all records and metrics."""
-        kept = (KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS))
-        runs = (read_run(run, self.files, metrics=True) for run in self._runs())
-        return [found for found in (*kept, *runs) if isinstance(found, DamagedFile)]
+        return self.scan(metrics=True)[1]
 
     def verified(self, run_id: str) -> Record | DamagedFile | None:
         """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""

@@ -15,9 +15,9 @@ from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment
 from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
-from batchlab.core.record import Outcome, TaskInfo
+from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
-from batchlab.data.digests import file_digest, remember
+from batchlab.data.digests import damaged_files, file_digest, read_digest, remember
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, hash_files
@@ -205,6 +205,19 @@ def _require_same_data(store: Store, task_info: TaskInfo) -> None:
             f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "
             "restore the file, or start a new study with --out."
         )
+
+
+def damaged_data(store: Store) -> tuple[int, list[Path]]:
+    """How many data files the study has read or made, and which of them are not what they were; reads all of them."""
+    task_info, cache = store.decisions().task_info, store.path / "cache"
+    known = {} if task_info is None else {Path(path): found for path, found in task_info.data_files.items()}
+    changed = [path for path, found in known.items() if not _is_still(path, found)]
+    made, damaged = damaged_files(cache)
+    return len(known) + made, changed + damaged
+
+
+def _is_still(path: Path, known: FileDigest) -> bool:
+    return path.is_file() and read_digest(path).sha256 == known.sha256
 
 
 def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from batchlab.core.errors import StudyChanged
 from batchlab.core.protocols import Engine, Finished, View
-from batchlab.core.record import Outcome, Record
+from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
+from batchlab.storage.decisions import Decisions
 from batchlab.storage.sealed import DamagedFile
 from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
@@ -36,10 +37,19 @@ class Session:
             name=self.study.task_info.device,
             precision=asked.precision,
             compile=asked.compile,
-            threads=asked.threads or usable_cores(),
+            threads=asked.threads or self._measuring_threads(),
             memory_limit=asked.memory_limit,
             memory_optimizations=asked.memory_optimizations,
         )
+
+    def _measuring_threads(self) -> int:
+        """All cores of the machine on which the study began: with others, its measurements would be made again."""
+        store = self.study.store
+        decided = store.decisions().measuring_threads
+        if decided is None:
+            decided = store.decide(Decisions(measuring_threads=usable_cores())).measuring_threads
+        assert decided is not None
+        return decided
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:
         """The optimizer settings at this size, relative to the size that they were given for."""
@@ -97,10 +107,17 @@ def _finished(session: Session, identity: str) -> Record | None:
         if session.study.store.set_aside(identity):
             session.view.say(f"   {set_aside_line(record)}")
         return None
-    if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
+    if record is not None and session.retry_failed and _may_differ(record):
         session.study.store.forget(identity)
         return None
     return record
+
+
+def _may_differ(record: Record) -> bool:
+    """Whether another attempt may end in another way: it failed, or ran out of memory that others may have taken."""
+    if record.outcome is Outcome.OUT_OF_MEMORY:
+        return not (isinstance(record.result, CapacityResult) and record.result.certain)
+    return record.outcome is Outcome.FAILED
 
 
 def _require_unchanged_code(session: Session) -> None:

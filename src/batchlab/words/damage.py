@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from batchlab.core.format import format_plural
 from batchlab.storage.sealed import Damage, DamagedFile
@@ -44,10 +45,16 @@ def damage_lines(damaged: Sequence[DamagedFile]) -> list[str]:
     return [*lines, "run the study's command again to repair it and to repeat those runs"]
 
 
-def verified_line(runs: int, files: int) -> str:
-    """What `status --verify` checked without finding damage."""
-    checked = f"{format_plural(runs, 'finished run')} and {format_plural(files, 'data file')}"
-    return f"verified in full: experiment.json, decisions.json, {checked}"
+def damaged_data_line(path: Path) -> str:
+    """A data file, or a file made from data, is not what was read."""
+    return f"{path} is not what this study has read: it was changed, damaged or removed"
+
+
+def verified_line(runs: int, files: int, damaged: int) -> str:
+    """What `status --verify` compared with its digests."""
+    found = f"{format_plural(damaged, 'file')} damaged" if damaged else "nothing is damaged"
+    read = f"{format_plural(runs, 'finished run')} and {format_plural(files, 'data file')}"
+    return f"verified in full: the experiment, the decisions, {read}; {found}"
 
 
 def _consequence(damaged: DamagedFile) -> str:
