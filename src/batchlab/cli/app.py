@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
@@ -22,7 +24,7 @@ from batchlab.cli.commands.data import data
 from batchlab.cli.commands.listing import doctor, recipes, settings
 from batchlab.cli.commands.reading import mirror, plan, report, status
 from batchlab.cli.commands.stages import check, study, sweep, throughput
-from batchlab.core.errors import ECHO, BatchlabError, InputError, did_you_mean, quote, shorten
+from batchlab.core.errors import ECHO, BatchlabError, InputError, StudyInterrupted, did_you_mean, quote, shorten
 
 app = App(
     name="batchlab",
@@ -30,6 +32,7 @@ app = App(
     version=__version__,
     help_format="plaintext",
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # it would end this process without a word
 )
 
 for command in (
@@ -76,16 +79,16 @@ def run(arguments: list[str]) -> int:
     except CycloptsError as error:
         return _refuse(_usage_error(error, arguments))
     except BatchlabError as error:
-        return _refuse(error)
+        return _refuse(error, arguments)
     except KeyboardInterrupt:
-        print("batchlab: stopped.", file=sys.stderr)
-        return 130
+        stopped = StudyInterrupted("Stopped. What is finished is kept; run the same command again to continue.")
+        return _refuse(stopped, arguments)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         if error.errno not in _PATH_ERRORS or error.filename is None:
-            raise
+            return _refuse(BatchlabError(str(error)))  # a file system may refuse any operation
         return _refuse(InputError(f"{quote(os.fsdecode(error.filename))} cannot be used: {error.strerror}."))
     return code if isinstance(code, int) else 0
 
@@ -106,8 +109,11 @@ MOST_SAID = 600
 """Characters of an error; the middle of a longer one is left out."""
 
 
-def _refuse(error: BatchlabError) -> int:
+def _refuse(error: BatchlabError, arguments: Sequence[str] = ()) -> int:
+    """Say what is wrong and, where it can be continued, with which command; return the exit code."""
     print(f"batchlab: {shorten(str(error), MOST_SAID)}", file=sys.stderr)
+    if error.resumable:
+        print(f"    {shlex.join(['batchlab', *arguments])}", file=sys.stderr)
     return error.exit_code
 
 

@@ -73,7 +73,7 @@ class Options:
     accept_edits
         Continue although the task's source was edited since the study began; the report says so.
     retry_failed
-        Run again what failed in an earlier session.
+        Run again what failed in an earlier session, or was killed for lack of memory.
     diagnostics
         off, light or full: what is recorded during training beside the loss (docs/diagnostics.md).
     track

@@ -19,6 +19,7 @@ class BatchlabError(Exception):
     """Something that the person can fix. `str(error)` is the text they read."""
 
     exit_code = 1
+    resumable = False  # the same command, given again, continues
 
 
 class InputError(BatchlabError):
@@ -35,10 +36,22 @@ class StudyInterrupted(BatchlabError):
     """Ctrl-C or SIGTERM. Finished runs are kept; the text says how to continue."""
 
     exit_code = 130
+    resumable = True
 
 
 class StorageFailed(BatchlabError):
     """The disk is full or not writable. Finished runs are kept; the text says what to do."""
+
+    resumable = True
+
+
+class WorkerLost(BatchlabError):
+    """A worker process was ended from outside, could not start, or broke its protocol, again and again.
+
+    Nothing is recorded for its run. Finished runs are kept; the text says how to continue.
+    """
+
+    resumable = True
 
 
 class RunFailure(BatchlabError):

@@ -167,7 +167,7 @@ def _scale(found: Findings) -> Answer:
         question,
         said,
         f"each by its own definition, see Critical batch size; {caveat}",
-        "gradient norms, steps to a loss, branches",
+        "steps to a loss, branches",
     )
 
 

@@ -11,7 +11,11 @@ from batchlab.core.format import NONE, format_size
 
 CANNOT_TELL = "cannot tell"
 
-DEFINITION = {Definition.TWICE_SAMPLES: "B_crit (2× samples)", Definition.OVERHEAD_20: "B_crit (20 % overhead)"}
+DEFINITION = {
+    Definition.TWICE_STEPS: "B_crit (2× steps)",
+    Definition.TWICE_SAMPLES: "B_crit (2× samples)",
+    Definition.OVERHEAD_20: "B_crit (20 % overhead)",
+}
 
 
 def format_sizes(interval: Interval) -> str:

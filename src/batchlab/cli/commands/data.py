@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from batchlab.cli.arguments import whole
 
 if TYPE_CHECKING:
-    from batchlab.data.prepare import Progress
+    from batchlab.data.digests import Progress
 
 data = App(name="data", help="Token files from text.", help_format="plaintext", result_action="return_value")
 

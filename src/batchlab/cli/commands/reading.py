@@ -28,11 +28,14 @@ def report(folder: Path, /, *, devices: Annotated[int, whole(1, MOST_DEVICES)] =
         Number of data-parallel devices for which the time to a loss is shown.
     """
     from batchlab.storage.store import Store
-    from batchlab.study.study import write_documents
+    from batchlab.study.documents import write_documents
+    from batchlab.words.damage import damage_lines
 
     store = Store.open(folder)
-    findings = write_documents(store, partial=not store.decisions().complete, devices=devices)
+    findings = write_documents(store, devices=devices)
     print(folder / "report.html")
+    for line in damage_lines(store.damaged()):
+        print(f"batchlab: {line}", file=sys.stderr)
     return 0 if findings.recommended else 1
 
 
@@ -78,7 +81,7 @@ def plan(
     from batchlab.core.errors import InputError
     from batchlab.plan import format_plan, make_plan
     from batchlab.storage.store import Store
-    from batchlab.study.study import read_findings
+    from batchlab.study.documents import read_findings
 
     target = Target(
         batch_size,
@@ -89,10 +92,10 @@ def plan(
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
-    made = make_plan(read_findings(store, partial=False), devices, target, serves)
+    made = make_plan(read_findings(store), devices, target, serves)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
-        made = make_plan(read_findings(store, partial=False), devices, target, serves)
+        made = make_plan(read_findings(store), devices, target, serves)
     print(format_plan(made, format))
     for warning in made.warnings:
         print(f"batchlab: {warning}", file=sys.stderr)
@@ -116,21 +119,41 @@ def _recheck(store: Store, layout: BatchLayout) -> None:
         view.close()
 
 
-def status(folder: Path, /) -> int:
-    """How far a study is: finished, failed and unfinished runs.
+def status(folder: Path, /, *, verify: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """How far a study is: finished, failed and unfinished runs, and files that are damaged.
 
     Parameters
     ----------
     folder
         A study's folder.
+    verify
+        Read everything that its conclusions rest on, data files included, and compare it with the recorded digests.
     """
     from batchlab.storage.store import Store
+    from batchlab.words.damage import damage_lines
     from batchlab.words.progress import status_lines
 
     store = Store.open(folder)
-    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions().budget):
+    records, damaged = store.scan()
+    for line in status_lines(store.experiment, records, store.unfinished(), store.decisions().budget):
         print(line)
+    if verify:
+        return _verify(store)
+    for line in damage_lines(damaged):
+        print(f"  {line}")
     return 0
+
+
+def _verify(store: Store) -> int:
+    from batchlab.study.open_study import damaged_data
+    from batchlab.words.damage import damage_lines, damaged_data_line, verified_line
+
+    records, damaged = store.scan(metrics=True)
+    files, changed = damaged_data(store)
+    for line in (*damage_lines(damaged), *map(damaged_data_line, changed)):
+        print(f"  {line}")
+    print(f"  {verified_line(len(records), files, len(damaged) + len(changed))}")
+    return 1 if damaged or changed else 0
 
 
 def mirror(folder: Path, /, *, to: str, online: Annotated[bool, Parameter(negative="--offline")] = False) -> int:
