@@ -76,8 +76,8 @@ class Stops:
 
 
 def resume(folder: Path, runs: int) -> None:
-    """The study command up to the first run that is missing, the last one that was asked for."""
-    missing = max(folder.glob("runs/train-*/record.json"), key=lambda path: path.stat().st_mtime_ns)
+    """The study command up to the first run that is missing, one of the last round: a further seed of a best cell."""
+    missing = max(folder.glob("runs/train-*-s[1-9]*/record.json"), key=lambda path: path.parent.name.split("-s")[-1])
     aside = missing.with_name("record.aside")
     missing.rename(aside)
     try:
