@@ -94,6 +94,14 @@ class Cell:
         return sum(self.losses) / len(self.losses) if self.losses else None
 
 
+class Comparing(StrEnum):
+    """How the mean losses of two cells are compared."""
+
+    PAIRED = "paired"  # over the seeds that both have
+    POOLED = "pooled"  # with one standard deviation for all cells
+    WELCH = "welch"  # one of the two has a spread of its own
+
+
 class FitProblem(StrEnum):
     """Why a local fit in log2 LR says nothing of a batch size's best learning rate."""
 

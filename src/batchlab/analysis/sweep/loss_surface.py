@@ -18,6 +18,7 @@ from typing import Literal
 from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.sweep.noise import (
+    PAIRED_FROM,
     Noise,
     comparable_means,
     losses_by_seed,
@@ -192,7 +193,7 @@ def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds
         if cell is not best
     ]
     most = max(shared, default=0)
-    return most if most >= 2 else 0
+    return most if most >= PAIRED_FROM else 0
 
 
 def _evaluation_sd(best: Cell | None) -> float | None:
@@ -237,7 +238,7 @@ def _row(
         layout=(best or cells[0]).runs[0].layout,
         cells=cells,
         best=best,
-        val_loss=mean_interval(_quoted(best, confirmation_seeds).losses, noise) if best else None,
+        val_loss=mean_interval(_quoted(best, confirmation_seeds), noise) if best else None,
         fit=fit_learning_rate(cells, best, noise),
         edge=edge,
         undertrained=undertrained,
