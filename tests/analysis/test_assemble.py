@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.sweep.runs import runs_from
-from batchlab.analysis.values import Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
+from batchlab.analysis.verdict import Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell

@@ -10,7 +10,8 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.values import BatchRow, Goal, ReachesLoss
+from batchlab.analysis.values import BatchRow
+from batchlab.analysis.verdict import Goal, ReachesLoss
 from batchlab.core.errors import InputError
 from batchlab.plan import make_plan
 from batchlab.words.reasons import describe_reason

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.values import BatchRow, SpeedUnknown
+from batchlab.analysis.values import BatchRow
+from batchlab.analysis.verdict import SpeedUnknown
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.words.plan import (

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from batchlab.analysis.values import (
+from batchlab.analysis.verdict import (
     CostToLoss,
     Fastest,
     Goal,

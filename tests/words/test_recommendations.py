@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.values import Goal
+from batchlab.analysis.verdict import Goal
 from batchlab.words.reasons import GOALS
 from batchlab.words.recommendations import advise, sentence, why_none
 from batchlab.words.units import Units

@@ -14,10 +14,13 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import recommend
+from batchlab.analysis.sweep.cost import costs_of
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
-from batchlab.analysis.values import EnvironmentDifference, FailedProbe
+from batchlab.analysis.sweep.token_slope import token_slope
+from batchlab.analysis.values import EnvironmentDifference, FailedProbe, SurfaceFinding
+from batchlab.analysis.verdict import TokenSlope
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
@@ -56,9 +59,15 @@ def assemble(
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, rows)
     surface = surface_finding(
-        runs, sizes, throughput=throughput, token_budget=budget, confirmation_seeds=experiment.sweep.confirmation_seeds
+        runs,
+        sizes,
+        throughput=throughput,
+        token_budget=budget,
+        confirmation_seeds={run.seed for run in runs if experiment.sweep.confirms(run.seed)},
     )
-    recommended, recommendations = recommend(surface, experiment, budget)
+    slope = slope_of(experiment, records, surface, budget)
+    costs = costs_of(surface, slope, experiment.sweep.tolerance) if surface else ()
+    recommended, recommendations = recommend(surface, costs, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
     return Findings(
         experiment=experiment,
@@ -71,6 +80,8 @@ def assemble(
         memory=capacity_finding(experiment, records, memory, variants),
         throughput=throughput,
         surface=surface,
+        slope=slope,
+        costs=costs,
         diagnostics=diagnostics_finding(runs, surface),
         runs=runs,
         recommended=recommended,
@@ -84,6 +95,28 @@ def assemble(
         rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
+
+
+def slope_of(
+    experiment: Experiment,
+    records: Sequence[tuple[Spec, Record]],
+    surface: SurfaceFinding | None,
+    budget: int | None,
+) -> TokenSlope | None:
+    """The slope of the loss against tokens, from the sweep and from runs of its cells at smaller budgets."""
+    if surface is None or budget is None:
+        return None
+    smaller = runs_from(
+        (spec, record)
+        for spec, record in records
+        if isinstance(spec, TrainSpec)
+        and spec.start is None
+        and not spec.keep_end
+        and spec.schedule == experiment.schedule
+        and spec.token_budget < budget
+    )
+    decays = experiment.schedule.kind != "constant"
+    return token_slope(surface, smaller, budget, experiment.unit, decays=decays)
 
 
 def _failed_probes(experiment: Experiment, records: Sequence[tuple[Spec, Record]]) -> tuple[FailedProbe, ...]:

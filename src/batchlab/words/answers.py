@@ -183,7 +183,7 @@ def _train_with(found: Findings) -> Answer:
     return Answer(
         question,
         f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",
-        f"{describe_reason(chosen.reason)}; not measured: {' and '.join(beyond)}",
+        f"{describe_reason(chosen, found.experiment.unit)}; not measured: {' and '.join(beyond)}",
         "training_plan.json names the run or rule behind each number",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import Recommendation
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.format import format_count, format_learning_rate, format_plural
 from batchlab.words.reasons import GOALS, describe_reason
 from batchlab.words.sweep import describe_no_best
@@ -34,7 +34,7 @@ def advise(recommendation: Recommendation, units: Units) -> Advice:
             f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices} = "
             f"{units.step_size(layout)}, warm-up {format_count(recommendation.warmup_tokens)} {units.name}"
         ),
-        why=sentence(describe_reason(recommendation.reason)),
+        why=sentence(describe_reason(recommendation, units.unit)),
     )
 
 

@@ -5,6 +5,9 @@ different numbers of seeds are not comparable. Further seeds decide between size
 there (the winner's curse), so a cell that was run with confirmation seeds is quoted by those alone, and compared
 without the seed that chose it. Without confirmation seeds the quoted mean over n seeds keeps 1/n of that luck.
 Undertrained sizes are shown and never judged.
+
+Which cell is best. The cells that noise does not tell from the lowest mean are tied. Among them the lowest of the
+fitted surface is called best, not the luckiest: a rule that gives the same answer where arithmetic differs by rounding.
 """
 
 from __future__ import annotations
@@ -15,22 +18,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from batchlab.analysis.sweep.inferred import inferred_cells
+from batchlab.analysis.sweep.inferred import fitted_surface, inferred_cells
 from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.sweep.noise import (
     PAIRED_FROM,
     Noise,
     comparable_means,
+    difference,
     losses_by_seed,
     mean_interval,
     paired_correlation,
     pooled_noise,
+    spreads,
     worse,
 )
 from batchlab.analysis.values import (
     AllUndertrained,
     BatchRow,
     Cell,
+    Difference,
     NoBest,
     NoFiniteLoss,
     Run,
@@ -64,20 +70,25 @@ def surface_finding(
     undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
-    winner = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
-    best = judged[winner] if winner is not None else None
+    lowest = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
+    reference = judged[lowest] if lowest is not None else None
     paired = pairing == "verified"
     tied_cells = tuple(
         cell
         for size in sorted(judged)
         for cell in cells[size]
-        if best is not None
+        if reference is not None
         and cell.losses
         and (
-            cell is best
-            or not worse(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+            cell is reference
+            or not worse(_fair(cell, confirmation_seeds), _fair(reference, confirmation_seeds), noise, paired=paired)
         )
     )
+    fitted = fitted_surface([cell for size in sorted(sizes) for cell in cells[size]])
+    best = fitted.lowest(tied_cells) if fitted and len(tied_cells) > 1 else reference
+    winner = best.global_batch_size if best is not None else None
+    if best is not None and winner is not None:
+        bests[winner] = judged[winner] = best
     tied = {size for size, cell in judged.items() if any(cell is other for other in tied_cells)}
     rows = tuple(
         _row(
@@ -90,6 +101,7 @@ def surface_finding(
             throughput,
             token_budget,
             confirmation_seeds,
+            _above(judged.get(size), best, noise, confirmation_seeds, paired=paired),
         )
         for size in sorted(sizes)
         if cells[size]
@@ -107,8 +119,10 @@ def surface_finding(
         tied_cells=tied_cells,
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
-        inferred=inferred_cells(rows),
+        inferred=inferred_cells(rows, fitted),
         evaluation_sd=_evaluation_sd(best),
+        fitted=best is not reference,
+        spreads=spreads(noise) if noise else None,
     )
 
 
@@ -177,6 +191,17 @@ def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     return _without(cell, (min(run.seed for run in cell.runs),))
 
 
+def _above(
+    cell: Cell | None, best: Cell | None, noise: Noise | None, confirmation_seeds: Collection[int], *, paired: bool
+) -> Difference | None:
+    """A size's best cell against the best of all, without the seed that chose them where it can be spared."""
+    if cell is None or best is None or noise is None or cell is best:
+        return None
+    clean = all(_only(each, confirmation_seeds).losses for each in (cell, best))
+    found = difference(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+    return replace(found, clean=clean)
+
+
 def _quoted(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     confirmed = _only(cell, confirmation_seeds)
     return confirmed if confirmed.losses else cell
@@ -229,6 +254,7 @@ def _row(
     throughput: ThroughputFinding | None,
     token_budget: int | None,
     confirmation_seeds: Collection[int],
+    above_best: Difference | None,
 ) -> BatchRow:
     point = throughput.at(size) if throughput else None
     speed = point.tokens_per_second.value if point else None
@@ -245,6 +271,7 @@ def _row(
         tied=tied,
         tokens_per_second=speed,
         hours=token_budget / speed / 3600 if token_budget and speed else None,
+        above_best=above_best,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import correlation
 
-from batchlab.analysis.values import Cell, Comparing, Interval, Run
+from batchlab.analysis.values import Cell, Comparing, Difference, Interval, Run
 from batchlab.core.record import Outcome
 
 CONFIDENCE = 0.95
@@ -60,6 +60,14 @@ class Noise:
         if not _spreads_differ(squares / df, df, sum(square for square, _ in others) / rest, rest):
             return self.sd**2, self.df, False
         return squares / df, df, True
+
+
+def spreads(noise: Noise) -> tuple[float, float] | None:
+    """The lowest and the highest standard deviation of a cell, where one of them differs from that of the others."""
+    of_cells = {key: math.sqrt(squares / df) for key, (squares, df) in noise.squares.items() if df + 1 >= SPREAD_FROM}
+    if not any(noise.of(Cell(*key, ()))[2] for key in of_cells):
+        return None
+    return min(of_cells.values()), max(of_cells.values())
 
 
 def _spreads_differ(one: float, one_df: int, other: float, other_df: int) -> bool:
@@ -134,28 +142,15 @@ def paired_correlation(one: Cell, other: Cell) -> float | None:
     return correlation(xs, ys) if len(set(xs)) > 1 and len(set(ys)) > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean loss of one cell above another's, in nats. `error`: its standard error, with `df` degrees of freedom.
+def half_width(found: Difference, probability: float) -> float:
+    """Distance from a difference to a one-sided limit that holds with this probability."""
+    return t_quantile(probability, found.df) * found.error
 
-    `n`: seeds in pairs, else those of the cell with fewer.
-    """
 
-    value: float
-    error: float
-    df: float
-    n: int
-    by: Comparing
-
-    def half_width(self, probability: float) -> float:
-        """Distance from the value to a one-sided limit that holds with this probability."""
-        return t_quantile(probability, self.df) * self.error
-
-    @property
-    def interval(self) -> Interval:
-        """Two-sided, 95 %."""
-        half = self.half_width(0.5 + CONFIDENCE / 2)
-        return Interval(self.value, self.value - half, self.value + half, self.n)
+def difference_interval(found: Difference) -> Interval:
+    """Two-sided, 95 %."""
+    half = half_width(found, 0.5 + CONFIDENCE / 2)
+    return Interval(found.value, found.value - half, found.value + half, found.n)
 
 
 def difference(cell: Cell, other: Cell, noise: Noise, *, paired: bool) -> Difference:
@@ -171,16 +166,16 @@ def difference(cell: Cell, other: Cell, noise: Noise, *, paired: bool) -> Differ
     if paired and len(seeds) >= PAIRED_FROM:
         differences = [mine[seed] - theirs[seed] for seed in seeds]
         n = len(differences)
-        error = math.sqrt(_squares(differences) / (n - 1) / n)
-        return Difference(sum(differences) / n, error, n - 1, n, Comparing.PAIRED)
+        variance = _squares(differences) / (n - 1)
+        return Difference(sum(differences) / n, math.sqrt(variance / n), n - 1, variance, n, Comparing.PAIRED)
     one, two = cell.losses, other.losses
     value, n = sum(one) / len(one) - sum(two) / len(two), min(len(one), len(two))
     (a, a_df, a_own), (b, b_df, b_own) = noise.of(cell), noise.of(other)
     error = math.sqrt(a / len(one) + b / len(two))
     if not (a_own or b_own) or error == 0:
-        return Difference(value, error, noise.df, n, Comparing.POOLED)
+        return Difference(value, error, noise.df, a + b, n, Comparing.POOLED)
     df = error**4 / ((a / len(one)) ** 2 / a_df + (b / len(two)) ** 2 / b_df)
-    return Difference(value, error, df, n, Comparing.WELCH)
+    return Difference(value, error, df, a + b, n, Comparing.WELCH)
 
 
 def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:
@@ -192,4 +187,4 @@ def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:
     if noise is None:
         return sum(cell.losses) / len(cell.losses) > sum(best.losses) / len(best.losses)
     found = difference(cell, best, noise, paired=paired)
-    return found.value > found.half_width(CONFIDENCE)
+    return found.value > half_width(found, CONFIDENCE)
