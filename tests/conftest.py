@@ -73,7 +73,8 @@ def synthetic_study() -> Callable[..., SyntheticStudy]:
     best_lr(B) = best_lr·(B/best_batch)^lr_exponent. Noise has standard deviation `noise_sd`, of whose variance the
     share `correlation` is the seed's, the same in every cell. tokens/s = peak_speed·B/(B + half_speed_batch).
     Cells whose LR is more than `diverges_above` times the best diverge. Sizes in `out_of_memory` run out of memory,
-    those in `failed` raise an error. The trials are the ones that GridSearch asks for; `keep` cuts the list of
+    those in `failed` raise an error. `fall`: one run of the best size at each learning rate has half the budget, and a
+    loss this much higher (None: no such runs). The trials are the ones that GridSearch asks for; `keep` cuts the list of
     training runs (a partial study).
     """
     return _build
@@ -102,6 +103,7 @@ def _build(
     max_micro_batch_size: int = 48,
     limit_bytes: int | None = 990 * 2**20,
     diverges_above: float = 30.0,
+    fall: float | None = None,
     out_of_memory: Sequence[int] = (),
     failed: Sequence[int] = (),
     pairing: str = "verified",
@@ -184,6 +186,11 @@ def _build(
             outcomes.append(TrialOutcome(loss, judged=not spec.undertrained))
         grid.tell(trials, outcomes)
     records += trained if keep is None else trained[:keep]
+    for spec, record in [] if fall is None else trained:
+        if isinstance(spec, TrainSpec) and spec.layout.global_batch_size == best_batch and spec.seed == 0:
+            half = spec.model_copy(update={"token_budget": token_budget // 2, "evaluation_interval": interval // 2})
+            loss = None if run_id(spec) not in curves else curves[run_id(spec)] + fall
+            records.append(world.train(half, loss, record.outcome, record.reason, speed[int(best_batch)], pairing))
     specs = {run_id(spec): spec for spec, _ in records}
 
     def rows(identity: str) -> list[MetricRow]:

@@ -167,14 +167,16 @@ def explored(sizes: int, learning_rates: int) -> int:
 
 
 def _cost(sweep: SweepDesign) -> _Cost:
-    """Repeats are counted at the two slowest sizes, since any may turn out to be the best."""
+    """Repeats are counted at the two slowest sizes, since any may turn out to be the best, and so is the run of half the
+    budget that the slope is read from."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
     per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
     runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive)
     if not sweep.adaptive:
         most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
     cells = (runs - repeats.runs(number)) * sum(per_token) / number
-    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2])
+    half = max(per_token, default=0.0) / 2 if number > 1 else 0.0
+    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2]) + half
     extensions = sum(per_token) if most > runs else 0.0
     if sweep.max_runs is not None:
         if sweep.max_runs < runs:

@@ -58,8 +58,8 @@ def describe_reason(recommendation: Recommendation, unit: Unit) -> str:
             return f"lowest validation loss; {describe_open(other, tolerance, unit)}"
         case CostsMore(tolerance, other):
             return (
-                f"lowest validation loss; batch {other.global_batch_size:,} costs {describe_trade(other, unit)}, above "
-                f"the tolerance of {format_percent(tolerance)}"
+                f"lowest validation loss; batch {other.global_batch_size:,} would be {describe_time(other) or 'faster'} "
+                f"but costs more than {format_percent(tolerance)}"
             )
         case Soonest(best):
             if recommendation.layout.global_batch_size == best:
@@ -98,9 +98,8 @@ def soonest_beside(found: Findings) -> str:
     soonest = next((item for item in found.recommendations if item.goal == "soonest"), None)
     if chosen is None or soonest is None or soonest.cost is None or soonest.layout == chosen.layout:
         return ""
-    named = chosen.reason.other if isinstance(chosen.reason, Unresolved | CostsMore) else None
-    if named is not None and named.global_batch_size == soonest.layout.global_batch_size:
-        return ""
+    if isinstance(chosen.reason, Unresolved) and chosen.reason.other == soonest.cost:
+        return ""  # it is named already, with what would settle it
     time, here = soonest.cost.time, chosen.cost.time if chosen.cost else None
     if time is None or here is None or time > (1 - WORTH_NAMING) * here:
         return ""

@@ -68,12 +68,14 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
 
 
 def _left(context: SweepContext, made: int) -> Left:
-    """What the search leaves of the planned runs, and of the limits on runs and tokens."""
+    """What the search leaves of the runs that time was planned for (of a grid, one extension per size among them), and
+    of the limits on runs and tokens."""
     asked, tokens = context.experiment.budget, context.budget.token_budget
     allowed = math.inf if asked.max_runs is None else asked.max_runs - made
     if asked.max_tokens is not None:
         allowed = min(allowed, asked.max_tokens / tokens - made)
-    return Left(context.budget.runs_planned - made, allowed)
+    budget, sizes = context.budget, len(context.experiment.batch.global_batch_sizes)
+    return Left(min(budget.runs_at_most, budget.runs_planned + sizes) - made, allowed)
 
 
 def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> bool:

@@ -124,7 +124,7 @@ def _missing(found: Findings, wanted: FurtherSeeds) -> Sequence[Trial]:
 
 
 def _run_half_budget(session: Session, context: SweepContext, engine: Engine, left: Left) -> float:
-    """One run of the best cell at half the budget; none where it would be undertrained, or a smaller budget is known."""
+    """One run of the best cell at half the budget; none where it is undertrained or a smaller budget was run."""
     spec = _half_budget(session, context, _findings(session))
     if spec is None or left.allowed < 1 / HALF:
         return 0.0
