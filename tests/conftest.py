@@ -74,8 +74,8 @@ def synthetic_study() -> Callable[..., SyntheticStudy]:
     share `correlation` is the seed's, the same in every cell. tokens/s = peak_speed·B/(B + half_speed_batch).
     Cells whose LR is more than `diverges_above` times the best diverge. Sizes in `out_of_memory` run out of memory,
     those in `failed` raise an error. `fall`: one run of the best size at each learning rate has half the budget, and a
-    loss this much higher (None: no such runs). The trials are the ones that GridSearch asks for; `keep` cuts the list of
-    training runs (a partial study).
+    loss this much higher (None: no such runs). The trials are the ones that GridSearch asks for; `keep` cuts the list
+    of training runs (a partial study).
     """
     return _build
 

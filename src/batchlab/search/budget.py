@@ -167,8 +167,8 @@ def explored(sizes: int, learning_rates: int) -> int:
 
 
 def _cost(sweep: SweepDesign) -> _Cost:
-    """Repeats are counted at the two slowest sizes, since any may turn out to be the best, and so is the run of half the
-    budget that the slope is read from."""
+    """Repeats are counted at the two slowest sizes, since any may turn out to be the best; the run of half the budget,
+    from which the slope is read, at the slowest."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
     per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
     runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive)

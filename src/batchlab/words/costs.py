@@ -89,5 +89,5 @@ def describe_slope(slope: TokenSlope, unit: Unit) -> str:
         case SlopeFrom.PUBLISHED:
             return (
                 f"Costs in {unit.value} rest on published slopes of language models (n = 0 runs here), by which half "
-                f"the {unit.value} would cost {drop}, give or take a factor of two"
+                f"the {unit.value} would cost {drop}"
             )

@@ -57,10 +57,8 @@ def describe_reason(recommendation: Recommendation, unit: Unit) -> str:
         case Unresolved(tolerance, other):
             return f"lowest validation loss; {describe_open(other, tolerance, unit)}"
         case CostsMore(tolerance, other):
-            return (
-                f"lowest validation loss; batch {other.global_batch_size:,} would be {describe_time(other) or 'faster'} "
-                f"but costs more than {format_percent(tolerance)}"
-            )
+            sooner = f"batch {other.global_batch_size:,} would be {describe_time(other) or 'faster'}"
+            return f"lowest validation loss; {sooner} but costs more than {format_percent(tolerance)}"
         case Soonest(best):
             if recommendation.layout.global_batch_size == best:
                 return "the batch size with the lowest loss is also the soonest, by the estimates"
