@@ -186,11 +186,13 @@ def _build(
             outcomes.append(TrialOutcome(loss, judged=not spec.undertrained))
         grid.tell(trials, outcomes)
     records += trained if keep is None else trained[:keep]
-    for spec, record in [] if fall is None else trained:
-        if isinstance(spec, TrainSpec) and spec.layout.global_batch_size == best_batch and spec.seed == 0:
-            half = spec.model_copy(update={"token_budget": token_budget // 2, "evaluation_interval": interval // 2})
-            loss = None if run_id(spec) not in curves else curves[run_id(spec)] + fall
-            records.append(world.train(half, loss, record.outcome, record.reason, speed[int(best_batch)], pairing))
+    if fall is not None:
+        records += [
+            world.half_budget(whole, curves[run_id(whole)] + fall, speed[whole.layout.global_batch_size], pairing)
+            for whole, _ in trained
+            if isinstance(whole, TrainSpec) and whole.layout.global_batch_size == best_batch and whole.seed == 0
+            if run_id(whole) in curves
+        ]
     specs = {run_id(spec): spec for spec, _ in records}
 
     def rows(identity: str) -> list[MetricRow]:
@@ -308,6 +310,10 @@ class _World:
             evaluation_interval=interval,
             device=self.device,
         )
+
+    def half_budget(self, whole: TrainSpec, loss: float, speed: float, pairing: str) -> tuple[Spec, Record]:
+        changes = {"token_budget": whole.token_budget // 2, "evaluation_interval": whole.evaluation_interval // 2}
+        return self.train(whole.model_copy(update=changes), loss, Outcome.COMPLETED, "", speed, pairing)
 
     def train(
         self, spec: TrainSpec, loss: float | None, outcome: Outcome, reason: str, speed: float, pairing: str

@@ -149,7 +149,7 @@ def _root(y: float, x: float, e: float, d: float, sign: int) -> float:
 def margin(slope: TokenSlope, tolerance: float) -> float:
     """The loss difference in nats that costs the tolerance, at the curvature where it is smallest."""
     curvature = CURVATURES[-1]
-    return slope.drop.value * (1 - (1 + tolerance) ** -curvature) / (slope.factor**curvature - 1)
+    return float(slope.drop.value * (1 - (1 + tolerance) ** -curvature) / (slope.factor**curvature - 1))
 
 
 def _more_seeds(above: Difference, slope: TokenSlope, tolerance: float) -> int | None:
