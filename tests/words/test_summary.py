@@ -19,7 +19,7 @@ def test_the_five_lines_in_full(synthetic_study: Study) -> None:
     assert lines(synthetic_study(noise_sd=0.0)) == [
         "TRAIN WITH  micro-batch 16 × accum 1 × 1 device = 16 sequences (1,024 tokens/step), LR 1.0e-3, "
         "warm-up 40,960 tokens",
-        "costs       nothing: it has the lowest loss (batch 16 at 1.0e-3: 2.407 [2.407, 2.407], 3 seeds)",
+        "costs       nothing: it is the best (batch 16 at 1.0e-3: 2.407 [2.407, 2.407], 3 seeds)",
         "fits        48 (proved) · 43.6k tok/s at 16, knee at 32 · 2.9 tokens per parameter",
         "unknown     budgets beyond 410k tokens; the critical batch size; "
         "batches of 49 and more: only with gradient accumulation; memory on another device",

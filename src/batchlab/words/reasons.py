@@ -35,7 +35,7 @@ GOALS: Mapping[Goal, str] = {
     "quality": "Lowest loss",
     "fastest": "Recommended",
     "soonest": "Soonest to the same loss",
-    "cheapest": "Fewest tokens to the same loss",
+    "cheapest": "Least data to the same loss",
     "largest": "Largest within the tolerance",
 }
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.verdict import NotTested, Unresolved, WithinTolerance
-from batchlab.core.batch import Unit
 from batchlab.core.format import (
     format_count,
     format_interval,
     format_layout,
     format_learning_rate,
+    format_loss,
     format_plural,
     format_throughput,
 )
 from batchlab.words.costs import describe_trade
+from batchlab.words.evidence import held_out, tokens_per_parameter
 from batchlab.words.phrases import format_seeds
 from batchlab.words.reasons import describe_open, soonest_beside
 from batchlab.words.sweep import no_answer
@@ -57,7 +58,7 @@ def _costs(found: Findings) -> str:
         return "unknown: no batch size was judged"
     unit, tuning = found.experiment.unit, "" if len(best.cells) > 1 else ", the only LR tried"
     rate = format_learning_rate(best.best.learning_rate)
-    where = f"batch {best.global_batch_size:,} at {rate}{tuning}: {format_interval(best.val_loss)}"
+    where = f"batch {best.global_batch_size:,} at {rate}{tuning}: {format_interval(best.val_loss)}{_held_out(found)}"
     seeds = format_seeds(surface, best) if surface.noise_sd is not None else "n = 1"
     match chosen.reason:
         case NotTested(runs):
@@ -65,10 +66,18 @@ def _costs(found: Findings) -> str:
         case WithinTolerance() if chosen.cost is not None:
             text = f"{describe_trade(chosen.cost, unit)} than the best ({where}, {seeds})"
         case Unresolved(tolerance, other):
-            text = f"nothing: it has the lowest loss ({where}, {seeds}); {describe_open(other, tolerance, unit)}"
+            text = f"nothing: it is the best ({where}, {seeds}); {describe_open(other, tolerance, unit)}"
         case _:
-            text = f"nothing: it has the lowest loss ({where}, {seeds})"
+            text = f"nothing: it is the best ({where}, {seeds})"
     return text + soonest_beside(found)
+
+
+def _held_out(found: Findings) -> str:
+    """The standard error of the held-out set beside the interval, where it is larger than what decides."""
+    surface = found.surface
+    if surface is None or surface.evaluation_sd is None or not held_out(found):
+        return ""
+    return f" ± {format_loss(surface.evaluation_sd)} by the held-out samples"
 
 
 def _fits(found: Findings) -> str:
@@ -88,7 +97,6 @@ def _fits(found: Findings) -> str:
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
         parts.append(f"{format_throughput(point.tokens_per_second.value, unit)} at {size:,}{knee}")
-    if found.token_budget and found.task_info.parameter_count and unit is Unit.TOKENS:
-        ratio = found.token_budget / found.task_info.parameter_count
-        parts.append(f"{ratio:.2g} tokens per parameter")
+    if ratio := tokens_per_parameter(found):
+        parts.append(ratio)
     return " · ".join(parts)
