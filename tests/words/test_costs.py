@@ -40,8 +40,8 @@ def test_samples_are_not_tokens() -> None:
 
 
 def test_what_would_settle_it() -> None:
-    assert describe_more_seeds(COST) == "1 more seed at both would, if they are equally good"
-    assert "no number of seeds" in describe_more_seeds(replace(COST, more_seeds=None))
+    assert describe_more_seeds(COST) == "1 more seed at both would, if the difference is the one measured"
+    assert "no affordable number" in describe_more_seeds(replace(COST, more_seeds=None))
 
 
 @pytest.mark.parametrize("source", list(SlopeFrom))

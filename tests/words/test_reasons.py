@@ -47,7 +47,7 @@ COST = Cost(32, 1e-3, Interval(0.01, 0.004, 0.016, 4), Interval(0.06, 0.02, 0.09
         (
             Unresolved(0.03, COST),
             "lowest validation loss; batch 32 would be 37 % sooner at 6 % [2, 9] more tokens: not resolved whether "
-            "that is within 3 %; 12 more seeds at both would, if they are equally good",
+            "that is within 3 %; 12 more seeds at both would, if the difference is the one measured",
         ),
         (
             CostsMore(0.01, COST),

@@ -113,7 +113,7 @@ class _Choice:
             return BestIsSoonest()
         _, other = min(sooner, key=lambda item: (item[0], item[1].global_batch_size))
         low = other.tokens.low if other.tokens else None
-        if (low is not None and low > self._tolerance) or other.global_batch_size not in tied:
+        if low is not None and low > self._tolerance:
             return CostsMore(self._tolerance, other)
         return Unresolved(self._tolerance, other)
 

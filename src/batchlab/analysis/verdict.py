@@ -52,7 +52,7 @@ class Cost:
     by: Comparing | None  # None: it is the best cell itself, or noise was not measured
     time_per_token: float | None
     shown: bool  # to cost no more than the tolerance, with 95 % confidence
-    more_seeds: int | None  # that would show it if both are equally good; None: it is shown, or cannot be planned
+    more_seeds: int | None  # that would show it (cost._more_seeds has the condition); None: shown, or no number would
 
     @property
     def time(self) -> float | None:

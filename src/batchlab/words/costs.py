@@ -66,8 +66,10 @@ def describe_time(cost: Cost) -> str:
 def describe_more_seeds(cost: Cost) -> str:
     """What would settle whether the cost is within the tolerance."""
     if cost.more_seeds is None:
-        return "no number of seeds that could be planned would show it"
-    return f"{format_plural(cost.more_seeds, 'more seed')} at both would, if they are equally good"
+        return "no affordable number of seeds would"
+    differs = cost.loss.low is not None and cost.loss.low > 0
+    if_so = "if the difference is the one measured" if differs else "if they are equally good"
+    return f"{format_plural(cost.more_seeds, 'more seed')} at both would, {if_so}"
 
 
 def describe_slope(slope: TokenSlope, unit: Unit) -> str:

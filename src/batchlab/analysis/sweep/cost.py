@@ -155,13 +155,13 @@ def margin(slope: TokenSlope, tolerance: float) -> float:
 def _more_seeds(above: Difference, slope: TokenSlope, tolerance: float) -> int | None:
     """Seeds beyond those there are, at both cells, with which non-inferiority is shown with probability `POWER`.
 
-    If the two are equally good: the least n with n ≥ (t₀.₉₇₅ + t₀.₈)²·s²/margin², n − 1 degrees of freedom and s² the
-    variance of one seed's difference (Julious 2004, Stat. Med. 23:1921, section 4). None where the difference measured
-    excludes that the two are equal to within the tolerance.
+    If the two are equally good, or differ as measured where they certainly differ: the least n with
+    n ≥ (t₀.₉₇₅ + t₀.₈)²·s²/(margin − difference)², n − 1 degrees of freedom and s² the variance of one seed's
+    difference (Julious 2004, Stat. Med. 23:1921, section 4). None where no number of seeds would show it.
     """
-    wanted = margin(slope, tolerance)
     low = difference_interval(above).low
-    if low is None or low >= wanted:
+    wanted = margin(slope, tolerance) - (above.value if low is not None and low > 0 else 0.0)
+    if wanted <= 0:
         return None
     seeds = seeds_needed(above.variance, wanted)
     return None if seeds is None else max(1, seeds - (above.n if above.clean else 0))
