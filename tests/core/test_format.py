@@ -11,9 +11,11 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.format import (
     format_bytes,
     format_count,
+    format_flops,
     format_hours,
     format_interval,
     format_learning_rate,
+    format_learning_rates,
     format_list,
     format_loss,
     format_plural,
@@ -98,3 +100,16 @@ def test_bytes_for_people() -> None:
     assert format_bytes(2**30) == "1.00 GiB"
     assert format_bytes(0.1 * 2**30) == "0.10 GiB"
     assert format_bytes(50 * 2**20) == "50.0 MiB"
+
+
+def test_many_learning_rates_are_counted() -> None:
+    assert format_learning_rates({2e-3, 1e-3}) == "1.0e-3 and 2.0e-3"
+    assert format_learning_rates([1e-3 * 1.1**i for i in range(40)]) == "40 between 1.0e-3 and 4.11e-2"
+    assert format_learning_rates(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("flops", "says"), [(3e18, "3 exaFLOP"), (491e15, "491 petaFLOP"), (2e12, "2 teraFLOP"), (5e8, "0.5 gigaFLOP")]
+)
+def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
+    assert format_flops(flops) == says

@@ -7,7 +7,7 @@ and tokens/s.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from batchlab.core.batch import BatchLayout, Unit
@@ -60,6 +60,18 @@ def format_learning_rate(learning_rate: float | None) -> str:
         return f"{learning_rate:.3g}"
     mantissa, _, exponent = f"{learning_rate:.2e}".partition("e")
     return f"{mantissa.removesuffix('0')}e{int(exponent)}"
+
+
+LISTED_RATES = 16
+"""Learning rates that are listed one by one; of more, the number and the ends are given."""
+
+
+def format_learning_rates(learning_rates: Collection[float]) -> str:
+    """`1.0e-3, 2.0e-3 and 4.0e-3`, or `97 between 0.1 and 18.9`; ascending. Empty for none."""
+    texts = [format_learning_rate(rate) for rate in sorted(learning_rates)]
+    if len(texts) > LISTED_RATES:
+        return f"{len(texts):,} between {texts[0]} and {texts[-1]}"
+    return format_list(texts)
 
 
 def format_loss(loss: float | None) -> str:
@@ -134,6 +146,14 @@ def format_duration(seconds: float | None) -> str:
 def format_hours(hours: float | None) -> str:
     """A number of hours as `format_duration` shows it."""
     return format_duration(None if hours is None else 3600 * hours)
+
+
+def format_flops(flops: float) -> str:
+    """`491 petaFLOP`."""
+    for factor, name in ((1e18, "exaFLOP"), (1e15, "petaFLOP"), (1e12, "teraFLOP")):
+        if flops >= factor:
+            return f"{flops / factor:.3g} {name}"
+    return f"{flops / 1e9:.3g} gigaFLOP"
 
 
 def format_list(values: Sequence[object]) -> str:

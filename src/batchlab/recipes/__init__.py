@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean, quote
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 
@@ -24,7 +24,8 @@ def dashed(variant: Variant) -> str:
 class Recipe:
     """A study that ships with batchlab.
 
-    `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload.
+    `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload, with the
+    `framework` that it needs.
     `low_resource` and `quick_test` hold the changes for a CPU or MPS, and for a run of minutes on two cores.
     """
 
@@ -34,6 +35,7 @@ class Recipe:
     task: Callable[[Workload, Path], Task]
     low_resource: Mapping[str, Any] | None = None
     quick_test: Mapping[str, Any] | None = None
+    framework: str = "torch"
 
     def variant(self, variant: Variant) -> Mapping[str, Any]:
         """The changes for this variant. Raises InputError if the recipe has no such variant."""
@@ -64,7 +66,7 @@ def recipe(name: str) -> Recipe:
     """The recipe with this name. Raises InputError that lists the existing ones if there is none."""
     if name not in RECIPES:
         raise InputError(
-            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
+            f"There is no recipe {quote(name)}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
             "or use a study.toml, a Python file, or package.module:name."
         )
     found: Recipe = importlib.import_module(RECIPES[name]).RECIPE

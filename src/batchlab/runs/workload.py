@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,8 +22,11 @@ from typing import Any
 from batchlab.core.errors import InputError, did_you_mean
 from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Dataset, Framework
+from batchlab.core.record import FileDigest
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
+from batchlab.data.digests import file_digest
+from batchlab.data.files import text_files
 from batchlab.data.source import describe_source, open_dataset
 from batchlab.recipes import recipe
 
@@ -55,8 +59,9 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
     windows = workload.data.windows
-    train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data", windows=windows)
-    valid = open_dataset(task.valid, unit=unit, sequence_length=length, what="held-out data")
+    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir)
+    train = opened(task.train, what="training data", windows=windows)
+    valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
     return Loaded(task, train, valid, load_framework(task.framework), source)
 
@@ -82,7 +87,9 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
     """
     reference = workload.task
     if reference.kind == "recipe":
-        return recipe(reference.target).task(workload, cache_dir)
+        found = recipe(reference.target)
+        load_framework(found.framework)  # where it is missing, the error says how to install it
+        return found.task(workload, cache_dir)
     module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
     builder = getattr(module, reference.attribute, None)
     if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
@@ -149,6 +156,13 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except InputError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"There is no module {error.name!r}; give a recipe name, study.toml, file.py[:name] or "
+                "package.module:name."
+            ) from None
+        raise _import_failure(name, error) from error
     except Exception as error:
         raise _import_failure(name, error) from error
 
@@ -175,7 +189,7 @@ def code_files(reference: TaskReference) -> dict[str, str]:
     files = {main}
     for module in list(sys.modules.values()):
         origin = getattr(module, "__file__", None)
-        if origin and origin.endswith(".py"):
+        if origin and origin.endswith(".py") and Path(origin).is_absolute():  # torch.ops says it is _ops.py
             path = Path(origin).resolve()
             if path.is_relative_to(root) and not _installed(path.relative_to(root)) and not _is_batchlab(path):
                 files.add(path)
@@ -189,10 +203,11 @@ def hash_files(paths: Iterable[Path]) -> dict[str, str]:
     }
 
 
-def file_states(paths: Iterable[str | Path]) -> dict[str, str]:
-    """Path → size and modification time of data files, by which a replaced file is noticed."""
-    found = [Path(path).resolve() for path in paths]
-    return {str(p): f"{p.stat().st_size} bytes, {p.stat().st_mtime_ns}" if p.exists() else "" for p in found}
+def data_files(paths: Iterable[str | Path], cache_dir: Path) -> dict[str, FileDigest]:
+    """Path → digest of every data file, and of every text file of a data folder; without what is no local file."""
+    found = [Path(path).expanduser().resolve() for path in paths]
+    files = [file for path in found for file in (text_files(path, "data") if path.is_dir() else [path])]
+    return {str(file): file_digest(file, cache_dir) for file in files if file.is_file()}
 
 
 def digest_of(code: dict[str, str]) -> str:
@@ -206,4 +221,4 @@ def _installed(relative: Path) -> bool:
 
 
 def _is_batchlab(path: Path) -> bool:
-    return path.is_relative_to(Path(__file__).resolve().parent)
+    return path.is_relative_to(Path(__file__).resolve().parents[1])

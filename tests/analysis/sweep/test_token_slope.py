@@ -65,10 +65,7 @@ def test_at_a_constant_learning_rate_the_curve_is_the_slope(synthetic_study: Stu
     assert found.surface.best.best is not None
     runs = found.surface.best.best.runs
     at = round((found.token_budget or 0) / found.slope.factor)
-    falls = [
-        next(row.val_loss for row in run.rows if row.tokens == at and row.val_loss is not None) - (run.val_loss or 0)
-        for run in runs
-    ]
+    falls = [dict(run.val_curve)[at] - (run.val_loss or 0) for run in runs]
     assert found.slope.drop.value == pytest.approx(sum(falls) / len(falls))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from batchlab.analysis.sweep.inferred import fitted_surface, inferred_cells
+from batchlab.analysis.sweep.inferred import lowest_fitted
 from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.sweep.noise import (
     PAIRED_FROM,
@@ -55,11 +55,12 @@ def surface_finding(
     throughput: ThroughputFinding | None = None,
     token_budget: int | None = None,
     confirmation_seeds: Collection[int] = (),
+    fit: bool = True,
 ) -> SurfaceFinding | None:
     """Rows for those of `sizes` that have runs, the best of them, and the set that is statistically tied with it.
 
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
-    Runs with `confirmation_seeds` choose nothing: they are what is quoted.
+    Runs with `confirmation_seeds` choose nothing: they are what is quoted. `fit` False: the lowest mean is the best.
     """
     runs = [run for run in runs if run.global_batch_size in set(sizes)]
     if not runs:
@@ -84,8 +85,9 @@ def surface_finding(
             or not worse(_fair(cell, confirmation_seeds), _fair(reference, confirmation_seeds), noise, paired=paired)
         )
     )
-    fitted = fitted_surface([cell for size in sorted(sizes) for cell in cells[size]])
-    best = fitted.lowest(tied_cells) if fitted and len(tied_cells) > 1 else reference
+    best = reference
+    if fit and len(tied_cells) > 1:
+        best = lowest_fitted(tied_cells, [cell for size in sorted(sizes) for cell in cells[size]]) or reference
     winner = best.global_batch_size if best is not None else None
     if best is not None and winner is not None:
         bests[winner] = judged[winner] = best
@@ -119,7 +121,6 @@ def surface_finding(
         tied_cells=tied_cells,
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
-        inferred=inferred_cells(rows, fitted),
         evaluation_sd=_evaluation_sd(best),
         fitted=best is not reference,
         spreads=spreads(noise) if noise else None,

@@ -91,13 +91,10 @@ def _between_runs(cell: Cell, smaller: Sequence[Run], noise: Noise | None, token
 
 def _along(cell: Cell, noise: Noise | None, token_budget: int) -> TokenSlope | None:
     """From the evaluations of this cell's runs that are nearest to half of the budget."""
-    curves = [
-        {row.tokens: row.val_loss for row in run.rows if row.val_loss is not None and math.isfinite(row.val_loss)}
-        for run in cell.runs
-        if run.outcome is Outcome.COMPLETED
-    ]
+    curves = [dict(run.val_curve) for run in cell.runs if run.outcome is Outcome.COMPLETED]
     shared = set.intersection(*map(set, curves)) if curves else set()
-    inside = [tokens for tokens in shared if tokens and NEAR <= token_budget / tokens <= FAR]
+    finite = [tokens for tokens in shared if all(math.isfinite(curve[tokens]) for curve in curves)]
+    inside = [tokens for tokens in finite if tokens and NEAR <= token_budget / tokens <= FAR]
     if not inside:
         return None
     at = min(inside, key=lambda tokens: abs(math.log2(token_budget / tokens) - 1))
