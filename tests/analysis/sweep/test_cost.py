@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import pytest
 from scipy.stats import nct
@@ -141,13 +142,14 @@ def test_an_equal_size_is_shown_when_noise_is_small() -> None:
 
 
 def test_the_seeds_that_are_missing_are_counted_at_both_cells() -> None:
-    found = costs(random.Random(6), 0.004, {8: 2.0, 16: 2.001})
-    other = next(cost for cost in found.values() if cost.by is not None)
-    assert not other.shown
-    assert other.more_seeds is not None
-    wanted = seeds_needed(2 * 2 / 3 * 0.004**2, margin(slope(0.1), 0.03))
+    """Over 50 studies; a single one knows the variance of a difference from four pairs."""
+    dice, missing = random.Random(6), []
+    wanted = seeds_needed(2 * 2 / 3 * 0.002**2, margin(slope(0.1), 0.03))
     assert wanted is not None
-    assert 0.2 * wanted < other.more_seeds + 4 < 3 * wanted  # a variance from four pairs
+    for _ in range(50):
+        found = costs(dice, 0.002, {8: 2.0, 16: 2.0})
+        missing += [cost.more_seeds for cost in found.values() if cost.more_seeds is not None]
+    assert 0.5 * wanted < statistics.median(missing) + 4 < 1.5 * wanted
 
 
 def test_without_confirmation_seeds_nothing_is_shown() -> None:
