@@ -25,6 +25,7 @@ from batchlab.words.scaling import describe_confirmation, describe_rate_caveat, 
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
+from batchlab.words.valleys import valley_conclusions
 
 LARGER = 4
 """Times the budget at which the findings give an example of an extrapolation."""
@@ -42,7 +43,7 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _tied_cells(surface)
             sentences += _ends(surface, surface.best)
             sentences += _cost(found)
-            sentences += rate_conclusions(surface) + _noise(surface)
+            sentences += rate_conclusions(surface) + valley_conclusions(found) + _noise(surface)
             sentences += _target(found, surface)
         sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
@@ -114,9 +115,14 @@ def _cost(found: Findings) -> list[str]:
     """Every judged size's cost, and what costs in tokens rest on."""
     unit = found.experiment.unit
     others = [cost for cost in found.costs if cost.by is not None]
-    if not others:
+    if not others or found.surface is None:
         return []
-    costs = "; ".join(f"{cost.global_batch_size:,}: {describe_cost(cost, unit)} (n = {cost.loss.n})" for cost in others)
+    untuned = {row.global_batch_size for row in found.surface.rows if len(row.cells) == 1}
+    costs = "; ".join(
+        f"{cost.global_batch_size:,}: {describe_cost(cost, unit)} (n = {cost.loss.n}"
+        f"{', the only learning rate tried' if cost.global_batch_size in untuned else ''})"
+        for cost in others
+    )
     sentences = [f"To reach the loss of the best, the other batch sizes cost, with 95 % intervals: {costs}."]
     return [*sentences, f"{describe_slope(found.slope, unit)}."] if found.slope else sentences
 

@@ -146,9 +146,8 @@ def _root(y: float, x: float, e: float, d: float, sign: int) -> float:
     return (x * y + sign * math.sqrt(max(inner, 0.0))) / scale
 
 
-def margin(slope: TokenSlope, tolerance: float) -> float:
-    """The loss difference in nats that costs the tolerance, at the curvature where it is smallest."""
-    curvature = CURVATURES[-1]
+def margin(slope: TokenSlope, tolerance: float, curvature: float = CURVATURES[-1]) -> float:
+    """The loss difference in nats that costs the tolerance; by default at the curvature where it is smallest."""
     return float(slope.drop.value * (1 - (1 + tolerance) ** -curvature) / (slope.factor**curvature - 1))
 
 
