@@ -13,7 +13,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig, TaskReference
 from batchlab.core.spec import Workload
 from batchlab.runs import workload as module
-from batchlab.runs.workload import code_files, digest_of, file_states, hash_files, load, load_framework, load_task
+from batchlab.runs.workload import code_files, data_files, digest_of, hash_files, load, load_framework, load_task
 
 TASK = """
 import numpy as np
@@ -115,11 +115,14 @@ def test_batchlab_itself_is_no_code_of_the_task_in_a_checkout() -> None:
     assert code_files(TaskReference(kind="file", target=str(root / "mine.py"))) == {str(root / "mine.py"): ""}
 
 
-def test_replaced_and_missing_files_are_noticed(tmp_path: Path) -> None:
-    file, missing = tmp_path / "a.txt", tmp_path / "b.txt"
+def test_data_files_are_digested_one_by_one_and_missing_ones_left_out(tmp_path: Path) -> None:
+    file, folder, missing = tmp_path / "a.txt", tmp_path / "texts", tmp_path / "b.txt"
+    folder.mkdir()
+    (folder / "c.md").write_text("three")
     file.write_text("one")
-    before = file_states([file, missing])
-    assert before[str(missing)] == ""
-    file.write_text("three")
-    assert file_states([file])[str(file)] != before[str(file)]
+    found = data_files([file, folder, missing], tmp_path / "cache")
+    assert set(found) == {str(file), str(folder / "c.md")}
+    file.write_text("two")
+    changed = data_files([file], tmp_path / "cache")[str(file)]
+    assert changed.sha256 != found[str(file)].sha256
     assert hash_files([missing]) == {str(missing): ""}

@@ -189,7 +189,8 @@ def _made(
     goal: Goal, row: BatchRow, experiment: Experiment, token_budget: int, reason: Reason, cost: Cost | None = None
 ) -> Recommendation:
     rate = row.best.learning_rate if row.best else math.nan  # recommended rows always have a best cell
-    return Recommendation(goal, row.layout, rate, experiment.schedule.warmup_fraction * token_budget, reason, cost)
+    warmup = experiment.schedule.warmup_tokens(token_budget, row.layout.tokens_per_step)
+    return Recommendation(goal, row.layout, rate, warmup, reason, cost)
 
 
 # To a loss

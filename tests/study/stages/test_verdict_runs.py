@@ -65,8 +65,8 @@ def test_one_run_of_the_best_cell_at_half_the_budget_measures_the_slope(tmp_path
     assert slope.drop.low <= expected(half.token_budget) - expected(2 * half.token_budget) <= slope.drop.high
 
 
-def test_no_run_beyond_the_runs_that_were_asked_for(tmp_path: Path) -> None:
-    study(tmp_path / "s", SLOW_PASSES, {"budget": {"max_runs": 10}})
+def test_no_run_beyond_the_tokens_that_may_be_used(tmp_path: Path) -> None:
+    study(tmp_path / "s", SLOW_PASSES, {"budget": {"max_tokens": 10 * 4096}})
     assert len(trained(tmp_path / "s")) == 10
     assert len({spec.token_budget for spec in trained(tmp_path / "s")}) == 1
 

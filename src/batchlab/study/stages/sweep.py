@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import runs_within
-from batchlab.search.grid import GridSearch
+from batchlab.search.budget import explored, runs_within
+from batchlab.search.grid import UNBOUNDED, GridSearch
 from batchlab.search.trial import Trial
 from batchlab.storage.decisions import Decisions
 from batchlab.study.prior import outcome_of, start_of
@@ -42,7 +42,7 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
     experiment, budget = context.experiment, context.budget
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
-    most = runs_within(budget.token_budget, experiment.budget.max_runs, experiment.budget.max_tokens)
+    most = runs_within(budget.token_budget, experiment.budget.max_tokens)
     if sweep.search == "grid":
         return GridSearch(
             sizes,
@@ -51,7 +51,8 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
             seeds=sweep.seeds,
             confirm=len(sweep.confirmation_seeds),
             first_seed=sweep.first_seed,
-            max_runs=most,
+            max_runs=experiment.budget.max_runs,
+            total_runs=most,
         )
     hint, earlier = start_of(session.study.store.decisions().prior, budget.token_budget)
     return AdaptiveSearch(
@@ -60,7 +61,8 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
         hint=hint,
         earlier=earlier,
         round_size=context.concurrency.workers,
-        max_runs=most or budget.runs_planned,
+        max_runs=min(explored(len(sizes), len(rates)), experiment.budget.max_runs or UNBOUNDED),
+        total_runs=most,
         seeds=sweep.seeds,
         confirm=len(sweep.confirmation_seeds),
         first_seed=sweep.first_seed,
@@ -69,11 +71,9 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
 
 def _left(context: SweepContext, made: int) -> Left:
     """What the search leaves of the runs that time was planned for (of a grid, one extension per size among them), and
-    of the limits on runs and tokens."""
+    of the limit on tokens."""
     asked, tokens = context.experiment.budget, context.budget.token_budget
-    allowed = math.inf if asked.max_runs is None else asked.max_runs - made
-    if asked.max_tokens is not None:
-        allowed = min(allowed, asked.max_tokens / tokens - made)
+    allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made
     budget, sizes = context.budget, len(context.experiment.batch.global_batch_sizes)
     return Left(min(budget.runs_at_most, budget.runs_planned + sizes) - made, allowed)
 

@@ -23,7 +23,7 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
         seed=trial.seed,
         token_budget=budget.token_budget,
         schedule=experiment.schedule,
-        optimizer=session.optimizer(trial.global_batch_size),
+        optimizer=session.optimizer(trial.global_batch_size, trial.learning_rate),
         evaluation_interval=budget.evaluation_interval,
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=context.evaluation_batch_size,
