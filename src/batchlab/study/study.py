@@ -91,10 +91,12 @@ def run_study(
     request: CapacityRequest = LARGEST,
     accept_edits: bool = False,
     retry_failed: bool = False,
+    documents: bool = True,
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
     request: what the capacity stage is asked where it is the last.
+    documents: False writes none, which is half of the time of a simulated study; `write_documents` makes them later.
 
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed on a full disk, after which finished runs are kept and the report is up to date.
@@ -104,7 +106,8 @@ def run_study(
     store = study.store
 
     def after_run() -> None:
-        write_documents(store, partial=True)  # takes 0.1 s; whatever stops the study leaves a usable report
+        if documents:
+            write_documents(store, partial=True)  # takes 0.1 s; whatever stops the study leaves a usable report
 
     view.say(f"   data: {study.task_info.data_source}")
     view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
@@ -116,19 +119,20 @@ def run_study(
         failure = str(failed)
         view.say(failure)
     except KeyboardInterrupt:
-        write_documents(store, partial=True)
+        after_run()
         finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
         raise StudyInterrupted(
             f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
             "run the same command again to continue."
         ) from None
     except BatchlabError:
-        write_documents(store, partial=True)
+        after_run()
         raise
     else:
         if until == "sweep":
             store.decide(Decisions(complete=True))
-    findings = write_documents(store, partial=not store.decisions().complete)
+    partial = not store.decisions().complete
+    findings = write_documents(store, partial=partial) if documents else read_findings(store, partial=partial)
     view.say(f"   {format_duration(time.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines), failure)
