@@ -86,7 +86,7 @@ class NoisyQuadratic:
 
     def loss(self, theta: Vector, others: Vector | None = None) -> float:
         """Loss without a sample's noise: the mean over the copy at θ and those with E θ² = `others` (None: as θ)."""
-        one = 0.5 * float(np.sum(self.curvature * theta * theta))
+        one = 0.5 * float((self.curvature * theta) @ theta)
         expected = one if others is None else 0.5 * float(self.curvature @ others)
         return self.irreducible_loss + (one + (self.copies - 1) * expected) / self.copies
 
@@ -110,7 +110,10 @@ class NoisyQuadratic:
 
     def expected_losses(self, learning_rates: Vector, batch: int) -> Vector:
         """`expected_loss` of several runs at once: one column of learning rates per run."""
-        moments = self.moments(learning_rates, batch)
+        return self.mean_loss(self.moments(learning_rates, batch))
+
+    def mean_loss(self, moments: Moments) -> Vector:
+        """Expected loss of each run; infinity on overflow."""
         with np.errstate(over="ignore", invalid="ignore"):
             one = 0.5 * (moments.bias + moments.variance) @ self.curvature
             others = 0.5 * (moments.bias + moments.fresh_variance) @ self.curvature
@@ -138,44 +141,58 @@ class NoisyQuadratic:
         fresh = self.gradient_noise * h
         variance = fresh * (total / max(total - 1, 1))
         shape = (learning_rates.shape[1], self.dimensions)
-        bias = np.broadcast_to(self.start**2, shape)
-        rounding, drawn = np.zeros(shape), np.zeros(shape)  # drawn: Σ vⱼ² over all epochs
-        squares, weights = np.zeros(shape), np.zeros(shape)  # Σ vⱼ² and Σ vⱼ of this epoch
-        finished = np.zeros(shape)  # noise of earlier epochs
-        position = 0
+        bias = np.tile(self.start**2, (shape[0], 1))
+        rounding, squares, weights = np.zeros(shape), np.zeros(shape), np.zeros(shape)  # Σ vⱼ², Σ vⱼ of this epoch
+        drawn, finished = np.zeros(shape), np.zeros(shape)  # Σ vⱼ² and noise of earlier epochs
+        curve = np.empty(learning_rates.shape)
+        position, epochs = 0, 0
         with np.errstate(over="ignore", invalid="ignore"):
-            for rates in learning_rates:
+            for step, rates in enumerate(learning_rates):
+                curve[step] = (bias + rounding + fresh * (drawn + squares)) @ (0.5 * h)
                 rate = rates[:, None]
                 keep = 1.0 - rate * h
-                kept = keep**2
-                bias, weights = kept * bias, keep * weights
-                rounding = kept * rounding + self.rounding**2 * (rate != 0)
-                drawn = kept * drawn + rate**2 / batch
-                squares, finished = kept * squares, kept * finished
+                kept = keep * keep
+                bias *= kept
+                rounding *= kept
+                rounding += self.rounding**2 * (rate != 0)
+                weights *= keep
+                squares *= kept
+                if epochs:
+                    drawn *= kept
+                    finished *= kept
                 left = batch
                 while left:
                     here = min(left, total - position)
-                    squares = squares + here * (rate / batch) ** 2
-                    weights = weights + here * (rate / batch)
+                    squares += here * (rate / batch) ** 2
+                    weights += here * (rate / batch)
                     position += here
                     left -= here
                     if position == total:
-                        finished = finished + variance * (squares - weights**2 / total)
-                        squares, weights, position = np.zeros(shape), np.zeros(shape), 0
+                        finished += variance * (squares - weights**2 / total)
+                        drawn += squares
+                        squares[:], weights[:] = 0.0, 0.0
+                        position, epochs = 0, epochs + 1
             last = variance * (squares - weights**2 / total)
-            return Moments(bias, rounding + finished + last, rounding + fresh * drawn)
+            return Moments(
+                bias,
+                rounding + finished + last,
+                rounding + fresh * (drawn + squares),
+                curve + self.irreducible_loss,
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Of θ after training: squared mean and variance over seeds, of shape (runs, dimensions).
 
-    `fresh_variance`: where no sample is ever drawn twice, as for the copies that are not trained.
+    `fresh_variance`: where no sample is ever drawn twice, as for the copies that are not trained. `curve`: the expected
+    loss before each step with such samples, of shape (steps, runs).
     """
 
     bias: Vector
     variance: Vector
     fresh_variance: Vector
+    curve: Vector
 
 
 class NoiseDataset:

@@ -61,7 +61,7 @@ class SimulatedTrainable:
         self._clock += self.machine.pass_seconds(n)
         with np.errstate(over="ignore", invalid="ignore"):
             pull = self.problem.curvature * self.theta
-            total = noise.sum(axis=0)
+            total = np.add.reduce(noise, axis=0)
             self._gradient += weight * (n * pull + total)
             self._loss += weight * self._sum_of_losses(n, total)
         self._squared_weights += n * weight**2
@@ -112,7 +112,7 @@ class SimulatedTrainable:
         n = len(batch[0])
         self._reserve(n)
         self._clock += self.machine.pass_seconds(n) / 3  # forward only
-        return self._sum_of_losses(n, batch[0].sum(axis=0)), float(n)
+        return n * self._mean_loss(batch), float(n)
 
     def state(self) -> bytes:
         """The state as JSON, in which Python floats round-trip exactly."""
@@ -163,7 +163,7 @@ class SimulatedTrainable:
 
     def raw_loss(self, batch: Batch) -> float:
         """Mean loss of the batch."""
-        return self._sum_of_losses(len(batch[0]), batch[0].sum(axis=0)) / len(batch[0])
+        return self._mean_loss(batch)
 
     def loss_count(self, batch: Batch) -> float | None:
         """None: the loss is a mean."""
@@ -177,11 +177,15 @@ class SimulatedTrainable:
         """None: samples never influence each other."""
         return None
 
+    def _mean_loss(self, batch: Batch) -> float:
+        n = len(batch[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._sum_of_losses(n, np.add.reduce(batch[0], axis=0)) / n
+
     def _sum_of_losses(self, samples: int, noise: Vector) -> float:
         """Of samples whose gradient noise has this sum."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            loss = self.problem.loss(self.theta, self._others)
-            return samples * loss + float(noise @ self.theta) / self.problem.copies
+        loss = self.problem.loss(self.theta, self._others)
+        return samples * loss + float(noise @ self.theta) / self.problem.copies
 
     def _reserve(self, samples: int) -> None:
         needed = self.machine.peak_bytes(samples)
