@@ -122,7 +122,7 @@ def _scaled(rng: np.random.Generator, land: Landscape) -> NoisyQuadratic | None:
 
 def _machine(rng: np.random.Generator, sizes: tuple[int, ...]) -> Machine:
     """Speeds from almost equal to proportional to the batch; about half of the memories hold the largest size."""
-    fits = int(round(sizes[-1] * 2 ** rng.uniform(-2, 2)))
+    fits = round(sizes[-1] * 2 ** rng.uniform(-2, 2))
     fixed, per_sample = int(rng.integers(2**20, 2**28)), int(rng.integers(2**16, 2**24))
     usable = fixed + per_sample * max(fits, 2) + int(rng.integers(per_sample))
     return Machine(
@@ -215,7 +215,11 @@ def edge(rng: np.random.Generator) -> Ask | None:
     land = _landscape(_problem(rng))
     sizes, place = sorted(land.bests), sorted(land.bests).index(land.best.size)
     possible = [sizes[first : first + ON_AXIS] for first in (place, place - ON_AXIS + 1) if first >= 0]
-    possible = [axis for axis in possible if len(axis) == ON_AXIS and land.excess(axis[1 if axis[0] == land.best.size else -2]) > 0.01]
+    possible = [
+        axis
+        for axis in possible
+        if len(axis) == ON_AXIS and land.excess(axis[1 if axis[0] == land.best.size else -2]) > 0.01
+    ]
     if not possible:
         return None
     return _ask(rng, land, sizes=tuple(possible[int(rng.integers(len(possible)))]))

@@ -40,7 +40,7 @@ class Truth:
     """Expected losses of a simulation under a schedule, at any batch size, learning rate and budget."""
 
     simulation: Simulation
-    schedule: ScheduleConfig = ScheduleConfig()
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     _known: dict[tuple[int, float, int], float] = field(default_factory=dict)
 
     def losses(self, size: int, rates: Sequence[float], budget: int) -> list[float]:
@@ -154,7 +154,8 @@ def diverges(curve: Floats, size: int) -> npt.NDArray[np.bool_]:
     whole = curve[: len(curve) // window * window]
     if not len(whole):
         return np.zeros(curve.shape[1], dtype=bool)
-    means = whole.reshape(-1, window, curve.shape[1]).mean(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = whole.reshape(-1, window, curve.shape[1]).mean(axis=1)
     return np.asarray(~np.isfinite(means).all(axis=0) | (means > FACTOR * means[0]).any(axis=0))
 
 

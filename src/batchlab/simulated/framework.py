@@ -39,8 +39,8 @@ class SimulatedFramework:
         simulation = self._simulation(task)
         if simulation.problem.copies > 1 and not is_plain(optimizer.config):
             raise InputError(
-                f"model.copies is {simulation.problem.copies}, which is computed for plain SGD only; use optimizer.name "
-                "sgd without momentum, weight decay and grad_clip, or set model.copies to 1."
+                f"model.copies is {simulation.problem.copies}, which is computed for plain SGD only; use "
+                "optimizer.name=sgd without momentum, weight decay and grad_clip, or set model.copies to 1."
             )
         return SimulatedTrainable(simulation, device, optimizer)
 

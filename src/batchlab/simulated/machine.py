@@ -83,7 +83,14 @@ def simulation(settings: Mapping[str, Any]) -> Simulation:
     return Simulation(NoisyQuadratic(**problem), Machine(**machine))  # type: ignore[arg-type]
 
 
-_MINIMUM: dict[str, float] = {"condition": 1.0, "dimensions": 1, "copies": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
+_MINIMUM: dict[str, float] = {
+    "condition": 1.0,
+    "dimensions": 1,
+    "copies": 1,
+    "samples": 2,
+    "memory_bytes": 1,
+    "bytes_per_sample": 1,
+}
 
 
 def _checked(name: str, value: object, *, whole: bool) -> int | float:
