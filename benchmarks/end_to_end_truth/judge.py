@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,8 @@ TRAIN_WITH = "TRAIN WITH"
 class Cost:
     """What a recommended cell costs: in percent of the best loss, in percent of tokens, in percent of time.
 
-    Time is that of the training run times the token-equivalents, relative to the batch size where that is least.
+    `tried_token_percent` is against the best cell that the study tried, not the best that it might have tried. Time is
+    that of the run times the token-equivalents, against the batch size where that is least.
     """
 
     goal: str
@@ -40,6 +40,7 @@ class Cost:
     rate: float
     loss_percent: float
     token_percent: float
+    tried_token_percent: float
     time_percent: float
 
 
@@ -71,6 +72,7 @@ class Judged:
     runs: int
     answered: bool
     best: tuple[int, float, float]  # the true one, of what the search may try: size, learning rate, loss
+    best_tried: tuple[int, float, float] | None  # of the judged cells that it tried
     noise_percent: float  # true standard deviation over seeds at the best, in percent of its loss
     quoted: tuple[float, float | None, float | None, float] | None
     rows: tuple[bool, ...]  # whether each size's interval covers
@@ -124,6 +126,7 @@ def judge(family: str, seed: int, search: str, scratch: Path | None = None) -> J
     best = truth.best(ask.sizes, rates_of(ask, search, found), ask.budget)
     surface = found.surface
     assert surface is not None
+    tried = best_tried(surface, truth, ask.budget)
     return Judged(
         family=family,
         seed=seed,
@@ -131,13 +134,14 @@ def judge(family: str, seed: int, search: str, scratch: Path | None = None) -> J
         runs=len(found.runs),
         answered=found.recommended is not None,
         best=(best.size, best.rate, best.loss),
+        best_tried=None if tried is None else (tried.size, tried.rate, tried.loss),
         noise_percent=100 * truth.deviation(best.size, best.rate, ask.budget) / best.loss,
         quoted=_quoted(surface.best, truth, ask.budget) if surface.best else None,
         rows=tuple(covers for row in surface.rows if (covers := _row_covers(row, truth, ask.budget)) is not None),
-        best_tried_tied=_best_tried_tied(surface, truth, ask.budget),
+        best_tried_tied=None if tried is None or surface.best is None else _is_tied(tried, surface),
         best_size_tied=best.size in {row.global_batch_size for row in surface.tied} if surface.best else None,
         tied=len(surface.tied),
-        costs=costs_of(found, ask, truth, best),
+        costs=costs_of(found, ask, truth, best, tried or best),
         capacity=(found.memory.max_micro_batch_size if found.memory else None, largest_micro_batch(ask)),
         told=told(found, ask, truth, best),
         cpu_seconds=time.process_time() - begun,
@@ -160,7 +164,7 @@ def largest_micro_batch(ask: Ask) -> int:
     return min(ask.sizes[-1], machine.max_micro_batch_size(int(0.95 * machine.memory_bytes)))
 
 
-def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell) -> tuple[Cost, ...]:
+def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell, tried: Cell) -> tuple[Cost, ...]:
     """Of what the study says to train with, and of every objective's recommendation."""
     asked: list[tuple[str, Recommendation]] = [(item.goal, item) for item in found.recommendations]
     if found.recommended is not None:
@@ -185,6 +189,7 @@ def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell) -> tuple[Cost,
                 rate,
                 100 * (cell.loss / best.loss - 1),
                 100 * truth.extra_tokens(cell.loss, best, ask.budget),
+                100 * truth.extra_tokens(cell.loss, tried, ask.budget),
                 100 * (seconds(cell) / least - 1),
             )
         )
@@ -228,16 +233,17 @@ def _row_covers(row: BatchRow, truth: Truth, budget: int) -> bool | None:
     return quoted[1] <= quoted[3] <= quoted[2]
 
 
-def _best_tried_tied(surface: SurfaceFinding, truth: Truth, budget: int) -> bool | None:
-    """Whether the set of ties has the lowest expected loss of the judged cells that have a finite loss."""
-    cells: Sequence[tuple[int, float]] = [
-        (row.global_batch_size, cell.learning_rate)
+def best_tried(surface: SurfaceFinding, truth: Truth, budget: int) -> Cell | None:
+    """The lowest expected loss among the judged cells that have a finite loss."""
+    cells = [
+        Cell(row.global_batch_size, cell.learning_rate, truth.loss(row.global_batch_size, cell.learning_rate, budget))
         for row in surface.rows
         if not row.undertrained
         for cell in row.cells
         if cell.losses
     ]
-    if surface.best is None or not cells:
-        return None
-    lowest = min(cells, key=lambda cell: truth.loss(*cell, budget))
-    return lowest in {(cell.global_batch_size, cell.learning_rate) for cell in surface.tied_cells}
+    return min(cells, key=lambda cell: cell.loss, default=None)
+
+
+def _is_tied(cell: Cell, surface: SurfaceFinding) -> bool:
+    return (cell.size, cell.rate) in {(tied.global_batch_size, tied.learning_rate) for tied in surface.tied_cells}

@@ -68,9 +68,9 @@ def costs(studies: Sequence[Study], goal: str, kind: str) -> list[float]:
     return [cost[kind] for study in studies for cost in study["costs"] if cost["goal"] == goal]
 
 
-def exceeded(studies: Sequence[Study], tolerance: float = TOLERANCE) -> Share:
+def exceeded(studies: Sequence[Study], kind: str = "token_percent") -> Share:
     """How often TRAIN WITH costs more tokens than the tolerance. A study without an answer recommends nothing."""
-    return share(cost > tolerance for cost in costs(studies, TRAIN_WITH, "token_percent"))
+    return share(cost > TOLERANCE for cost in costs(studies, TRAIN_WITH, kind))
 
 
 def capacity_errors(studies: Sequence[Study]) -> Share:
@@ -146,6 +146,7 @@ ANSWERS: tuple[Column, ...] = (
     ("best tried cell tied %", lambda s: str(share(study["best_tried_tied"] for study in s))),
     ("best size tied %", lambda s: str(share(study["best_size_tied"] for study in s))),
     ("cost > 3 % tokens, %", lambda s: str(exceeded(s))),
+    ("the same against tried cells, %", lambda s: str(exceeded(s, "tried_token_percent"))),
     ("wrong capacity", lambda s: f"{capacity_errors(s).k} of {len(s)}"),
 )
 
