@@ -14,7 +14,7 @@ from truth import Cell, Truth
 
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, Recommendation, SurfaceFinding
+from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.settings import merge
 from batchlab.engines.inline import InlineEngine
@@ -166,9 +166,9 @@ def largest_micro_batch(ask: Ask) -> int:
 
 def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell, tried: Cell) -> tuple[Cost, ...]:
     """Of what the study says to train with, and of every objective's recommendation."""
-    asked: list[tuple[str, Recommendation]] = [(item.goal, item) for item in found.recommendations]
+    asked = {str(item.goal): item for item in found.recommendations}
     if found.recommended is not None:
-        asked.insert(0, (TRAIN_WITH, found.recommended))
+        asked = {TRAIN_WITH: found.recommended, **asked}
     layouts = {row.global_batch_size: row.layout for row in (found.surface.rows if found.surface else ())}
     machine = ask.simulation.machine
 
@@ -179,7 +179,7 @@ def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell, tried: Cell) -
     rates = rates_of(ask, found.experiment.sweep.search, found)
     least = min(seconds(truth.best([size], rates, ask.budget)) for size in layouts)
     costs = []
-    for goal, item in asked:
+    for goal, item in asked.items():
         size, rate = item.layout.global_batch_size, item.learning_rate
         cell = Cell(size, rate, truth.loss(size, rate, ask.budget))
         costs.append(
