@@ -34,12 +34,17 @@ TRIES = 60
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One simulated study: its truth and what it is asked."""
+    """One simulated study: its truth and what it is asked.
+
+    `first_seed` is drawn as well: rounding errors come from the run's seed alone, so with seeds 0, 1, … in every study
+    the errors of all studies would be alike.
+    """
 
     simulation: Simulation
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
     budget: int
+    first_seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ def _ask(
         return None
     sizes = sizes or _axis(rng, land)
     simulation = Simulation(problem, replace(_machine(rng, sizes), **machine))  # type: ignore[arg-type]
-    return Ask(simulation, sizes, _rates(rng, land.best, off), land.budget)
+    return Ask(simulation, sizes, _rates(rng, land.best, off), land.budget, int(rng.integers(2**31)))
 
 
 def _inside(land: Landscape) -> bool:

@@ -96,7 +96,7 @@ def settings(ask: Ask, search: str) -> Experiment:
     given = {
         "model": ask.simulation.settings,
         "batch": {"global_batch_sizes": ask.sizes},
-        "sweep": {"search": search, "learning_rates": ask.rates},
+        "sweep": {"search": search, "learning_rates": ask.rates, "first_seed": ask.first_seed},
         "budget": {"token_budget": ask.budget},
         "device": {"name": "simulated", "workers": 1, "threads": 1},
     }
