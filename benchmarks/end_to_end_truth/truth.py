@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.batch import lay_out
 from batchlab.core.experiment import ScheduleConfig
 from batchlab.core.schedule import Schedule
 from batchlab.core.spec import MIN_STEPS
@@ -20,8 +19,9 @@ from batchlab.simulated.machine import Simulation
 
 Floats = npt.NDArray[np.float64]
 
-SHARES = (0.99, 0.97, 0.94, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05)
-"""Shares of the budget at which the best cell's loss is computed, to see with how many tokens it reaches another's."""
+FEWER = (0.99, 0.97, 0.94, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05)
+MORE = (1.01, 1.03, 1.06, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 4.0)
+"""Multiples of the budget at which a cell's loss is computed, to see with how many tokens it reaches another's."""
 
 LARGEST = 1024
 
@@ -119,27 +119,25 @@ class Truth:
         return size * 2.0 ** vertex(*(at(other).loss for other in around)), at(size).rate
 
     def extra_tokens(self, loss: float, best: Cell, budget: int) -> float:
-        """Token-equivalents: by which share more tokens than the best cell another takes to the loss that it ends at.
+        """Token-equivalents: by which share more tokens than `best` another cell takes to the loss that it ends at.
 
-        The best cell reaches `loss` with D′ of the budget's D tokens, in a run of its own; the other took D, so it
-        takes D/D′ − 1 more. Between computed budgets log D′ is interpolated. Infinity below the least share.
+        `best` reaches `loss` with D′ tokens, in a run of its own; the other took the budget's D, so it takes D/D′ − 1
+        more: fewer, below zero, where its loss is the lower one. Between computed budgets log D′ is interpolated.
+        Infinity, or −1, beyond the last of them.
         """
-        if loss <= best.loss:
+        if loss == best.loss:
             return 0.0
+        worse = loss > best.loss
         before, tokens = best.loss, float(budget)
-        for share in SHARES:
-            steps = max(1, round(share * budget / best.size))
-            fewer = steps * best.size
-            here = self.loss(best.size, best.rate, fewer)
-            if here >= loss:
+        for share in FEWER if worse else MORE:
+            there = max(1, round(share * budget / best.size)) * best.size
+            here = self.loss(best.size, best.rate, there)
+            if here >= loss if worse else here <= loss:
                 part = (loss - before) / (here - before)
-                return budget / (tokens * (fewer / tokens) ** part) - 1
-            before, tokens = max(before, here), float(fewer)
-        return math.inf
-
-    def seconds_per_sample(self, size: int, micro_batch_size: int) -> float:
-        """Of training at this global batch size."""
-        return 1 / self.simulation.machine.samples_per_second(lay_out(size, micro_batch_size))
+                return budget / (tokens * (there / tokens) ** part) - 1
+            if there != tokens:
+                before, tokens = here, float(there)
+        return math.inf if worse else -1.0
 
 
 def vertex(low: float, middle: float, high: float) -> float:

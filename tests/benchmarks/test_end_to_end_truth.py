@@ -40,6 +40,8 @@ def test_extra_tokens_are_those_that_the_best_cell_does_without(benchmark: Simpl
     best = benchmark.truth.Cell(16, 0.4, truth.loss(16, 0.4, 1600))
     assert truth.extra_tokens(best.loss, best, 1600) == 0
     assert truth.extra_tokens(truth.loss(16, 0.4, 1280), best, 1600) == pytest.approx(0.25, abs=1e-9)
+    assert truth.extra_tokens(truth.loss(16, 0.4, 2400), best, 1600) == pytest.approx(-1 / 3, abs=1e-9)
+    assert truth.extra_tokens(0.0, best, 1600) == -1
     assert truth.extra_tokens(PROBLEM.start_loss + 2, best, 1600) == np.inf
 
 
