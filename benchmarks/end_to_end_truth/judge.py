@@ -75,7 +75,7 @@ class Judged:
     best_tried: tuple[int, float, float] | None  # of the judged cells that it tried
     noise_percent: float  # true standard deviation over seeds at the best, in percent of its loss
     quoted: tuple[float, float | None, float | None, float] | None
-    rows: tuple[bool, ...]  # whether each size's interval covers
+    rows: tuple[tuple[int, bool], ...]  # of each size's interval: seeds behind it, and whether it covers
     best_tried_tied: bool | None
     best_size_tied: bool | None
     tied: int
@@ -137,7 +137,7 @@ def judge(family: str, seed: int, search: str, scratch: Path | None = None) -> J
         best_tried=None if tried is None else (tried.size, tried.rate, tried.loss),
         noise_percent=100 * truth.deviation(best.size, best.rate, ask.budget) / best.loss,
         quoted=_quoted(surface.best, truth, ask.budget) if surface.best else None,
-        rows=tuple(covers for row in surface.rows if (covers := _row_covers(row, truth, ask.budget)) is not None),
+        rows=tuple(found for row in surface.rows if (found := _row_covers(row, truth, ask.budget)) is not None),
         best_tried_tied=None if tried is None or surface.best is None else _is_tied(tried, surface),
         best_size_tied=best.size in {row.global_batch_size for row in surface.tied} if surface.best else None,
         tied=len(surface.tied),
@@ -225,12 +225,12 @@ def _quoted(row: BatchRow, truth: Truth, budget: int) -> tuple[float, float | No
     return row.val_loss.value, row.val_loss.low, row.val_loss.high, expected
 
 
-def _row_covers(row: BatchRow, truth: Truth, budget: int) -> bool | None:
-    """None without an interval, and where the size was not judged."""
+def _row_covers(row: BatchRow, truth: Truth, budget: int) -> tuple[int, bool] | None:
+    """(seeds, whether the interval holds the truth). None without an interval, and where the size was not judged."""
     quoted = None if row.undertrained else _quoted(row, truth, budget)
-    if quoted is None or quoted[1] is None or quoted[2] is None:
+    if quoted is None or quoted[1] is None or quoted[2] is None or row.val_loss is None:
         return None
-    return quoted[1] <= quoted[3] <= quoted[2]
+    return row.val_loss.n, quoted[1] <= quoted[3] <= quoted[2]
 
 
 def best_tried(surface: SurfaceFinding, truth: Truth, budget: int) -> Cell | None:

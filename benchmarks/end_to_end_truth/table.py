@@ -64,6 +64,12 @@ def quoted_covers(study: Study) -> bool | None:
     return bool(low <= truth <= high)
 
 
+def row_covers(studies: Sequence[Study], *, lone: bool | None = None) -> Share:
+    """Whether the interval of each batch size holds the truth; `lone`: only of sizes with a single seed, or without."""
+    rows = [row for study in studies for row in study["rows"]]
+    return share(covers for seeds, covers in rows if lone is None or (seeds == 1) == lone)
+
+
 def costs(studies: Sequence[Study], goal: str, kind: str) -> list[float]:
     return [cost[kind] for study in studies for cost in study["costs"] if cost["goal"] == goal]
 
@@ -118,7 +124,7 @@ def goals(groups: Mapping[str, Sequence[Study]]) -> list[Goal]:
 
 def _goals_of(group: str, studies: Sequence[Study]) -> list[Goal]:
     over, quoted = exceeded(studies), share(map(quoted_covers, studies))
-    rows, tied = share(row for study in studies for row in study["rows"]), share(s["best_tried_tied"] for s in studies)
+    rows, tied = row_covers(studies), share(s["best_tried_tied"] for s in studies)
     quality = p90(costs(studies, QUALITY, "loss_percent"))
     low, high = quoted.interval
     results = (
@@ -142,7 +148,8 @@ ANSWERS: tuple[Column, ...] = (
     ("runs", lambda s: f"{np.median([study['runs'] for study in s]):.0f}"),
     ("no answer", lambda s: str(sum(not study["answered"] for study in s))),
     ("quoted interval covers %", lambda s: str(share(map(quoted_covers, s)))),
-    ("rows' intervals cover %", lambda s: str(share(row for study in s for row in study["rows"]))),
+    ("rows' intervals cover %", lambda s: str(row_covers(s))),
+    ("rows of one seed %", lambda s: str(row_covers(s, lone=True))),
     ("best tried cell tied %", lambda s: str(share(study["best_tried_tied"] for study in s))),
     ("best size tied %", lambda s: str(share(study["best_size_tied"] for study in s))),
     ("cost > 3 % tokens, %", lambda s: str(exceeded(s))),
@@ -218,7 +225,7 @@ def aggregates(studies: Sequence[Study], families: Iterable[str]) -> dict[str, d
         name: {
             "n": len(found),
             "quoted": _counts(share(map(quoted_covers, found))),
-            "rows": _counts(share(row for study in found for row in study["rows"])),
+            "rows": _counts(row_covers(found)),
             "best_tried_tied": _counts(share(study["best_tried_tied"] for study in found)),
             "exceeded": _counts(exceeded(found)),
             "wrong_capacity": _counts(capacity_errors(found)),
