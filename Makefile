@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format chaos bench clean setup setup-dev browser
+.PHONY: quickstart test check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -48,6 +48,11 @@ test: setup-dev browser check
 # Dozens of kills at random moments.
 chaos: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m chaos -s
+
+# At least 50 kills of real studies with torch (≤ 60 min on 2 idle cores). Stopped, it goes on where it was; what
+# happened so far is in studies/chaos-torch.
+chaos-torch: setup-dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/torch_kills.py --kills 50 --minutes 60 --folder studies/chaos-torch
 
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
 bench: setup-dev

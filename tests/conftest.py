@@ -201,7 +201,7 @@ def _build(
             limit_bytes=limit_bytes,
             limit_is=LimitKind.WORKER_DATA,
         ),
-        concurrency=ConcurrencyDecision(workers=2, threads=1, measure_threads=2),
+        concurrency=ConcurrencyDecision(workers=2, threads=1),
         budget=BudgetDecision(
             token_budget=token_budget,
             evaluation_interval=interval,

@@ -30,8 +30,9 @@ from batchlab.core.settings import merge
 from batchlab.engines.local import LocalEngine
 from batchlab.storage.decisions import GainBound
 from batchlab.storage.store import Store
+from batchlab.study.documents import read_findings
 from batchlab.study.progress import open_view
-from batchlab.study.study import read_findings, run_study
+from batchlab.study.study import run_study
 from batchlab.study.task_source import resolve_task
 from batchlab.words.phrases import format_cells
 from batchlab.words.search import stop_reason
@@ -84,7 +85,7 @@ class Came:
 
 
 def came_of(store: Store) -> Came:
-    findings = read_findings(store, partial=False)
+    findings = read_findings(store)
     surface = findings.surface
     assert surface is not None
     assert surface.best is not None
@@ -116,14 +117,14 @@ def judge(folder: Path, data: Path, came: Came, judges: int) -> list[float]:
         "sweep": {"learning_rates": (came.rate,), "seeds": judges, "confirm": 0, "first_seed": FIRST_SEED},
     }
     store = study(folder, settings("judge", data, changes))
-    return [run.val_loss for run in read_findings(store, partial=False).runs if run.val_loss is not None]
+    return [run.val_loss for run in read_findings(store).runs if run.val_loss is not None]
 
 
 def shared_losses(store: Store, came: Came) -> list[float]:
     """Losses of the answer with the seeds that both studies ran at their answers."""
     return [
         run.val_loss
-        for run in read_findings(store, partial=False).runs
+        for run in read_findings(store).runs
         if (run.global_batch_size, run.learning_rate) == (came.size, came.rate)
         and run.seed in SHARED
         and run.val_loss is not None

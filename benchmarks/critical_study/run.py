@@ -19,7 +19,7 @@ from pathlib import Path
 from batchlab.cli.app import run
 from batchlab.report.critical import critical_lines
 from batchlab.storage.store import Store
-from batchlab.study.study import read_findings
+from batchlab.study.documents import read_findings
 from batchlab.words.critical import cost_lines
 
 SETTINGS = (
@@ -45,7 +45,7 @@ def main() -> int:
             if code := run([*asked, *SETTINGS]):
                 return code
             run(["critical", str(arguments.folder), "--run"])
-    found = read_findings(Store.open(arguments.folder), partial=False)
+    found = read_findings(Store.open(arguments.folder))
     machine = found.environment
     print("# Critical batch size of a small decoder on tinyshakespeare\n")
     print("    python benchmarks/critical_study/run.py FOLDER\n")

@@ -111,7 +111,7 @@ def findings_of(experiment: Experiment, scratch: Path | None) -> Findings:
             Path(folder) / "study",
             lambda path, workers: InlineEngine(path),
             SilentView(),
-            documents=False,
+            write_documents=False,
         )
     return result.findings
 

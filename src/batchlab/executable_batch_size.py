@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from batchlab.torch_.out_of_memory import as_out_of_memory
+from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.words.capacity_reasons import retry_warning
 
 P = ParamSpec("P")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.sweep.runs import runs_from
-from batchlab.analysis.values import Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
+from batchlab.analysis.sweep.runs import first_runs
+from batchlab.analysis.values import Course, Largest, OnlyCandidate, ReachesLoss, SpeedUnknown
 from batchlab.core.batch import lay_out
 from batchlab.core.spec import TrainSpec
 from batchlab.words.story import tell
@@ -99,14 +99,26 @@ def test_the_subject_may_be_as_stored_and_decisions_may_be_missing(synthetic_stu
     assert all(run.rows == () for run in bare.runs)
 
 
-def test_runs_carry_their_rows_in_order(synthetic_study: Study) -> None:
-    _, _, records, rows, _ = synthetic_study(diverges_above=3.0)
-    runs = runs_from(records, rows)
-    keys = [(run.global_batch_size, run.learning_rate, run.seed) for run in runs]
+def test_runs_are_in_order_and_those_that_are_drawn_carry_their_rows(synthetic_study: Study) -> None:
+    experiment, task_info, records, rows, decisions = synthetic_study(diverges_above=3.0)
+    read: list[str] = []
+
+    def counted(run_id: str) -> Any:
+        read.append(run_id)
+        return rows(run_id)
+
+    found = assemble(experiment, task_info, records, counted, decisions, course=lambda run_id: Course(judged=True))
+    keys = [(run.global_batch_size, run.learning_rate, run.seed) for run in found.runs]
     assert keys == sorted(keys)
-    assert len(runs) == sum(isinstance(spec, TrainSpec) for spec, _ in records)
-    assert all(run.rows for run in runs)
-    assert all(run.val_loss is None for run in runs if run.outcome == "diverged")
+    assert len(found.runs) == sum(isinstance(spec, TrainSpec) for spec, _ in records)
+    assert all(run.val_loss is None for run in found.runs if run.outcome == "diverged")
+    assert found.surface is not None
+    assert sorted(read) == sorted(run.run_id for _, run in first_runs(found.surface))
+    in_cells = [run for row in found.surface.rows for cell in row.cells for run in cell.runs if run.rows]
+    assert sorted(run.run_id for run in in_cells) == sorted(read)
+    assert all(any(cell is row.best for cell in row.cells) for row in found.surface.rows if row.best)
+    assert any(row is found.surface.best for row in found.surface.rows)
+    assert found.diagnostics.judged_runs == len(found.runs)
 
 
 def test_analysis_needs_neither_torch_nor_plotting() -> None:
@@ -130,7 +142,7 @@ def test_cheapest_is_the_tied_size_that_reached_the_loss_with_the_fewest_tokens(
     assert (chosen.reason.loss, chosen.reason.highest_of_tied) == (target, True)
     reached = {}
     for row in found.surface.tied:
-        curves = [[(r.tokens, r.val_loss) for r in run.rows if r.val_loss] for run in row.best.runs] if row.best else []
+        curves = [run.val_curve for run in row.best.runs] if row.best else []
         mean = [(points[0][0], sum(loss for _, loss in points) / len(points)) for points in zip(*curves, strict=True)]
         reached[row.global_batch_size] = next((tokens for tokens, loss in mean if loss <= target), None)
     first = min(tokens for tokens in reached.values() if tokens is not None)

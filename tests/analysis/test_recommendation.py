@@ -27,8 +27,7 @@ def findings(synthetic_study: Study) -> Findings:
 def crossing(row: BatchRow, loss: float) -> float:
     """Tokens at which the straight line between two evaluations of the row's first run crosses the loss."""
     assert row.best is not None
-    points = [(r.tokens, r.val_loss) for r in row.best.runs[0].rows if r.val_loss is not None]
-    for (before, high), (after, low) in pairwise(points):
+    for (before, high), (after, low) in pairwise(row.best.runs[0].val_curve):
         if high >= loss > low:
             return before + (after - before) * (high - loss) / (high - low)
     raise AssertionError("not crossed")
@@ -52,7 +51,7 @@ def a_loss_on_the_way(findings: Findings) -> float:
     ends = []
     for row in findings.surface.tied:
         assert row.best is not None
-        losses = [each.val_loss for each in row.best.runs[0].rows if each.val_loss is not None]
+        losses = [loss for _, loss in row.best.runs[0].val_curve]
         ends.append((losses[-2] + losses[-1]) / 2)
     return max(ends)
 

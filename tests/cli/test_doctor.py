@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import os
 import tomllib
 from pathlib import Path
 
@@ -38,7 +40,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
         raise InputError(name)
 
     monkeypatch.setattr(doctor, "load_framework", none)
-    found = {check.name: check.run() for check in doctor.CHECKS}
+    found = {check.name: check.run() for check in doctor.checks(Path())}
     assert found["torch"].status == found["device"].status == "missing"
     assert found["torch"].remedy == "pip install 'batchlab[torch]'"
     assert found["cores"].status == found["memory"].status == "ok"
@@ -47,7 +49,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_every_check_has_a_line_and_a_name_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    names = [check.name for check in doctor.CHECKS]
+    names = [check.name for check in doctor.checks(Path())]
     assert [line[1] for line in lines] == names
     assert len(set(names)) == len(names)
     assert {line[0] for line in lines} <= {"ok", "warn", "missing"}
@@ -57,3 +59,18 @@ def test_every_check_has_a_line_and_a_name_of_its_own(capsys: pytest.CaptureFixt
 def test_a_remedy_ends_the_line() -> None:
     line = doctor.describe("torch", doctor.Finding("missing", "needed for training", "pip install x"))
     assert line.split(maxsplit=2) == ["missing", "torch", "needed for training; run: pip install x"]
+
+
+def test_a_place_without_locks_is_said_before_a_study_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = doctor.locks(tmp_path / "not" / "yet")
+    assert check.run().status == "ok"
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    found = check.run()
+    assert found.status == "warn"
+    assert "--out" in found.details
+    assert run(["study", "simulated", "--out", str(tmp_path / "study")]) == 1
+    assert list(tmp_path.iterdir()) == []

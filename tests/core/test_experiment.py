@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from batchlab.core.experiment import (
     build_experiment,
     differing_fields,
 )
-from batchlab.core.settings import Difference
+from batchlab.core.settings import Difference, field_names, set_dotted
 
 BASE: dict[str, Any] = {"name": "mine", "task": {"kind": "recipe", "target": "quickstart"}}
 
@@ -24,7 +26,6 @@ def experiment(**settings_: Any) -> Experiment:
     return build_experiment({**BASE, **settings_})
 
 
-positive = st.floats(1e-12, 1e12)
 experiments = st.builds(
     lambda sizes, rates, seeds, limit, model, budget: experiment(
         batch={"global_batch_sizes": sizes},
@@ -34,14 +35,14 @@ experiments = st.builds(
         budget={"time_budget_seconds": budget},
     ),
     st.lists(st.integers(1, 10_000), min_size=1, max_size=5),
-    st.none() | st.lists(positive, min_size=1, max_size=5),
+    st.none() | st.lists(st.floats(1e-12, 1e6), min_size=1, max_size=5),
     st.integers(1, 9),
-    st.none() | st.integers(1, 2**50),
+    st.none() | st.integers(2**20, 2**50),
     st.dictionaries(
         st.text(max_size=5),
-        st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(),
+        st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(),
     ),
-    st.none() | positive,
+    st.none() | st.floats(1e-12, 1e8),
 )
 
 
@@ -77,7 +78,10 @@ def test_amounts_of_memory_are_written_as_people_do() -> None:
     [
         ({"optimizer": {"beta_2": 0.9}}, "no setting 'optimizer.beta_2'. Did you mean 'optimizer.beta2'?"),
         ({"batch": {"zzz": 1}}, "no setting 'batch.zzz'. Possible: batch.global_batch_sizes, batch.micro_batch"),
-        ({"batch": {"global_batch_sizes": [4, -8]}}, "batch.global_batch_sizes.1 is -8: should be greater than 0"),
+        (
+            {"batch": {"global_batch_sizes": [4, -8]}},
+            "batch.global_batch_sizes.1 is -8: should be greater than or equal to 1",
+        ),
         ({"batch": {"global_batch_sizes": [1.5]}}, "batch.global_batch_sizes.0 is 1.5"),
         ({"batch": {"global_batch_sizes": []}}, "at least 1 item"),
         ({"batch": {"micro_batching": "maybe"}}, "'auto' or 'off'"),
@@ -91,6 +95,18 @@ def test_amounts_of_memory_are_written_as_people_do() -> None:
         ({"device": {"memory_limit": 1.5}}, "device.memory_limit is 1.5"),
         ({"device": {"name": "gpu"}}, "device.name is 'gpu'"),
         ({"name": "../up"}, "name is '../up'"),
+        ({"name": "my model"}, "--set name=my-study"),
+        ({"optimiser": {"beta2": 0.9}}, "no setting 'optimiser'. Did you mean 'optimizer'?"),
+        ({"seeds": 3}, "no setting 'seeds'. Did you mean 'sweep.seeds'?"),
+        ({"sweep": {"seeds": True}}, "sweep.seeds is True: should be a valid integer"),
+        ({"sweep": {"seeds": 1.5}}, "sweep.seeds is 1.5: should be a valid integer"),
+        ({"sweep": {"seeds": 1001}}, "sweep.seeds is 1001: should be less than or equal to 1000"),
+        ({"evaluation": {"target_loss": float("inf")}}, "target_loss is inf: should be a finite number"),
+        ({"model": {"width": float("nan")}}, "model.width is nan: a model setting is text"),
+        ({"model": {"width": [1]}}, "model.width is [1]: a model setting is"),
+        ({"data": {"path": ""}}, "data.path is ''"),
+        ({"data": {"path": "a\0b"}}, "null character"),
+        ({"device": {"memory_limit": 64}}, "give a unit"),
         ({"task": {"kind": "recipe"}}, "task.target is missing"),
         ({"schema_version": 2}, "schema_version is 2"),
     ],
@@ -101,6 +117,34 @@ def test_wrong_values_are_refused_in_a_sentence(settings_: dict[str, Any], says:
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+ABSURD = [
+    10**30,
+    -(10**30),
+    10**5000,
+    math.inf,
+    math.nan,
+    "x" * 5000,
+    {},
+    {"a" * 5000: "b" * 5000},
+    object(),
+]
+
+
+@pytest.mark.parametrize("name", [*(name for name in field_names(Experiment) if name != "model"), "model.width"])
+def test_no_setting_accepts_what_is_beyond_reason(name: str) -> None:
+    """Every number has a maximum, every list a greatest length, and whatever is refused is repeated only in part."""
+    default: Any = experiment(model={"width": 3}).model_dump()
+    for part in name.split("."):
+        default = default[part]
+    longer = list(default or [1]) * 10_000 if isinstance(default, tuple) else [1] * 10_000
+    for value in [*ABSURD, *([each] for each in ABSURD), longer]:
+        values = copy.deepcopy(BASE)
+        set_dotted(values, name, value)
+        with pytest.raises(InputError) as caught:
+            build_experiment(values)
+        assert len(str(caught.value)) < 600, str(caught.value)
 
 
 def test_differences_are_named_with_both_values() -> None:

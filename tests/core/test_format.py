@@ -14,6 +14,7 @@ from batchlab.core.format import (
     format_hours,
     format_interval,
     format_learning_rate,
+    format_learning_rates,
     format_list,
     format_loss,
     format_plural,
@@ -98,3 +99,9 @@ def test_bytes_for_people() -> None:
     assert format_bytes(2**30) == "1.00 GiB"
     assert format_bytes(0.1 * 2**30) == "0.10 GiB"
     assert format_bytes(50 * 2**20) == "50.0 MiB"
+
+
+def test_many_learning_rates_are_counted() -> None:
+    assert format_learning_rates({2e-3, 1e-3}) == "1.0e-3 and 2.0e-3"
+    assert format_learning_rates([1e-3 * 1.1**i for i in range(40)]) == "40 between 1.0e-3 and 4.11e-2"
+    assert format_learning_rates(()) == ""

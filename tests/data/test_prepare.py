@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
-from batchlab.data.prepare import find_tokenizer, prepare, text_cache_dir, text_digest
+from batchlab.data.prepare import find_tokenizer, prepare, text_cache_dir
 from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
 
@@ -39,8 +39,8 @@ def test_encoded_text_is_cached_next_to_it(tmp_path: Path, text: Path) -> None:
     found = bpe_pair(tmp_path, text)
     assert found.vocabulary == 300
     assert found.train.ids.dtype == np.uint16
-    kept = sorted(path.suffix for path in (text.parent / ".batchlab").iterdir())
-    assert kept == [".bin", ".json", ".json", ".json"]  # ids, their description, the BPE, the text's digest
+    kept = sorted(path.suffix for path in (text.parent / ".batchlab").iterdir() if path.name != ".lock")
+    assert kept == [".bin", ".json", ".json", ".sha256", ".sha256"]  # ids, description, BPE, digests of text and BPE
     (tokenizer,) = (text.parent / ".batchlab").glob("bpe-300-*.json")
     ids = np.concatenate([found.train.ids, found.valid.ids])
     assert read_tokenizer(tokenizer).decode(ids.tolist()) == TEXT
@@ -171,16 +171,6 @@ def test_invalid_arguments_are_rejected(tmp_path: Path, text: Path) -> None:
             find_tokenizer("bytes", text, tmp_path, vocabulary=None, special_tokens=()),
             tmp_path,
         )
-
-
-def test_the_digest_of_a_text_is_read_again_only_when_it_changed(tmp_path: Path, text: Path) -> None:
-    calls: list[str] = []
-    for _ in range(2):
-        text_digest(text, tmp_path / "c", lambda doing, done, total: calls.append(doing))
-    assert calls == ["reading"]
-    first = text_digest(text, tmp_path / "c")
-    text.write_text("another", encoding="utf-8")
-    assert text_digest(text, tmp_path / "c") != first
 
 
 def test_a_text_is_encoded_in_advance_where_a_worker_finds_it(tmp_path: Path, text: Path) -> None:

@@ -90,6 +90,11 @@ def pair(folder: Path, **settings: Any) -> Any:
     return open_text_pair(DataConfig(**settings), folder / "cache")
 
 
+def seen(folder: Path) -> list[Path]:
+    """The files in a cache folder without those that are kept beside them."""
+    return [path for path in folder.glob("*") if not path.name.startswith(".")]
+
+
 def test_last_part_is_held_out(tmp_path: Path, ids: np.ndarray) -> None:
     text = pair(tmp_path, path=str(tmp_path / "text.txt"), valid_fraction=0.25)
     size = len(TEXT.encode())
@@ -97,7 +102,7 @@ def test_last_part_is_held_out(tmp_path: Path, ids: np.ndarray) -> None:
     assert bytes(text.train.ids) + bytes(text.valid.ids) == TEXT.encode()
     assert text.vocabulary == 256
     assert "last 25% held out" in text.description
-    assert not (tmp_path / "cache").exists()
+    assert seen(tmp_path / "cache") == []
 
 
 def test_given_held_out_file(tmp_path: Path, ids: np.ndarray) -> None:
@@ -127,7 +132,7 @@ def test_folder_is_concatenated_once_in_sorted_order(tmp_path: Path) -> None:
     text = pair(tmp_path, path=str(folder))
     assert bytes(text.train.ids) + bytes(text.valid.ids) == content
     assert "2 text files" in text.description
-    (cached,) = (tmp_path / "cache").iterdir()
+    (cached,) = (tmp_path / "cache").glob("*.txt")
     written = cached.stat().st_mtime_ns
     pair(tmp_path, path=str(folder))
     assert cached.stat().st_mtime_ns == written
@@ -145,7 +150,7 @@ def test_failed_concatenation_leaves_nothing(tmp_path: Path) -> None:
     (folder / "b.txt").write_bytes(b"caf\xe9 au lait")
     with pytest.raises(InputError, match=r"b\.txt is not UTF-8 text: byte 3 "):
         pair(tmp_path, path=str(folder))
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert seen(tmp_path / "cache") == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
@@ -157,7 +162,7 @@ def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
 
 def test_a_cache_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(StorageFailed, match="Cannot write to"):
+    with pytest.raises(StorageFailed, match="something else"):
         pair(tmp_path)
 
 
@@ -231,7 +236,7 @@ def test_invalid_files_are_rejected(tmp_path: Path, name: str, says: str) -> Non
         pair(tmp_path, path=written(tmp_path, name))
     assert "data" in str(caught.value)
     assert str(caught.value).endswith(".")
-    assert not (tmp_path / "cache").exists()
+    assert seen(tmp_path / "cache") == []
 
 
 def test_mixed_formats_and_a_missing_training_path(tmp_path: Path, ids: np.ndarray) -> None:

@@ -20,10 +20,10 @@ def test_the_text_exists_here_and_is_made_once(tmp_path: Path) -> None:
     assert 2_000_000 < len(text.train) + len(text.valid) <= LIMIT_BYTES + 10_000  # a newline may be added to each file
     assert text.vocabulary == 256
     assert platform.python_version() in text.description
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.txt")
     written = file.stat().st_mtime_ns
     open_text_pair(DataConfig(), tmp_path)
-    assert [path.stat().st_mtime_ns for path in tmp_path.iterdir()] == [written]
+    assert [path.stat().st_mtime_ns for path in tmp_path.glob("*.txt")] == [written]
     content = file.read_bytes()
     assert b"class OrderedDict(dict)" in content
     assert b"import batchlab" not in content

@@ -16,11 +16,28 @@ from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Engine, Event, Finished
 from batchlab.core.record import Record
 from batchlab.core.spec import CapacitySpec, DeviceSettings, Spec, TrainSpec, Workload, run_id
+from batchlab.core.worker import WorkerCommand
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 
 TOY = Path(__file__).with_name("toy_worker.py")
-COMMAND = (sys.executable, str(TOY))
+COMMAND = WorkerCommand((sys.executable, str(TOY)))
+
+
+def load_beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Any:
+    """Workers without processes (scripted.py)."""
+    return load_beside("scripted")
 
 
 def workload(**how: Any) -> Workload:
@@ -75,12 +92,7 @@ def any_engine(
     """Each engine in turn, for the contract."""
     engines: list[Engine] = []
     if request.param == "inline":
-        spec = importlib.util.spec_from_file_location("toy_worker", TOY)
-        assert spec is not None
-        assert spec.loader is not None
-        toy = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(toy)
-        monkeypatch.setitem(sys.modules, "batchlab.runs.execute", toy)
+        monkeypatch.setitem(sys.modules, "batchlab.runs.execute", load_beside("toy_worker"))
 
     def build() -> Engine:
         engine: Engine

@@ -74,6 +74,7 @@ def test_the_same_spec_twice_runs_once_and_is_answered_twice(
         ({"exit": True}, Outcome.FAILED, r"SystemExit: 3 \(line \d+ of toy_worker.py\)"),
         ({"out_of_memory": True}, Outcome.OUT_OF_MEMORY, "no more"),
         ({"memory_error": True}, Outcome.OUT_OF_MEMORY, "Out of memory."),
+        ({"raise": "CUDA error: out of memory"}, Outcome.OUT_OF_MEMORY, "CUDA error: out of memory"),
     ],
 )
 def test_whatever_the_persons_code_does_is_an_outcome(
@@ -142,7 +143,7 @@ def test_a_run_that_another_process_gave_up_is_taken_over(
     engine, spec = any_engine(), toy_train()
     other = RunFolder(tmp_path, spec)
     assert other.try_lock()
-    other.begin().save_checkpoint({"step": 40, "resumed": 0}, b"1.25")
+    other.begin().save_checkpoint({"step": 40, "resumed": 0}, lambda sink: sink.write(b"1.25"))
     engine.submit(spec)
     assert engine.wait(0.8) == []
     other.unlock()

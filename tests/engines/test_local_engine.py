@@ -13,9 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
+from batchlab.core.clock import SystemClock
+from batchlab.core.errors import WorkerLost
 from batchlab.core.protocols import Progress
 from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import CapacitySpec, TrainSpec
+from batchlab.core.worker import WorkerCommand
 from batchlab.engines.local import LocalEngine
 from batchlab.storage.metrics import read_rows
 from batchlab.storage.run_folder import RunFolder
@@ -118,17 +121,26 @@ def test_cuda_runs_are_spread_over_the_visible_devices(
     assert {start["environment"]["CUDA_VISIBLE_DEVICES"] for start in starts()} == {"1", "3"}
 
 
-def test_a_probe_killed_twice_is_out_of_memory_and_killed_once_an_accident(
-    local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, tmp_path: Path
+class FastClock(SystemClock):
+    """Twenty seconds in one, so that nobody waits before further attempts."""
+
+    def monotonic(self) -> float:
+        return 20.0 * super().monotonic()
+
+
+def test_a_killed_run_is_tried_again_and_ends_the_study_when_that_happens_again_and_again(
+    local_engine: Build, carry_out: CarryOut, toy_train: Train, toy_capacity: Capacity, tmp_path: Path
 ) -> None:
-    engine = local_engine()
+    engine = local_engine(clock=FastClock())
     [once] = carry_out(engine, toy_capacity(micro=1, die="SIGKILL", die_times=1), exclusive=True)
     assert (once.outcome, once.attempts) == (Outcome.COMPLETED, 2)
     (tmp_path / "cache" / "deaths").unlink()
-    [twice] = carry_out(engine, toy_capacity(micro=2, die="SIGKILL"), exclusive=True)
-    assert twice.outcome is Outcome.OUT_OF_MEMORY
-    assert twice.reason == "Its process was killed by the system (by SIGKILL), most likely for memory."
-    assert getattr(twice.result, "fits", None) is False
+    always = toy_capacity(micro=2, die="SIGKILL")
+    with pytest.raises(WorkerLost, match=r"SIGKILL.*4 times.*run the same command again"):
+        carry_out(engine, always, exclusive=True)
+    engine.close()
+    assert RunFolder(tmp_path, always).record() is None
+    assert carry_out(local_engine(), toy_train(seed=1))[0].outcome is Outcome.COMPLETED
 
 
 def test_a_probe_that_leaves_by_itself_has_failed(
@@ -145,7 +157,7 @@ def test_a_training_run_goes_on_from_its_checkpoint_after_its_process_died(
     local_engine: Build, carry_out: CarryOut, toy_train: Train, tmp_path: Path, die: str
 ) -> None:
     spec = toy_train(die=die, die_at=23, die_times=2)
-    [record] = carry_out(local_engine(workers=1), spec)
+    [record] = carry_out(local_engine(workers=1, clock=FastClock()), spec)
     assert isinstance(record.result, TrainResult), record.reason
     assert record.result.val_loss == undisturbed(spec)
     assert (record.attempts, record.result.resumed) == (3, 1)  # both times from the checkpoint of step 20
@@ -156,13 +168,10 @@ def test_a_training_run_goes_on_from_its_checkpoint_after_its_process_died(
 def test_a_training_run_whose_process_always_dies_has_failed_and_others_go_on(
     local_engine: Build, carry_out: CarryOut, toy_train: Train
 ) -> None:
-    bad, good = carry_out(local_engine(workers=1), toy_train(die="SIGKILL", die_at=7), toy_train(seed=1))
+    bad, good = carry_out(local_engine(workers=1), toy_train(die="SIGSEGV", die_at=7), toy_train(seed=1))
     assert bad.outcome is Outcome.FAILED
     assert bad.attempts == 3
-    assert bad.reason == (
-        "Its process ended by SIGKILL, 3 times; memory is the usual cause. "
-        "Last output: dying at step 7 | dying at step 7 | dying at step 7"
-    )
+    assert "by SIGSEGV, 3 times. Fatal Python error: Segmentation fault" in bad.reason
     assert good.outcome is Outcome.COMPLETED
 
 
@@ -273,10 +282,10 @@ def test_two_engines_on_one_study_share_the_runs(
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path, carry_out: CarryOut, toy_train: Train) -> None:
-    engine = LocalEngine(tmp_path, 1, command=(sys.executable, "-c", "raise SystemExit('no batchlab here')"))
+    broken = WorkerCommand((sys.executable, "-c", "raise SystemExit('no batchlab here')"))
+    engine = LocalEngine(tmp_path, 1, command=broken, clock=FastClock())
     try:
-        [record] = carry_out(engine, toy_train())
+        with pytest.raises(WorkerLost, match=r"could not be started: .*exit code 1, 4 times.*no batchlab here"):
+            carry_out(engine, toy_train())
     finally:
         engine.close()
-    assert record.outcome is Outcome.FAILED
-    assert record.reason == "Its process ended with exit code 1, 3 times. Last output: no batchlab here"

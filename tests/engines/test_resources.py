@@ -25,9 +25,9 @@ def test_never_more_threads_than_cores_unless_one_run_alone_was_given_them(
         assert planned.workers * planned.threads <= max(cores, threads)
 
 
-def test_two_cores_train_two_runs_with_a_thread_each_and_measure_with_both() -> None:
+def test_two_cores_train_two_runs_with_a_thread_each() -> None:
     planned = plan_concurrency("cpu", 2)
-    assert (planned.workers, planned.threads, planned.measure_threads) == (2, 1, 2)
+    assert (planned.workers, planned.threads) == (2, 1)
 
 
 @given(cores=st.integers(1, 64), worker_bytes=st.integers(1, 10**12), free_bytes=st.integers(1, 10**12))

@@ -12,11 +12,12 @@ import signal
 import sys
 import time
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Interrupted, OutOfMemory, RunContext, RunResult
+from batchlab.core.protocols import ByteSink, Interrupted, OutOfMemory, RunContext, RunResult
 from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 
@@ -79,7 +80,8 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
         context.progress(step, spec.steps, step * tokens_per_step, value, None)
         stopping = context.stop_requested()
         if stopping or step % int(how.get("checkpoint_every", 5)) == 0:
-            context.save_checkpoint({"step": step, "resumed": resumed}, repr(value).encode())
+            state = repr(value).encode()
+            context.save_checkpoint({"step": step, "resumed": resumed}, partial(_write, state))
         if stopping:
             raise Interrupted
     return RunResult(
@@ -94,6 +96,10 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
             repaired_lines=context.repaired_lines,
         ),
     )
+
+
+def _write(state: bytes, sink: ByteSink) -> None:
+    sink.write(state)
 
 
 def _die(how: dict[str, Any], context: RunContext, step: int) -> None:

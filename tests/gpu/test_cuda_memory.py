@@ -20,13 +20,13 @@ from torch.nn.functional import cross_entropy
 
 import batchlab
 from batchlab.core.experiment import TaskReference
+from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Batch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.core.task import Task
 from batchlab.testing import check_trainable
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
-from batchlab.torch_.out_of_memory import as_out_of_memory
 
 pytestmark = pytest.mark.gpu
 

@@ -13,9 +13,11 @@ from batchlab.recipes.quickstart import MODEL
     ("given", "message"),
     [
         ({"d_modle": 32}, "Did you mean 'd_model'"),
-        ({"layers": 0}, "at least 1"),
+        ({"layers": 0}, "whole number from 1 to 1,000,000"),
         ({"layers": 1.5}, "whole number"),
         ({"layers": "two"}, "whole number"),
+        ({"layers": 1e30}, "layers is 1e\\+30: give a whole number from 1 to 1,000,000"),
+        ({"layers": True}, "whole number"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"dropout": "much"}, "dropout is 'much'"),
     ],

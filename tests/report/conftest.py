@@ -11,8 +11,6 @@ import pytest
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.sweep.loss_surface import surface_finding
-from batchlab.analysis.sweep.runs import runs_from
 from batchlab.analysis.values import EnvironmentDifference
 from batchlab.core.check import CheckItem, OverlapFinding, RaisedError, StartLoss
 from batchlab.core.record import Environment, MetricRow
@@ -147,8 +145,8 @@ def hostile(study: Callable[[str], Findings], synthetic_study: Callable[..., Any
     task = found.experiment.task.model_copy(update={"kind": "file", "target": f"/home/secret/{HOSTILE}.py"})
     experiment, _, records, rows, _ = synthetic_study(**STATES["failures"])
     spoilt = with_snapshots(rows, [f"{HOSTILE}.{i}" for i in range(3)])
-    runs = runs_from(records, spoilt)
-    judged = surface_finding(runs, experiment.batch.global_batch_sizes, token_budget=found.token_budget)
+    attacked = assemble(experiment, found.task_info, records, spoilt)
+    runs, judged = attacked.runs, attacked.surface
     assert judged is not None
     surface = replace(judged, rows=tuple(replace(row, tokens_per_second=9.0, hours=1.0) for row in judged.rows))
     return replace(

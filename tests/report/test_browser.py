@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.findings import Findings
-from batchlab.report.write import write_report
+from batchlab.report.write import render_report
 
 pytestmark = pytest.mark.slow
 
@@ -96,13 +96,14 @@ def reports(study: Study, tmp_path_factory: pytest.TempPathFactory, plan: Any) -
         folder = tmp_path_factory.mktemp("report")
         found = study(state)
         lines = "\n".join(f"setting_{i} = {i}" for i in range(14))
-        write_report(folder, found, plan(lines) if found.recommended else None, "Some notes.")
+        rendered = render_report(found, plan(lines) if found.recommended else None, "Some notes.")
+        (folder / "report.html").write_text(rendered["report.html"], encoding="utf-8")
         made[state] = folder / "report.html"
     return made
 
 
 def test_hostile_words_do_nothing(browser: Any, hostile: Findings, plan: Any, attack: str, tmp_path: Path) -> None:
-    write_report(tmp_path, hostile, plan(attack), attack)
+    (tmp_path / "report.html").write_text(render_report(hostile, plan(attack), attack)["report.html"], encoding="utf-8")
     visit = Visit(browser, tmp_path / "report.html", 390, "light")
     assert visit.page.evaluate("document.querySelectorAll('img, .plot a').length") == 0
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.findings import Findings
@@ -19,7 +18,7 @@ from batchlab.report.figures.build import build_figures
 from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.html import render_html, unbroken
 from batchlab.report.markdown import render_markdown
-from batchlab.report.write import write_report
+from batchlab.report.write import render_report
 from batchlab.words.recommendations import why_none
 from batchlab.words.results import banner
 from batchlab.words.story import Story, tell
@@ -177,13 +176,11 @@ def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:
     )
 
 
-def test_both_files_are_replaced_whole(study: Study, tmp_path: Path, plan: Any) -> None:
-    (tmp_path / "report.html").write_text("old")
-    (tmp_path / "report.md").write_text("old")
-    write_report(tmp_path, study("whole"), plan(), "caf\udce9")  # a file name that is not text, as Python reads it
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.md"]
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("# synthetic")
+def test_a_report_is_two_files_the_smaller_first(study: Study, plan: Any) -> None:
+    texts = render_report(study("whole"), plan(), None)
+    assert list(texts) == ["report.md", "report.html"] == sorted(texts, key=lambda name: len(texts[name]))
+    assert texts["report.html"].startswith("<!doctype html>")
+    assert texts["report.md"].startswith("# synthetic")
 
 
 def test_reports_are_written_without_torch() -> None:

@@ -19,7 +19,7 @@ def test_loss_curves_share_one_scale(study: Callable[[str], Findings]) -> None:
     found = study("whole")
     curves = loss_curves(found)
     assert [row.texts[0] for row in curves.table.rows] == ["4", "8", "16", "32", "64"]
-    losses = [row.val_loss for run in found.runs for row in run.rows if row.val_loss is not None]
+    losses = [loss for run in found.runs for _, loss in run.val_curve]
     assert min(losses) <= curves.low < curves.high <= max(losses)
     assert not loss_curves(study("nothing trained")).table.rows
 

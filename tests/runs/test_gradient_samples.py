@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from batchlab.analysis.critical.noise_scale import GradientNorms, unbiased_parts
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import OptimizerConfig, TaskReference
-from batchlab.core.protocols import Interrupted
+from batchlab.core.protocols import Interrupted, WriteState
 from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
 from batchlab.core.spec import DeviceSettings, GradientSampling, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
@@ -44,13 +45,15 @@ class Notebook:
     def progress(self, *_: object) -> None:
         pass
 
-    def save_checkpoint(self, header: Any, state: bytes) -> None:
-        self.saved = dict(header), state
+    def save_checkpoint(self, header: Any, write_state: WriteState) -> None:
+        state = io.BytesIO()
+        write_state(state)
+        self.saved = dict(header), state.getvalue()
 
     def load_checkpoint(self) -> Any:
         return self.saved
 
-    def keep_end(self, header: Any, state: bytes) -> None: ...
+    def keep_end(self, header: Any, write_state: WriteState) -> None: ...
 
     def end_of(self, run_id: str) -> None: ...
 

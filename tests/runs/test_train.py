@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import ScheduleConfig, TaskReference
-from batchlab.core.protocols import Batch, Interrupted, MemoryReading, StepStats
+from batchlab.core.protocols import Batch, Interrupted, MemoryReading, StepStats, WriteState
 from batchlab.core.record import MetricRow, Outcome, TrainResult
 from batchlab.core.spec import TrainSpec, Workload
 from batchlab.data.stream import SampleStream
@@ -96,13 +97,15 @@ class Notebook:
 
     def progress(self, *_: Any) -> None: ...
 
-    def save_checkpoint(self, header: Any, state: bytes) -> None:
-        self.saved = (dict(header), state)
+    def save_checkpoint(self, header: Any, write_state: WriteState) -> None:
+        state = io.BytesIO()
+        write_state(state)
+        self.saved = dict(header), state.getvalue()
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         return self.saved
 
-    def keep_end(self, header: Any, state: bytes) -> None: ...
+    def keep_end(self, header: Any, write_state: WriteState) -> None: ...
 
     def end_of(self, run_id: str) -> None: ...
 

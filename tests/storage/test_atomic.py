@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from batchlab.core.errors import StorageFailed
-from batchlab.storage.atomic import is_temporary, remove_temporaries, write_atomically
+from batchlab.storage.atomic import (
+    is_temporary,
+    make_folders,
+    remove_temporaries,
+    remove_tree,
+    storage_errors,
+    write_atomically,
+)
 
 
 def test_replaces_text_bytes_and_pieces(tmp_path: Path) -> None:
@@ -60,8 +67,17 @@ def test_a_disk_that_takes_no_more_is_said_to_the_person(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_other_errors_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOENT, "cannot be used"), (errno.EACCES, "umask"), (errno.ELOOP, "link"), (errno.EMFILE, "ulimit")],
+)
+def test_every_other_error_is_a_sentence_too(tmp_path: Path, number: int, words: str) -> None:
+    with pytest.raises(StorageFailed, match=words), storage_errors(tmp_path / "a.txt"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match=r"absent.*cannot be used"):
         write_atomically(tmp_path / "absent" / "a.txt", "x")
 
 
@@ -72,28 +88,30 @@ def test_leftovers_of_killed_writers_are_recognised(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def pieces() -> Iterator[bytes]:
-        seen.extend(entry.name for entry in tmp_path.iterdir() if is_temporary(entry))
+        seen.extend(entry.name for entry in tmp_path.iterdir() if is_temporary(entry.name))
         yield b"kept"
 
     write_atomically(path, pieces())
-    leftover = tmp_path / seen[0]
-    leftover.write_text("as a killed writer leaves it")
-    remove_temporaries(tmp_path)
-    assert leftover.exists(), "a writer may have made it this moment"
-    os.utime(leftover, (0, 0))
+    (name,) = seen
+    (tmp_path / name).write_text("as a killed writer leaves it")
+    write_atomically(path, "new")
+    assert (tmp_path / name).exists(), "another writer may be writing it"
     remove_temporaries(tmp_path)
     assert {entry.name for entry in tmp_path.iterdir()} == {"a.txt", ".own"}
+    assert path.read_text() == "new"
 
 
-def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-
-    def pieces() -> Iterator[bytes]:
-        yield b"first"
-        for entry in tmp_path.iterdir():
-            os.utime(entry, (0, 0))
-        remove_temporaries(tmp_path)
-        yield b" second"
-
-    write_atomically(path, pieces())
-    assert path.read_bytes() == b"first second"
+def test_folders_are_made_and_removed_with_what_is_in_them(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    make_folders(outside)
+    (outside / "kept").write_text("x")
+    make_folders(tmp_path / "a" / "b")
+    make_folders(tmp_path / "a" / "b")
+    (tmp_path / "a" / "file").write_text("x")
+    (tmp_path / "a" / "b" / "link").symlink_to(outside)
+    with pytest.raises(FileExistsError):
+        make_folders(tmp_path / "a" / "file")
+    remove_tree(tmp_path / "a")
+    remove_tree(tmp_path / "a")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "kept").exists()

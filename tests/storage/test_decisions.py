@@ -50,7 +50,7 @@ EVERYTHING = Decisions(
     micro_batch=CapacityDecision(searched_up_to=64, max_micro_batch_size=64),
     capacity=CapacityDecision(searched_up_to=4096, max_micro_batch_size=128, smallest_failed=129),
     variants={"z": MemoryVariantDecision(max_micro_batch_size=3), "a": MemoryVariantDecision(why_not="no")},
-    concurrency=ConcurrencyDecision(workers=2, threads=1, measure_threads=2),
+    concurrency=ConcurrencyDecision(workers=2, threads=1),
     budget=BudgetDecision(
         token_budget=4096,
         evaluation_interval=512,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from batchlab.core.errors import InputError
 from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import TrainSpec
-from batchlab.storage.run_folder import RunFolder, read_spec
+from batchlab.storage.run_folder import RunFolder, read_run, read_spec
+from batchlab.storage.sealed import Damage, DamagedFile, seal, unseal
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def rows(*steps: int) -> list[MetricRow]:
 def test_resuming_rewinds_the_metrics_to_the_checkpoint(folder: RunFolder) -> None:
     for row in rows(1, 2):
         folder.row(row)
-    folder.save_checkpoint({"step": 2}, b"state")
+    folder.save_checkpoint({"step": 2}, lambda sink: sink.write(b"state"))
     for row in rows(3, 4):
         folder.row(row)
     with (folder.path / "metrics.jsonl").open("ab") as file:
@@ -55,7 +57,7 @@ def test_without_a_checkpoint_no_metrics_are_left(folder: RunFolder) -> None:
 
 def test_finishing_writes_the_record_and_drops_the_checkpoint(folder: RunFolder) -> None:
     assert folder.record() is None
-    folder.save_checkpoint({"step": 2}, b"state")
+    folder.save_checkpoint({"step": 2}, lambda sink: sink.write(b"state"))
     record = Record(run_id=folder.run_id, outcome=Outcome.COMPLETED)
     folder.finish(record)
     assert folder.record() == record
@@ -69,8 +71,6 @@ def test_leftovers_of_a_killed_writer_are_removed_by_the_next(folder: RunFolder)
     (folder.path / "checkpoint").mkdir()
     torn = folder.path / "checkpoint" / ".state.0a0b.batchlab-tmp"
     torn.write_text("half")
-    for file in (leftover, torn):
-        os.utime(file, (0, 0))
     folder.begin()
     folder.load_checkpoint()
     assert not leftover.exists()
@@ -140,7 +140,65 @@ def test_log_tail_is_the_end_in_one_line(folder: RunFolder) -> None:
     assert len(tail) == 50
 
 
-def test_a_damaged_record_is_named(folder: RunFolder) -> None:
-    (folder.path / "record.json").write_text("{")
-    with pytest.raises(InputError, match=r"record\.json is damaged"):
-        folder.record()
+@pytest.fixture
+def finished(folder: RunFolder) -> RunFolder:
+    folder.row(rows(1)[0])
+    folder.finish(Record(run_id=folder.run_id, outcome=Outcome.COMPLETED))
+    return folder
+
+
+def test_any_flipped_bit_is_found(finished: RunFolder) -> None:
+    for name in ("record.json", "spec.json", "metrics.jsonl"):
+        path = finished.path / name
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+            damaged = read_run(finished.path, metrics=True)
+            assert isinstance(damaged, DamagedFile), (name, place)
+            assert damaged.path.name in (name, "record.json")
+        path.write_bytes(whole)
+    assert isinstance(read_run(finished.path, metrics=True), tuple)
+
+
+def test_a_damaged_run_is_set_aside_when_it_begins_again(finished: RunFolder) -> None:
+    record = finished.path / "record.json"
+    whole = record.read_bytes()
+    for number, content in enumerate(
+        (b"", b"null", b"[" * 100_000, whole[:-1], whole.replace(b"completed", b"diverged"))
+    ):
+        record.write_bytes(content)
+        assert finished.record() is None
+        finished.begin()
+        assert not record.exists()
+        aside = finished.path / ("record.json.damaged" + (f"-{number + 1}" if number else ""))
+        assert aside.read_bytes() == content
+        finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
+        assert finished.record() is not None
+    record.unlink()
+    record.mkdir()
+    assert read_run(finished.path) == DamagedFile(record, Damage.NOT_A_FILE)
+    finished.begin()
+    assert not record.exists()
+
+
+def test_a_record_of_another_run_is_not_this_ones(finished: RunFolder, train_spec: Callable[..., TrainSpec]) -> None:
+    other = RunFolder(finished.path.parents[1], train_spec(seed=1))
+    assert other.try_lock()
+    other.begin().finish(Record(run_id=other.run_id, outcome=Outcome.DIVERGED))
+    for name in ("spec.json", "record.json"):
+        shutil.copy(other.path / name, finished.path)
+    assert read_run(finished.path) == DamagedFile(finished.path / "record.json", Damage.OTHER_RUN)
+    (finished.path / "spec.json").unlink()
+    assert read_run(finished.path) == DamagedFile(finished.path / "spec.json", Damage.MISSING)
+    assert read_spec(finished.path) is None
+
+
+def test_a_record_of_another_version_stops_with_a_sentence(finished: RunFolder) -> None:
+    record = finished.path / "record.json"
+    text = record.read_text().replace('"schema_version": 1', '"schema_version": 2')
+    sealed = unseal(record.read_bytes())
+    content = sealed.content.replace(b'"schema_version": 1', b'"schema_version": 2').decode()
+    assert content in text.partition(',\n "spec_sha256"')[0] + "\n}"
+    record.write_bytes(seal(content, sealed.others))
+    with pytest.raises(InputError, match="another version"):
+        finished.record()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.storage import metrics
 from batchlab.storage.decisions import Decisions
+from batchlab.storage.sealed import Damage, DamagedFile, seal
 from batchlab.storage.store import Store
 
 
@@ -52,14 +52,13 @@ def test_a_creator_killed_half_way_does_not_block_the_folder(tmp_path: Path, exp
     (tmp_path / ".lock").touch()
     leftover = tmp_path / ".experiment.json.0011.batchlab-tmp"
     leftover.write_text("{")
-    os.utime(leftover, (0, 0))
     Store.create(tmp_path, experiment)
     assert not leftover.exists()
 
 
 def test_a_file_or_an_unwritable_place_is_refused(tmp_path: Path, experiment: Experiment) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is a file"):
+    with pytest.raises(InputError, match="is not a folder"):
         Store.create(tmp_path / "file", experiment)
     for place in (tmp_path / "file" / "study", Path("/proc/study"), Path("/dev/null/study")):
         with pytest.raises(InputError, match=r"cannot be (written|made)"):
@@ -81,12 +80,12 @@ def test_no_study_a_damaged_one_and_one_from_the_future(tmp_path: Path, experime
     with pytest.raises(InputError, match="is damaged"):
         Store.open(tmp_path)
     values = json.loads(experiment.model_dump_json())
-    file.write_text(json.dumps({**values, "schema_version": 2, "new_field": 1}))
+    file.write_bytes(seal(json.dumps({**values, "schema_version": 2, "new_field": 1}, indent=1)))
     with pytest.raises(InputError, match="newer batchlab"):
         Store.open(tmp_path)
     with pytest.raises(InputError, match="newer batchlab"):
         Store.create(tmp_path, experiment)
-    file.write_text(json.dumps({"schema_version": 1}))
+    file.write_bytes(seal(json.dumps({"schema_version": 1}, indent=1)))
     with pytest.raises(InputError, match="not a batchlab experiment"):
         Store.open(tmp_path)
 
@@ -101,23 +100,62 @@ def test_a_decision_is_written_once(tmp_path: Path, experiment: Experiment) -> N
     before = (tmp_path / "decisions.json").stat().st_mtime_ns
     assert store.decide(kept) == kept
     assert (tmp_path / "decisions.json").stat().st_mtime_ns == before
-    assert set(json.loads((tmp_path / "decisions.json").read_text())) == {"capacity_limit_bytes", "complete"}
+    written = set(json.loads((tmp_path / "decisions.json").read_text()))
+    assert written == {"capacity_limit_bytes", "complete", "sha256"}
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"no_such_decision": 1}', '{"budget": {"token_budget": 1}}'])
-def test_damaged_decisions_are_refused(tmp_path: Path, experiment: Experiment, content: str) -> None:
+DAMAGES = ["", "{", "[]", "null", "[" * 100_000, '{"no_such_decision": 1}', '{"capacity_limit_bytes": 2}']
+
+
+@pytest.mark.parametrize("content", DAMAGES, ids=range(len(DAMAGES)))
+@pytest.mark.parametrize("name", ["experiment.json", "decisions.json"])
+def test_a_damaged_file_is_replaced_by_its_copy(
+    tmp_path: Path, experiment: Experiment, name: str, content: str
+) -> None:
     store = Store.create(tmp_path, experiment)
-    (tmp_path / "decisions.json").write_text(content)
+    store.decide(Decisions(capacity_limit_bytes=1))
+    assert store.repair() == []
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_text(content)
+    assert Store.open(tmp_path).experiment == experiment
+    assert store.decisions() == Decisions(capacity_limit_bytes=1), "reading changes nothing"
+    assert (tmp_path / name).read_text() == content
+    (damaged,) = store.damaged()
+    assert damaged.path == tmp_path / name
+    assert store.repair() == [damaged]
+    assert (tmp_path / name).read_bytes() == whole
+    assert (tmp_path / f"{name}.damaged").read_text() == content
+    (tmp_path / name).unlink()
+    assert store.repair() == [DamagedFile(tmp_path / name, Damage.MISSING)]
+    assert (tmp_path / name).read_bytes() == whole
+    assert store.damaged() == []
+
+
+@pytest.mark.parametrize("content", DAMAGES, ids=range(len(DAMAGES)))
+def test_without_a_whole_copy_a_study_is_refused(tmp_path: Path, experiment: Experiment, content: str) -> None:
+    store = Store.create(tmp_path, experiment)
+    store.decide(Decisions(capacity_limit_bytes=1))
+    for name in ("decisions.json", ".decisions.json.copy"):
+        (tmp_path / name).write_text(content)
     for use in (store.decisions, lambda: store.decide(Decisions(complete=True))):
-        with pytest.raises(InputError, match="is damaged"):
+        with pytest.raises(InputError, match="is damaged, and so is its copy"):
             use()
+    assert store.repair() == []
     assert (tmp_path / "decisions.json").read_text() == content
+
+
+def test_decisions_of_another_version_are_refused(tmp_path: Path, experiment: Experiment) -> None:
+    store = Store.create(tmp_path, experiment)
+    (tmp_path / "decisions.json").write_bytes(seal('{\n "no_such_decision": 1\n}'))
+    with pytest.raises(InputError, match="another version"):
+        store.decisions()
 
 
 DECIDER = """
 import sys
 from pathlib import Path
 from batchlab.storage.decisions import CriticalRound, Decisions
+from batchlab.storage.sealed import Damage, DamagedFile, seal
 from batchlab.storage.store import Store
 store = Store.open(Path(sys.argv[1]))
 mine = CriticalRound(sizes=(int(sys.argv[2]),), longer=())
@@ -158,14 +196,14 @@ def test_records_and_rows_are_read_back(
     assert store.record(first.run_id) == first
     assert store.record("absent") is None
 
-    assert store.write_tables() == store.records()
+    store.write_tables(store.records())
     outcomes = (tmp_path / "outcomes.csv").read_text()
     assert first.run_id in outcomes
     assert "throughput" in (tmp_path / "results.csv").read_text()
 
     assert store.forget(first.run_id)
     assert store.record(first.run_id) is None
-    store.write_tables()
+    store.write_tables(store.records())
     assert first.run_id not in (tmp_path / "outcomes.csv").read_text()
 
 
@@ -191,12 +229,12 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
         run.begin()
     finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
     for run in (finished, running):
-        run.save_checkpoint({"step": 1}, b"state")
-    store.write_tables()
+        run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state"))
+    store.write_tables(store.records())
     assert finished.load_checkpoint() is not None, "its process may still be at work"
     finished.unlock()
     running.unlock()
-    store.write_tables()
+    store.write_tables(store.records())
     assert finished.load_checkpoint() is None
     assert running.load_checkpoint() == ({"step": 1}, b"state")
 
@@ -233,13 +271,11 @@ def test_measurements_wait_for_each_other(tmp_path: Path, experiment: Experiment
 
 
 def _free(store: Store) -> bool:
-    from filelock import Timeout
-
+    lock = store.exclusive()
     try:
-        with store.exclusive().acquire(timeout=0):
-            return True
-    except Timeout:
-        return False
+        return lock.try_acquire()
+    finally:
+        lock.release()
 
 
 def test_a_full_disk_keeps_what_is_there(
@@ -260,9 +296,9 @@ def test_a_full_disk_keeps_what_is_there(
         patch.setattr("os.fsync", full)
         for write in (
             lambda: store.decide(Decisions(complete=True)),
-            lambda: store.write_text("report.html", "x"),
-            store.write_tables,
-            lambda: run.save_checkpoint({"step": 1}, b"state"),
+            lambda: store.write_documents({"report.html": "x"}),
+            lambda: store.write_tables([]),
+            lambda: run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state")),
             lambda: run.finish(record),
         ):
             with pytest.raises(StorageFailed, match="finished runs are kept"):

@@ -20,8 +20,9 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.simulated.machine import simulation
 from batchlab.storage.decisions import StopReason
 from batchlab.storage.store import Store
+from batchlab.study.documents import read_findings
 from batchlab.study.progress import SilentView
-from batchlab.study.study import StudyResult, read_findings, run_study
+from batchlab.study.study import StudyResult, run_study
 from batchlab.study.task_source import resolve_task
 from batchlab.words.story import tell
 
@@ -228,7 +229,7 @@ def test_the_capacity_command_says_the_largest_that_fits_and_one_more_that_does_
     printed = capsys.readouterr().out
     assert f"micro-batch {largest} within 1.00 GiB" in printed
     assert "proved" in printed
-    found = read_findings(Store.open(tmp_path / "s"), partial=True).memory
+    found = read_findings(Store.open(tmp_path / "s")).memory
     assert found is not None
     assert (found.max_micro_batch_size, found.status, found.smallest_failed) == (largest, "proved", largest + 1)
     report = (tmp_path / "s" / "report.md").read_text()

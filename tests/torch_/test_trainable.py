@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import random
 import shutil
@@ -88,6 +89,9 @@ def test_resume_is_bit_identical_with_dropout(make, samples, optimizer):
     for index in range(5):
         step(trainable, samples(8, seed=index))
     saved = trainable.state()
+    streamed = io.BytesIO()
+    trainable.write_state(streamed)
+    assert streamed.getvalue() == saved
     whole = [float(step(trainable, samples(8, seed=index)).loss) for index in range(5, 10)]
     expected = trainable.parameters(), trainable.evaluate(samples(8))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.capacity.capacity import MemoryVariant
@@ -10,19 +11,25 @@ from batchlab.analysis.capacity.memory import capacity_finding
 from batchlab.analysis.capacity.proof import rechecks
 from batchlab.analysis.critical.finding import critical_finding
 from batchlab.analysis.critical.steps_from_runs import is_sweep
+from batchlab.analysis.dynamics.course import course_of
 from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import recommend
+from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.analysis.sweep.loss_surface import surface_finding
-from batchlab.analysis.sweep.runs import runs_from
+from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
-from batchlab.analysis.values import EnvironmentDifference, FailedProbe
+from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
+from batchlab.storage.metrics import values_of
+
+Rows = Callable[[str], Sequence[MetricRow]]
+"""The metrics of a run by its run_id."""
 
 COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
 """What must be equal for runs to be compared. Threads differ by design between runs alone and runs together."""
@@ -32,17 +39,21 @@ def assemble(
     experiment: Experiment,
     task_info: TaskInfo | Mapping[str, Any],
     records: Sequence[tuple[Spec, Record]],
-    rows: Callable[[str], list[MetricRow]] | None = None,
+    rows: Rows | None = None,
     decisions: Decisions | None = None,
     checks: Sequence[CheckItem] = (),
     planned_runs: int | None = None,
     partial: bool = False,
+    *,
+    course: Callable[[str], Course] | None = None,
+    infer: bool = True,
 ) -> Findings:
     """Everything the documents are written from.
 
-    `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics;
-    `task_info` may be its JSON object; `checks` are the items of the task's check (default: those of the check among
-    the records).
+    `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics,
+    and `course(run_id)` what is made of all of them, where the caller keeps that; `task_info` may be its JSON object;
+    `checks` are the items of the task's check (default: those of the check among the records); `infer` False leaves out
+    the losses of cells that were not run, whose cost grows with the cube of the number of runs.
     """
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
@@ -54,10 +65,14 @@ def assemble(
     variants = [MemoryVariant(name, **variant.model_dump()) for name, variant in decided.variants.items()]
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
-    runs = runs_from(swept, rows)
+    runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
     surface = surface_finding(
         runs, sizes, throughput=throughput, token_budget=budget, confirmation_seeds=experiment.sweep.confirmation_seeds
     )
+    if surface is not None and rows is not None:
+        surface = _with_rows(surface, rows)
+    if surface is not None and infer:
+        surface = replace(surface, inferred=inferred_cells(surface.rows))
     recommended, recommendations = recommend(surface, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
     return Findings(
@@ -83,6 +98,35 @@ def assemble(
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
+    )
+
+
+def _course_from(rows: Rows | None) -> Callable[[str], Course]:
+    if rows is None:
+        return lambda run_id: Course()
+    return lambda run_id: course_of(run_id, [values_of(row) for row in rows(run_id)])
+
+
+def _with_rows(surface: SurfaceFinding, rows: Rows) -> SurfaceFinding:
+    """The surface in which the runs that are drawn in full have their rows: one of each batch size, however many runs
+    there are. What was one cell or row stays one."""
+    drawn = {run.run_id: replace(run, rows=tuple(rows(run.run_id))) for _, run in first_runs(surface)}
+    cells: dict[int, Cell] = {}
+
+    def filled(cell: Cell) -> Cell:
+        if id(cell) not in cells:
+            cells[id(cell)] = replace(cell, runs=tuple(drawn.get(run.run_id, run) for run in cell.runs))
+        return cells[id(cell)]
+
+    made = {
+        id(row): replace(row, cells=tuple(map(filled, row.cells)), best=filled(row.best) if row.best else None)
+        for row in surface.rows
+    }
+    return replace(
+        surface,
+        rows=tuple(made.values()),
+        best=made[id(surface.best)] if surface.best else None,
+        tied_cells=tuple(map(filled, surface.tied_cells)),
     )
 
 

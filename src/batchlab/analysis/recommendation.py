@@ -168,11 +168,7 @@ def _lowest(tied: Sequence[BatchRow]) -> float:
 
 def _curve(row: BatchRow) -> list[tuple[int, float]]:
     """(tokens, mean validation loss) along the runs of the size's best cell, where all of them were evaluated."""
-    curves = [
-        {evaluated.tokens: evaluated.val_loss for evaluated in run.rows if evaluated.val_loss is not None}
-        for run in (row.best.runs if row.best else ())
-        if run.val_loss is not None
-    ]
+    curves = [dict(run.val_curve) for run in (row.best.runs if row.best else ()) if run.val_loss is not None]
     shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     return [(tokens, sum(curve[tokens] for curve in curves) / len(curves)) for tokens in shared]
 

@@ -44,6 +44,40 @@ class ThroughputFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class LossSpike:
+    """One spike of a run's training loss (analysis/dynamics/spikes.py); `height` nats above its running median."""
+
+    run_id: str
+    step: int
+    tokens: int
+    loss: float
+    height: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """Something broke at or before this step; `names` are the readings that were not finite."""
+
+    run_id: str
+    step: int
+    tokens: int
+    what: Literal["not finite", "diverged"]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a run trained, made of its rows (analysis/dynamics/course.py)."""
+
+    snapshots: tuple[int, ...] = ()  # tokens at its diagnostic snapshots
+    readings: tuple[str, ...] = ()  # names of what they read, in the model's order
+    spikes: tuple[LossSpike, ...] = ()
+    broken: StepEvent | None = None  # the first step with numbers that were not finite
+    judged: bool = False  # it has enough rows for spikes to be found in them
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One training run as the analysis sees it."""
 
@@ -70,7 +104,9 @@ class Run:
     val_error: float | None = None  # standard error of val_loss over the held-out samples
     best_val_loss: float | None = None
     grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
-    rows: tuple[MetricRow, ...] = ()
+    val_curve: tuple[tuple[int, float], ...] = ()  # (tokens, validation loss) at the shared token counts
+    course: Course = Course()
+    rows: tuple[MetricRow, ...] = ()  # in a surface, of the one run of each size that is drawn in full
 
     @property
     def global_batch_size(self) -> int:
@@ -201,29 +237,6 @@ class SurfaceFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class LossSpike:
-    """One spike of a run's training loss (analysis/spikes.py); `height` nats above its running median."""
-
-    run_id: str
-    step: int
-    tokens: int
-    loss: float
-    height: float
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepEvent:
-    """Something broke at or before this step; `names` are the readings that were not finite."""
-
-    run_id: str
-    step: int
-    tokens: int
-    what: Literal["not finite", "diverged"]
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Training losses of the batch sizes where `axis` (tokens, steps, hours) stands at the same value."""
 
@@ -234,7 +247,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticsFinding:
-    """What was looked at while runs trained; the readings themselves stay in the runs' rows."""
+    """What was looked at while runs trained; the readings themselves stay in the rows of the runs that are shown."""
 
     snapshots: tuple[int, ...]  # token counts, the same for every batch size
     parts: Mapping[str, tuple[str, ...]]  # quantity → parts of the model, in its order

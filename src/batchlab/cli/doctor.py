@@ -6,16 +6,18 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 import psutil
 
 from batchlab import __version__
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, StorageFailed
 from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
 from batchlab.runs.workload import load_framework
+from batchlab.storage.lock import require_locks
 
 Status = Literal["ok", "warn", "missing"]
 
@@ -99,12 +101,29 @@ OPTIONAL = (
     optional("wandb", "--track wandb"),
 )
 
-CHECKS: tuple[Check, ...] = (
-    Check("batchlab", _versions),
-    Check("cores", _cores),
-    Check("memory", _memory),
-    Check("torch", _torch),
-    Check("device", _device),
-    *OPTIONAL,
-)
-"""Every check, in the order in which `batchlab doctor` prints it."""
+
+def locks(out: Path) -> Check:
+    """A check whether files can be locked where a study would be put."""
+
+    def run() -> Finding:
+        existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.is_dir())
+        try:
+            require_locks(existing)
+        except (StorageFailed, OSError) as error:
+            return Finding("warn", str(error))
+        return Finding("ok", f"files in {existing} can be locked")
+
+    return Check("locks", run)
+
+
+def checks(out: Path) -> tuple[Check, ...]:
+    """Every check, in the order in which `batchlab doctor` prints it. `out`: where studies will be put."""
+    return (
+        Check("batchlab", _versions),
+        Check("cores", _cores),
+        Check("memory", _memory),
+        locks(out),
+        Check("torch", _torch),
+        Check("device", _device),
+        *OPTIONAL,
+    )

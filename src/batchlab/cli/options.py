@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from batchlab.core.errors import InputError
-from batchlab.core.parse import parse_count, parse_duration, parse_learning_rates, parse_sizes
-from batchlab.core.settings import set_dotted
+from batchlab.cli.arguments import whole
+from batchlab.core.errors import InputError, quote
+from batchlab.core.parse import (
+    MOST_RUNS,
+    MOST_SEEDS,
+    MOST_WORKERS,
+    parse_count,
+    parse_duration,
+    parse_learning_rates,
+    parse_sizes,
+)
+from batchlab.core.settings import read_toml, set_dotted
 from batchlab.recipes import Variant
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ class Options:
     accept_edits
         Continue although the task's source was edited since the study began; the report says so.
     retry_failed
-        Run again what failed in an earlier session.
+        Run again what failed in an earlier session, or was killed for lack of memory.
     diagnostics
         off, light or full: what is recorded during training beside the loss (docs/diagnostics.md).
     track
@@ -80,16 +88,16 @@ class Options:
     search: str | None = None
     prior: str | None = None
     learning_rates: str | None = None
-    seeds: int | None = None
-    confirm: int | None = None
+    seeds: Annotated[int | None, whole(1, MOST_SEEDS)] = None
+    confirm: Annotated[int | None, whole(0, MOST_SEEDS)] = None
     token_budget: str | None = None
     time_budget: str | None = None
-    max_runs: int | None = None
+    max_runs: Annotated[int | None, whole(1, MOST_RUNS)] = None
     max_tokens: str | None = None
     memory_limit: str | None = None
     device: str | None = None
     precision: str | None = None
-    workers: int | None = None
+    workers: Annotated[int | None, whole(1, MOST_WORKERS)] = None
     low_resource: Annotated[bool, Parameter(negative=())] = False
     quick_test: Annotated[bool, Parameter(negative=())] = False
     diagnostics: str | None = None
@@ -110,12 +118,14 @@ def parse_experiment(task: str, options: Options, more: Mapping[str, object] | N
     values = resolve_task(task, variant_of(low_resource=options.low_resource, quick_test=options.quick_test))
     for assignment in options.set_:
         name, equals, text = assignment.partition("=")
-        if not equals:
-            raise InputError(f"--set {assignment}: write it as --set name=value, e.g. --set optimizer.beta2=0.99.")
+        if not (equals and name.strip() and text.strip()):
+            raise InputError(
+                f"--set {quote(assignment)}: write it as --set name=value, e.g. --set optimizer.beta2=0.99."
+            )
         set_dotted(values, name.strip(), _toml_value(text))
-    if options.time_budget and not options.token_budget:
-        for given in ("token_budget", "epochs"):
-            values.get("budget", {}).pop(given, None)
+    if options.time_budget is not None and options.token_budget is None:
+        for given in ("budget.token_budget", "budget.epochs"):
+            set_dotted(values, given, None)
     for name, value in {**_flags(options), **(more or {})}.items():
         if value is not None:
             set_dotted(values, name, value)
@@ -125,22 +135,26 @@ def parse_experiment(task: str, options: Options, more: Mapping[str, object] | N
 def _flags(options: Options) -> dict[str, object]:
     """Dotted setting → the value of the flag that sets it; None where the flag was not given."""
     return {
-        "batch.global_batch_sizes": parse_sizes(options.batch_sizes) if options.batch_sizes else None,
+        "batch.global_batch_sizes": _if_given(parse_sizes, options.batch_sizes),
         "sweep.search": options.search,
         "sweep.prior": options.prior,
-        "sweep.learning_rates": parse_learning_rates(options.learning_rates) if options.learning_rates else None,
+        "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),
         "sweep.seeds": options.seeds,
         "sweep.confirm": options.confirm,
-        "budget.token_budget": parse_count(options.token_budget, "--token-budget") if options.token_budget else None,
-        "budget.time_budget_seconds": parse_duration(options.time_budget) if options.time_budget else None,
+        "budget.token_budget": _if_given(parse_count, options.token_budget, "--token-budget"),
+        "budget.time_budget_seconds": _if_given(parse_duration, options.time_budget),
         "budget.max_runs": options.max_runs,
-        "budget.max_tokens": parse_count(options.max_tokens, "--max-tokens") if options.max_tokens else None,
+        "budget.max_tokens": _if_given(parse_count, options.max_tokens, "--max-tokens"),
         "device.memory_limit": options.memory_limit,
         "device.name": options.device,
         "device.precision": options.precision,
         "device.workers": options.workers,
         "diagnostics": options.diagnostics,
     }
+
+
+def _if_given(parse: Callable[..., object], text: str | None, *more: str) -> object:
+    return None if text is None else parse(text, *more)
 
 
 def variant_of(*, low_resource: bool, quick_test: bool) -> Variant | None:
@@ -153,6 +167,7 @@ def variant_of(*, low_resource: bool, quick_test: bool) -> Variant | None:
 def _toml_value(text: str) -> object:
     """A value as TOML reads it (numbers, true, lists); anything else is text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        read = read_toml(f"value = {text}")
+    except ValueError:
         return text
+    return read["value"] if list(read) == ["value"] else text

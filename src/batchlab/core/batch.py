@@ -76,10 +76,13 @@ class BatchLayout(Frozen):
         return (small + 1,) * larger + (small,) * (passes - larger)
 
 
+MOST_DEVICES = 1_000_000
+
+
 def require_devices(devices: int) -> None:
-    """Raise InputError unless the given number of data-parallel devices is at least 1."""
-    if devices < 1:
-        raise InputError(f"--devices {devices}: give at least 1.")
+    """Raise InputError unless the given number of data-parallel devices is possible."""
+    if not 1 <= devices <= MOST_DEVICES:
+        raise InputError(f"--devices {devices}: give at least 1 and at most {MOST_DEVICES:,}.")
 
 
 def lay_out(

@@ -5,33 +5,85 @@ Settings by their dotted names are in core/settings.py.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.errors import InputError, sentence_from_validation
-from batchlab.core.parse import parse_bytes, require_headroom
+from batchlab.core.parse import (
+    LEAST_RATE,
+    MOST_RATE,
+    MOST_RUNS,
+    MOST_SAMPLES,
+    MOST_SECONDS,
+    MOST_SEEDS,
+    MOST_TOKENS,
+    MOST_VALUES,
+    MOST_WORKERS,
+    parse_memory_limit,
+    require_headroom,
+)
 from batchlab.core.settings import Difference, differences, field_names
 
 SCHEMA_VERSION: Literal[1] = 1
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-OpenFraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-LearningRate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
-Bytes = Annotated[PositiveInt, BeforeValidator(parse_bytes)]
+# Every number has a maximum that no real study meets, and every list a greatest length: tests/core/test_experiment.py.
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Fraction = Annotated[Number, Field(ge=0.0, le=1.0)]
+OpenFraction = Annotated[Number, Field(gt=0.0, lt=1.0)]
+LearningRate = Annotated[Number, Field(ge=LEAST_RATE, le=MOST_RATE)]
+BatchSize = Annotated[Whole, Field(ge=1, le=MOST_SAMPLES)]
+Tokens = Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]
+Beta = Annotated[Number, Field(ge=0.0, lt=1.0)]
+Bytes = Annotated[int, BeforeValidator(parse_memory_limit)]
 Headroom = Annotated[str, BeforeValidator(require_headroom)]
+
+
+def _require_no_null(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("holds a null character, which no name or path may")
+    return text
+
+
+MOST_TEXT = 4096
+"""The longest path that file systems allow."""
+
+Text = Annotated[str, Field(min_length=1, max_length=MOST_TEXT), AfterValidator(_require_no_null)]
+
+
+def _require_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ValueError(
+            "use at most 64 letters, digits, '.', '_' and '-', the first a letter or digit, e.g. --set name=my-study"
+        )
+    return name
+
+
+def _require_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|simulated|cuda(:[0-9]{1,3})?", name):
+        raise ValueError("possible are auto, cpu, mps, cuda, and cuda:1 for the second CUDA device")
+    return name
+
+
+def _require_plain(value: object) -> object:
+    if isinstance(value, str):
+        plain = len(value) <= MOST_TEXT
+    elif isinstance(value, float):
+        plain = math.isfinite(value)
+    else:
+        plain = isinstance(value, int) and -MOST_TOKENS <= value <= MOST_TOKENS
+    if not plain:
+        raise ValueError("a model setting is text, true, false, a finite number, or a whole one of at most 18 digits")
+    return value
+
+
+ModelSetting = Annotated[int | float | str | bool, BeforeValidator(_require_plain)]
 
 
 def _off_is_none(value: object) -> object:
@@ -39,38 +91,44 @@ def _off_is_none(value: object) -> object:
     return None if value == "off" else value
 
 
-class TaskReference(Frozen):
+class Section(Frozen):
+    """Base of the parts of an experiment: no number is infinite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class TaskReference(Section):
     """Where the task comes from; a worker process loads it by this alone."""
 
     kind: Literal["recipe", "file", "module"]
-    target: str = Field(description="recipe name, absolute path of a Python file, or module name")
-    attribute: str = Field(default="task", description="name of the task inside a file or module")
+    target: Text = Field(description="recipe name, absolute path of a Python file, or module name")
+    attribute: Text = Field(default="task", description="name of the task inside a file or module")
 
     def __str__(self) -> str:
         return self.target if self.kind == "recipe" else f"{self.target}:{self.attribute}"
 
 
-class DataConfig(Frozen):
+class DataConfig(Section):
     """The data. Tasks from a person's own file bring their own and leave all of this unset."""
 
-    path: str | None = Field(
+    path: Text | None = Field(
         default=None, description="text file, folder of text, hf:NAME[:SPLIT], or token ids (.npy, .bin)"
     )
-    valid_path: str | None = Field(default=None, description="held-out data; default: the last part of `path`")
+    valid_path: Text | None = Field(default=None, description="held-out data; default: the last part of `path`")
     valid_fraction: OpenFraction = Field(default=0.1, description="share held out where valid_path is unset")
     bin_dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = Field(
         default="uint16", description="of a .bin file that was not made by `batchlab data prepare`"
     )
-    tokenizer: Annotated[str, Field(min_length=1)] = Field(
+    tokenizer: Text = Field(
         default="bytes",
         description="bytes; bpe, trained on the text; a folder with vocab.json and merges.txt; or a tokenizer.json",
     )
-    vocabulary: PositiveInt | None = Field(
+    vocabulary: Annotated[Whole, Field(ge=1, le=2**31)] | None = Field(
         default=None,
         description="rows of the model's embedding, and the size of a trained bpe; default: that of the tokenizer",
     )
-    special_tokens: tuple[str, ...] = Field(
-        default=("<|endoftext|>",), description="bpe: strings that become one id each"
+    special_tokens: tuple[Text, ...] = Field(
+        default=("<|endoftext|>",), max_length=1000, description="bpe: strings that become one id each"
     )
     windows: Literal["shuffled", "random"] = Field(
         default="shuffled",
@@ -78,15 +136,21 @@ class DataConfig(Frozen):
     )
 
 
-class BatchConfig(Frozen):
+class BatchConfig(Section):
     """The batch axis of the sweep."""
 
-    global_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (4, 8, 16, 32, 64)
+    global_batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1, max_length=MOST_VALUES)] = (
+        4,
+        8,
+        16,
+        32,
+        64,
+    )
     micro_batching: Literal["auto", "off"] = Field(
         default="auto",
         description="auto: batches that do not fit are split; off: they run out of memory",
     )
-    micro_batch_size: PositiveInt | None = Field(default=None, description="upper bound of the micro-batch size")
+    micro_batch_size: BatchSize | None = Field(default=None, description="upper bound of the micro-batch size")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -103,7 +167,7 @@ class AcrossBatch(StrEnum):
     FIXED = "fixed"
 
 
-class OptimizerConfig(Frozen):
+class OptimizerConfig(Section):
     """The optimizer's settings at `reference_batch_size`; `across_batch` says what changes at other sizes."""
 
     name: Literal["adamw", "adam", "sgd", "task"] = Field(
@@ -112,14 +176,14 @@ class OptimizerConfig(Frozen):
     )
     beta1: Beta = 0.9
     beta2: Beta = 0.95
-    epsilon: PositiveFloat = 1e-8
+    epsilon: Annotated[Number, Field(gt=0.0, le=1.0)] = 1e-8
     momentum: Beta = 0.9
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
-    grad_clip: Annotated[PositiveFloat | None, BeforeValidator(_off_is_none)] = Field(
+    weight_decay: Annotated[Number, Field(ge=0.0, le=1e6)] = 0.1
+    grad_clip: Annotated[Annotated[Number, Field(gt=0.0, le=1e12)] | None, BeforeValidator(_off_is_none)] = Field(
         default=1.0, description='maximum global gradient norm; "off": measured, not clipped'
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
-    reference_batch_size: PositiveInt | None = Field(default=None, description="default: the middle size of the sweep")
+    reference_batch_size: BatchSize | None = Field(default=None, description="default: the middle size of the sweep")
 
     @property
     def is_adam(self) -> bool:
@@ -127,51 +191,57 @@ class OptimizerConfig(Frozen):
         return self.name in ("adamw", "adam")
 
 
-class ScheduleConfig(Frozen):
+class ScheduleConfig(Section):
     """The learning rate over a run, in tokens, so that it is the same curve for every batch size."""
 
     kind: Literal["cosine", "constant", "wsd"] = "cosine"
-    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    warmup_fraction: Annotated[Number, Field(ge=0.0, lt=1.0)] = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
 
 
-class BudgetConfig(Frozen):
+class BudgetConfig(Section):
     """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
 
-    token_budget: PositiveInt | None = Field(default=None, description="tokens (or samples) of every run")
-    epochs: PositiveFloat | None = Field(default=None, description="passes over the training data, instead of tokens")
-    time_budget_seconds: PositiveFloat | None = None
-    max_runs: PositiveInt | None = Field(default=None, description="training runs that the whole sweep may use")
-    max_tokens: PositiveInt | None = Field(default=None, description="tokens (or samples) of all its runs together")
+    token_budget: Tokens | None = Field(default=None, description="tokens (or samples) of every run")
+    epochs: Annotated[Number, Field(gt=0.0, le=1e6)] | None = Field(
+        default=None, description="passes over the training data, instead of tokens"
+    )
+    time_budget_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = None
+    max_runs: Annotated[Whole, Field(ge=1, le=MOST_RUNS)] | None = Field(
+        default=None, description="training runs that the whole sweep may use"
+    )
+    max_tokens: Tokens | None = Field(default=None, description="tokens (or samples) of all its runs together")
 
 
 DEFAULT_TIME_BUDGET = 15 * 60.0
 
 
-class SweepConfig(Frozen):
+class SweepConfig(Section):
     """The learning-rate axis and how noise is measured."""
 
     search: Literal["grid", "adaptive"] = Field(
         default="adaptive",
         description="grid: every size at every LR; adaptive: each run where it is expected to improve the answer most",
     )
-    prior: str | None = Field(
+    prior: Text | None = Field(
         default=None,
         description="where adaptive starts: folder of an earlier or cheaper study of this model, or a published law",
     )
-    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1)] | None = Field(
+    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
         default=None, description="default: by optimizer family"
     )
-    max_extensions: NonNegativeInt = Field(
-        default=3, description="extensions of the grid where the best is at its edge"
+    max_extensions: Whole = Field(
+        default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
     )
-    seeds: PositiveInt = Field(default=3, description="runs at the best cell and at its best neighbouring batch")
-    confirm: NonNegativeInt | None = Field(
+    seeds: Whole = Field(
+        default=3, ge=1, le=MOST_SEEDS, description="runs at the best cell and at its best neighbouring batch"
+    )
+    confirm: Annotated[Whole, Field(ge=0, le=MOST_SEEDS)] | None = Field(
         default=None,
         description="confirmation seeds at the best cell and its rival, for the quoted loss; default: 2 if seeds > 1",
     )
-    first_seed: NonNegativeInt = 0
+    first_seed: Whole = Field(default=0, ge=0, le=2**31)
 
     @property
     def confirmation_seeds(self) -> range:
@@ -187,21 +257,23 @@ class SweepConfig(Frozen):
         return self
 
 
-class EvaluationConfig(Frozen):
+class EvaluationConfig(Section):
     """The fixed held-out set, evaluated at token counts that end a step of every batch size."""
 
-    points: PositiveInt = Field(default=8, description="evaluations per run, the last one at its end")
-    samples: PositiveInt = Field(default=256, description="held-out samples, the same for every run")
-    target_loss: PositiveFloat | None = Field(
+    points: Whole = Field(default=8, ge=1, le=10_000, description="evaluations per run, the last one at its end")
+    samples: Whole = Field(default=256, ge=1, le=MOST_SAMPLES, description="held-out samples, the same for every run")
+    target_loss: Annotated[Number, Field(gt=0.0, le=1e9)] | None = Field(
         default=None, description="a validation loss to reach; the report says which sizes did"
     )
 
 
-class NoiseConfig(Frozen):
+class NoiseConfig(Section):
     """Norms of micro-batch gradients at sampled steps, from which the gradient noise scale is estimated."""
 
-    points: NonNegativeInt = Field(
+    points: Whole = Field(
         default=64,
+        ge=0,
+        le=100_000,
         description="sampled steps of a run, at most every 25th (for batches under 8 every 50th); 0: none",
     )
     parameters: Literal["all", "norm_layers"] = Field(
@@ -210,24 +282,28 @@ class NoiseConfig(Frozen):
     )
 
 
-class CriticalConfig(Frozen):
+class CriticalConfig(Section):
     """The runs of `batchlab critical --run`, which measure steps to a loss and branches."""
 
     budgets: tuple[OpenFraction, ...] = Field(
-        default=(0.25, 0.5), description="further token budgets, as shares of the study's; at least 3 in all with it"
+        default=(0.25, 0.5),
+        max_length=20,
+        description="further token budgets, as shares of the study's; at least 3 in all with it",
     )
-    checkpoints: tuple[Annotated[float, Field(gt=0.0, le=1.0)], ...] = Field(
-        default=(0.25, 1.0), description="where branches leave the parent run, as shares of the budget"
+    checkpoints: tuple[Annotated[Number, Field(gt=0.0, le=1.0)], ...] = Field(
+        default=(0.25, 1.0), max_length=20, description="where branches leave the parent run, as shares of the budget"
     )
-    multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] = Field(
+    multipliers: tuple[Annotated[Whole, Field(ge=1, le=100_000)], ...] = Field(
         default=(1, 2, 4, 8),
+        min_length=2,
+        max_length=20,
         description="batch sizes of the branches, as multiples of the recommended one; they are compared with 1",
     )
-    pairs: Annotated[int, Field(ge=3)] = Field(
-        default=4, description="branches per multiplier, each on different tokens"
-    )
+    pairs: Whole = Field(default=4, ge=3, le=1000, description="branches per multiplier, each on different tokens")
     window: OpenFraction = Field(default=0.125, description="length of a branch, as a share of the budget")
-    tolerance: PositiveFloat = Field(default=0.01, description="nats that a larger batch may lose in a branch")
+    tolerance: Number = Field(
+        default=0.01, gt=0.0, le=100.0, description="nats that a larger batch may lose in a branch"
+    )
 
 
 MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
@@ -235,10 +311,10 @@ MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
 linear layer and its cross-entropy go over the targets in chunks; fused_optimizer: one kernel without temporaries."""
 
 
-class DeviceConfig(Frozen):
+class DeviceConfig(Section):
     """Where and how numbers are computed."""
 
-    name: Annotated[str, Field(pattern=r"^(auto|cpu|mps|simulated|cuda(:\d+)?)$")] = "auto"
+    name: Annotated[str, AfterValidator(_require_device)] = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
@@ -247,26 +323,33 @@ class DeviceConfig(Frozen):
         description="part of the limit that stays free: 5% or 512MiB; default: 5%",
     )
     memory_optimizations: tuple[MemoryOptimization, ...] = Field(
-        default=(), description="any of checkpointing, chunked_loss, fused_optimizer"
+        default=(), max_length=3, description="any of checkpointing, chunked_loss, fused_optimizer"
     )
-    workers: PositiveInt | None = Field(default=None, description="concurrent training runs; default: by core count")
-    silence_seconds: PositiveFloat = Field(
-        default=600.0, description="a run that reports nothing for this long is ended and counts as failed"
+    workers: Annotated[Whole, Field(ge=1, le=MOST_WORKERS)] | None = Field(
+        default=None, description="concurrent training runs; default: by core count"
     )
-    threads: PositiveInt | None = Field(
+    silence_seconds: Number = Field(
+        default=600.0,
+        gt=0.0,
+        le=1e7,
+        description="a run that reports nothing for this long is ended and counts as failed",
+    )
+    threads: Annotated[Whole, Field(ge=1, le=4096)] | None = Field(
         default=None, description="CPU threads per training run; default: by core count"
     )
 
 
-class Experiment(Frozen):
+class Experiment(Section):
     """The question. Written once to experiment.json; a study never changes it."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, AfterValidator(_require_name)]
     task: TaskReference
     unit: Unit = Unit.TOKENS
-    sequence_length: PositiveInt = 1
-    model: dict[str, int | float | str | bool] = Field(default_factory=dict, description="the recipe's model settings")
+    sequence_length: Whole = Field(default=1, ge=1, le=MOST_SAMPLES)
+    model: dict[str, ModelSetting] = Field(
+        default_factory=dict, max_length=1000, description="the recipe's model settings"
+    )
     data: DataConfig = DataConfig()
     batch: BatchConfig = BatchConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

@@ -7,7 +7,7 @@ and tokens/s.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from batchlab.core.batch import BatchLayout, Unit
@@ -60,6 +60,18 @@ def format_learning_rate(learning_rate: float | None) -> str:
         return f"{learning_rate:.3g}"
     mantissa, _, exponent = f"{learning_rate:.2e}".partition("e")
     return f"{mantissa.removesuffix('0')}e{int(exponent)}"
+
+
+LISTED_RATES = 16
+"""Learning rates that are listed one by one; of more, the number and the ends are given."""
+
+
+def format_learning_rates(learning_rates: Collection[float]) -> str:
+    """`1.0e-3, 2.0e-3 and 4.0e-3`, or `97 between 0.1 and 18.9`; ascending. Empty for none."""
+    texts = [format_learning_rate(rate) for rate in sorted(learning_rates)]
+    if len(texts) > LISTED_RATES:
+        return f"{len(texts):,} between {texts[0]} and {texts[-1]}"
+    return format_list(texts)
 
 
 def format_loss(loss: float | None) -> str:

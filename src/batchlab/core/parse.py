@@ -1,60 +1,105 @@
 """What a person types, as numbers; each error says what is possible.
 
 Amounts of memory are values of settings, so they raise the ValueError that validation reports. The others are values of
-flags and raise InputError.
+flags and raise InputError. Nothing is read as infinite, and every list and number has a stated maximum that no real
+study meets: a slip of the keyboard is answered at once, rather than by a loop that never ends.
+
+`pydantic.ByteSize` is not used, because it ignores what follows the first number: 1,5GiB is one byte there, and
+16GiB,32GiB is 16 GiB.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal, InvalidOperation
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, quote
 
 _BYTE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
+MOST_BYTES = 2**50
+LEAST_LIMIT = 2**20
+"""Of a memory limit, in bytes: with less, a unit was forgotten."""
 
-def parse_bytes(text: object) -> int:
+LEAST_RATE, MOST_RATE = 1e-12, 1e6
+MOST_VALUES = 100
+"""Of a list or range: batch sizes, learning rates."""
+
+MOST_SAMPLES = 10**9
+"""In a batch."""
+
+MOST_SEEDS = 1000
+MOST_RUNS = 1_000_000
+MOST_WORKERS = 1024
+MOST_TOKENS = 10**18
+MOST_SECONDS = 100_000 * 3600.0
+
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def parse_bytes(given: object) -> int:
     """`"16GiB"`, `"700 MiB"`, `"1.5gb"` or a number of bytes, as bytes.
 
     Raises ValueError naming what is possible.
     """
-    if isinstance(text, int):
-        return text
-    if not isinstance(text, str):  # a number with a point, from TOML or JSON
-        raise ValueError(f"{text!r} is not an amount of memory; write it like 16GiB, 700MiB or 1073741824")
+    if isinstance(given, int) and not isinstance(given, bool):
+        count = given
+    elif isinstance(given, str):
+        count = _bytes(given)
+    else:  # a number with a point, from TOML or JSON
+        raise ValueError(f"{quote(given)} is not an amount of memory; write it like 16GiB, 700MiB or 1073741824")
+    if not 1 <= count <= MOST_BYTES:
+        raise ValueError(f"{quote(given)} is not an amount of memory from 1 byte to 1024TiB; write it like 16GiB")
+    return count
+
+
+def _bytes(text: str) -> int:
     cleaned = text.strip().lower().replace(" ", "")
     number = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
-    suffix = cleaned[len(number) :] or "b"
     try:
-        value = float(number) * _BYTE_UNITS[suffix]
+        value = float(number) * _BYTE_UNITS[cleaned[len(number) :] or "b"]
     except (ValueError, KeyError):
-        raise ValueError(f"{text!r} is not an amount of memory; write it like 16GiB, 700MiB or 1073741824") from None
-    if not (math.isfinite(value) and value >= 1):
-        raise ValueError(f"{text!r} is not a positive amount of memory; write it like 16GiB or 700MiB")
-    return int(value)
+        value = math.nan
+    if math.isnan(value):
+        raise ValueError(f"{quote(text)} is not an amount of memory; write it like 16GiB, 700MiB or 1073741824")
+    return int(min(max(value, 0.0), 2.0 * MOST_BYTES))
+
+
+def parse_memory_limit(given: object) -> int:
+    """A limit as bytes, with a unit unless it is at least 1 MiB. Raises ValueError naming what is possible."""
+    count = parse_bytes(given)
+    if count < LEAST_LIMIT:
+        raise ValueError(
+            f"{quote(given)} is {count:,} bytes, less than the smallest limit, 1MiB; give a unit, like 16GiB or 700MiB"
+        )
+    return count
 
 
 def headroom_bytes(headroom: str, limit: int) -> int:
     """Bytes of `"5%"` of a limit, or of an amount like `"512MiB"`. Raises ValueError naming what is possible."""
     text = headroom.strip()
+    if text == "0":
+        return 0
     if not text.endswith("%"):
-        return 0 if text == "0" else parse_bytes(text)
+        if text.isdecimal():
+            raise ValueError(f"{quote(headroom)} has no unit; write it like 5%, 512MiB or 0")
+        return parse_bytes(text)
     try:
         share = float(text[:-1]) / 100
     except ValueError:
         share = -1.0
     if not 0 <= share < 1:
-        raise ValueError(f"{headroom!r} is not a share of the limit from 0% to below 100%")
+        raise ValueError(f"{quote(headroom)} is not a share of the limit from 0% to below 100%")
     return math.ceil(share * limit)
 
 
 def require_headroom(headroom: object) -> str:
     """The text itself where it is a headroom: `5%`, `512MiB` or `0`. Raises ValueError where it is not."""
-    if isinstance(headroom, int) and not isinstance(headroom, bool):
-        headroom = str(headroom)
+    if headroom == 0 and not isinstance(headroom, bool):
+        return "0"
     if not isinstance(headroom, str):
-        raise ValueError(f"{headroom!r} is not a headroom; write it like 5%, 512MiB or 0")
+        raise ValueError(f"{quote(headroom)} is not a headroom; write it like 5%, 512MiB or 0")
     headroom_bytes(headroom, 1)
     return headroom
 
@@ -66,22 +111,25 @@ def parse_learning_rates(text: str) -> tuple[float, ...]:
     """
     parts = text.split(":")
     if len(parts) == 1:
-        return tuple(sorted({_learning_rate(part, text) for part in text.split(",")}))
+        return tuple(sorted({_learning_rate(part, text) for part in _listed(text, "Learning rates")}))
     if len(parts) > 3:
         raise _not_learning_rates(text, "too many colons")
     low, high = (_learning_rate(part, text) for part in parts[:2])
     if low >= high:
-        raise InputError(f"Learning rates {text!r} run from {low:g} to {high:g}; give the lower end first.")
-    count = 4
-    if len(parts) == 3:
-        if not parts[2].strip().isdecimal() or int(parts[2]) < 2:
-            raise _not_learning_rates(text, f"{parts[2]!r} is not a count of at least 2")
-        count = int(parts[2])
+        raise InputError(f"Learning rates {quote(text)} run from {low:g} to {high:g}; give the lower end first.")
+    count = _range_count(parts[2], text) if len(parts) == 3 else 4
     step = (high / low) ** (1 / (count - 1))
     rates = (low, *(float(f"{low * step**i:.3g}") for i in range(1, count - 1)), high)
     if list(rates) != sorted(set(rates)):
-        raise InputError(f"Learning rates {text!r}: {count} values do not fit between {low:g} and {high:g}.")
+        raise InputError(f"Learning rates {quote(text)}: {count} values do not fit between {low:g} and {high:g}.")
     return rates
+
+
+def _range_count(part: str, text: str) -> int:
+    count = _int(part)
+    if count is None or not 2 <= count <= MOST_VALUES:
+        raise _not_learning_rates(text, f"{quote(part, 40)} is not a count from 2 to {MOST_VALUES}")
+    return count
 
 
 def _learning_rate(part: str, text: str) -> float:
@@ -90,15 +138,17 @@ def _learning_rate(part: str, text: str) -> float:
     try:
         rate = float(part)
     except ValueError:
-        raise _not_learning_rates(text, f"{part!r} is not a number") from None
+        raise _not_learning_rates(text, f"{quote(part, 40)} is not a number") from None
     if not (math.isfinite(rate) and rate > 0):
-        raise _not_learning_rates(text, f"{part.strip()} is not a positive number")
+        raise _not_learning_rates(text, f"{quote(part.strip(), 40)} is not a positive number")
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise _not_learning_rates(text, f"{rate:g} is not between {LEAST_RATE:g} and {MOST_RATE:g}")
     return rate
 
 
 def _not_learning_rates(text: str, problem: str) -> InputError:
     return InputError(
-        f"Learning rates {text!r}: {problem}; write a list like 3e-4,1e-3,3e-3 or a range like 1e-4:3e-3 "
+        f"Learning rates {quote(text)}: {problem}; write a list like 3e-4,1e-3,3e-3 or a range like 1e-4:3e-3 "
         "(or 1e-4:3e-3:5 for five values)."
     )
 
@@ -110,44 +160,74 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """
     parts = text.split(":")
     if len(parts) == 1:
-        return tuple(sorted({_size(part, text) for part in text.split(",")}))
+        return tuple(sorted({_size(part, text) for part in _listed(text, "Batch sizes")}))
     if len(parts) != 2:
         raise _not_sizes(text, "too many colons")
     low, high = (_size(part, text) for part in parts)
     if low > high:
-        raise InputError(f"Batch sizes {text!r} run from {low} down to {high}; give the smaller end first.")
+        raise InputError(f"Batch sizes {quote(text)} run from {low} down to {high}; give the smaller end first.")
     doublings = [low * 2**i for i in range((high // low).bit_length())]
     return tuple(sorted({*doublings, high}))
 
 
 def _size(part: str, text: str) -> int:
-    cleaned = part.strip()
-    if not cleaned:
+    if not part.strip():
         raise _not_sizes(text, "a value is empty")
-    try:
-        size = int(cleaned)
-    except ValueError:
-        raise _not_sizes(text, f"{cleaned!r} is not a whole number") from None
+    size = _int(part)
+    if size is None:
+        raise _not_sizes(text, f"{quote(part.strip(), 40)} is not a whole number")
     if size < 1:
-        raise _not_sizes(text, f"{size} is less than one sample")
+        raise _not_sizes(text, f"{quote(size, 40)} is less than one sample")
+    if size > MOST_SAMPLES:
+        raise _not_sizes(text, f"{quote(size, 40)} is more than {MOST_SAMPLES:,} samples")
     return size
 
 
 def _not_sizes(text: str, problem: str) -> InputError:
-    return InputError(f"Batch sizes {text!r}: {problem}; write a list like 1,8,32 or a range of doublings like 1:512.")
+    return InputError(
+        f"Batch sizes {quote(text)}: {problem}; write a list like 1,8,32 or a range of doublings like 1:512."
+    )
+
+
+def _listed(text: str, what: str) -> list[str]:
+    parts = text.split(",")
+    if len(parts) > MOST_VALUES:
+        raise InputError(f"{what} {quote(text)} are {len(parts):,} values; give at most {MOST_VALUES}.")
+    return parts
+
+
+def _int(text: str) -> int | None:
+    """A whole number; None for any other text, and for more digits than Python reads."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def parse_whole(text: str, flag: str, least: int, most: int) -> int:
+    """A whole number in a range. Raises InputError naming the flag and the range."""
+    number = _int(text)
+    if number is None or not least <= number <= most:
+        raise InputError(f"{flag} {quote(text)}: give a whole number from {least:,} to {most:,}.")
+    return number
 
 
 def parse_count(text: str, flag: str) -> int:
-    """A count written as 262144, 262_144, 50M, 1.5B or 4e6. Raises InputError naming the flag and what is possible."""
-    match = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)\s*([kmb]?)", text.strip().lower())
-    factor = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+    """A count written as 262144, 262_144, 50M, 1.5B, 2T or 4e6.
+
+    Raises InputError naming the flag and what is possible.
+    """
+    match = re.fullmatch(r"([0-9_.]+(?:e[0-9]{1,6})?)\s*([kmbt]?)", text.strip().lower(), re.ASCII)
     try:
-        value = float(match[1].replace("_", "")) * factor[match[2]] if match else 0
-    except ValueError:
-        value = 0
-    if value < 1 or value != int(value):
-        raise InputError(f"{flag} {text} is not a whole number; write it like 262144, 50M or 1.5B.")
-    return int(value)
+        value, factor = (Decimal(match[1]), _FACTORS[match[2]]) if match else (Decimal(0), 1)
+    except InvalidOperation:
+        value, factor = Decimal(0), 1
+    if value > MOST_TOKENS // factor:
+        raise InputError(f"{flag} {quote(text)} is more than 1,000,000T; give a smaller number, like 50M or 1.5B.")
+    count = value * factor
+    if count < 1 or count != int(count):
+        raise InputError(f"{flag} {quote(text)} is not a whole number; write it like 262144, 50M or 1.5B.")
+    return int(count)
 
 
 def parse_duration(text: str) -> float:
@@ -161,5 +241,7 @@ def parse_duration(text: str) -> float:
         else 0
     )
     if seconds <= 0:
-        raise InputError(f"--time-budget {text} is not a length of time; write it like 3h, 45m or 1h30m.")
+        raise InputError(f"--time-budget {quote(text)} is not a length of time; write it like 3h, 45m or 1h30m.")
+    if seconds > MOST_SECONDS:
+        raise InputError(f"--time-budget {quote(text)} is more than 100,000h; give a shorter time, like 3h or 45m.")
     return seconds

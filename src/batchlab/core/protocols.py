@@ -5,7 +5,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
@@ -71,6 +71,13 @@ class AddedNorms(NamedTuple):
     norm_layer_samples: tuple[SupportsFloat, SupportsFloat] | None = None
 
 
+class ByteSink(Protocol):
+    """What bytes are written to, in order; a file opened for writing is one."""
+
+    def write(self, content: bytes, /) -> int:
+        """Write all of it, and return how many bytes that was."""
+
+
 class MemoryBound(NamedTuple):
     """What a process held before the measured work, and what was free on its device; None where that is unknown."""
 
@@ -125,6 +132,14 @@ class Trainable(Protocol):
 
     def synchronize(self) -> float:
         """Wait until the device is idle and return the time on its clock, in seconds."""
+
+
+@runtime_checkable
+class StreamsState(Trainable, Protocol):
+    """A Trainable that writes its state without a copy of it in memory; without it `state` is written as a whole."""
+
+    def write_state(self, sink: ByteSink) -> None:
+        """Write what `load` needs, as `state` returns it."""
 
 
 @runtime_checkable
@@ -299,6 +314,10 @@ class Framework(Protocol):
         """Versions, device and thread count, for the record."""
 
 
+WriteState = Callable[[ByteSink], object]
+"""Writes a state, from its first byte to its last."""
+
+
 class RunContext(Protocol):
     """What a run can do besides computing: write rows and checkpoints, show progress, learn that it should stop."""
 
@@ -313,13 +332,13 @@ class RunContext(Protocol):
     ) -> None:
         """Show how far the run is; cheap to call often."""
 
-    def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
+    def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
 
-    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+    def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep a finished run's state for runs that start from it; it is not removed with the run's checkpoint."""
 
     def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:

@@ -45,6 +45,16 @@ class Environment(Frozen):
     threads: int = 1
 
 
+class FileDigest(Frozen):
+    """A data file: which version of it was read (size, modification time, inode), and what it held."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    sha256: str
+    sample_sha256: str = Field(description="of evenly spaced blocks, which is cheap to check")
+
+
 class TaskInfo(Frozen):
     """The task, its data and its device, as found by loading the task."""
 
@@ -59,7 +69,7 @@ class TaskInfo(Frozen):
     own_optimizer: bool = False
     data_source: str = Field(description="where the data comes from")
     data_digest: str
-    data_files: dict[str, str] = Field(default_factory=dict, description="path → size and modification time")
+    data_files: dict[str, FileDigest] = Field(default_factory=dict, description="path → what was read")
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from batchlab.core.batch import Frozen
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, quote
 
 
 def field_names(model: type[Frozen]) -> list[str]:
@@ -36,6 +37,14 @@ def _fields(model: type[Frozen], prefix: str = "") -> Iterator[tuple[str, FieldI
             yield prefix + name, field
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """The values of a TOML document. Raises ValueError saying why it is none, also where it nests beyond reading."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+
+
 def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
     """Write `value` at `a.b.c` into nested dictionaries. Raises InputError where a part of the name is no section."""
     *parents, leaf = dotted.split(".")
@@ -43,7 +52,7 @@ def set_dotted(values: dict[str, Any], dotted: str, value: object) -> None:
     for part in parents:
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
-            raise InputError(f"--set {dotted}=…: {part!r} is a single value, not a section.")
+            raise InputError(f"{quote(dotted)} cannot be set: {quote(part)} is a single value, not a section.")
     node[leaf] = value
 
 

@@ -135,7 +135,10 @@ class TrainSpec(Frozen):
     evaluation_samples: PositiveInt = 256
     evaluation_batch_size: PositiveInt = 32
     log_points: PositiveInt = Field(default=200, description="about this many rows of training metrics")
-    checkpoint_seconds: NonNegativeFloat = Field(default=30.0, description="0 writes a checkpoint after every step")
+    checkpoint_seconds: NonNegativeFloat = Field(
+        default=30.0,
+        description="least time between two checkpoints, which also take no more than a twentieth of a run",
+    )
     diagnostics: Diagnostics | None = None
     gradients: GradientSampling | None = None
     start: str | None = Field(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.errors import InputError
+from batchlab.data.digests import made_file
 
 TEXT_SUFFIXES = frozenset(
     {".txt", ".text", ".md", ".rst", ".tokens", ".raw", ".tex", ".html", ".xml", ".csv", ".tsv", ".json", ".jsonl"}
@@ -109,30 +109,20 @@ def concatenate_folder(folder: Path, cache_dir: Path, what: str) -> Path:
 
 
 def concatenated(cache_dir: Path, name: str, readers: Iterable[Callable[[], bytes]]) -> Path:
-    """Write all parts to `cache_dir/name.txt`, each terminated by a newline. Written once and atomically.
+    """Write all parts to `cache_dir/name.txt`, each terminated by a newline; once, and again where it was damaged.
 
-    Safe for concurrent processes: each writes its own temporary file, and the last rename wins with equal content.
     Raises StorageFailed if `cache_dir` cannot be written.
     """
     target = cache_dir / f"{name}.txt"
-    if target.is_file():
-        return target
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=cache_dir, prefix=f".{name}-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                for read in readers:
-                    content = read()
-                    file.write(content if content.endswith(b"\n") else content + b"\n")
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageFailed(
-            f"Cannot write to {cache_dir} ({error.strerror}); free space there or make it writable, then run again."
-        ) from error
+
+    def parts() -> Iterator[bytes]:
+        for read in readers:
+            content = read()
+            yield content if content.endswith(b"\n") else content + b"\n"
+
+    damaged = made_file(target, parts)
+    if damaged is not None:  # into the log of the run that found it
+        print(f"{target} was damaged: kept as {damaged.name}")
     return target
 
 

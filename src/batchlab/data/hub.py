@@ -12,7 +12,7 @@ from typing import Any
 
 from batchlab.core.errors import InputError
 from batchlab.data.bpe import END_OF_TEXT
-from batchlab.storage.atomic import storage_errors, write_atomically
+from batchlab.data.digests import made_file
 
 HUB = "hf:"
 
@@ -28,10 +28,7 @@ def hub_text(given: str, cache_dir: Path) -> Path:
     rows = _load(name, split)
     key = hashlib.sha256(f"{name} {split} {getattr(rows, '_fingerprint', '')}".encode()).hexdigest()[:16]
     file = cache_dir / f"{name.replace('/', '--')}-{split}-{key}.txt"
-    if not file.is_file():
-        with storage_errors(file):
-            cache_dir.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, _lines(rows))
+    made_file(file, lambda: _lines(rows))
     return file
 
 

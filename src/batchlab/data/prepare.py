@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,12 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
-from batchlab.core.batch import Frozen
 from batchlab.core.errors import InputError
 from batchlab.data.bpe import BPE, BYTES, END_OF_TEXT, read_gpt2, read_tokenizer, train_bpe, version
 from batchlab.data.chunks import raw_chunks, text_chunks
+from batchlab.data.digests import Progress, file_digest, made_file, no_progress
 from batchlab.data.token_file import (
     DamagedTokenFile,
     Origin,
@@ -38,13 +37,6 @@ from batchlab.storage.atomic import storage_errors, write_atomically
 
 DEFAULT_VOCABULARY = 10_000
 _CHUNKS_PER_CALL = 16  # encoded in parallel: 1 MiB of text, about 50 MB of the encoder's objects
-
-Progress = Callable[[str, int, int], None]
-"""Called with (current activity, bytes of text done, total bytes)."""
-
-
-def no_progress(doing: str, done: int, total: int) -> None:
-    """A Progress callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +82,6 @@ class Prepared:
     description: TokenFileDescription
     continued_from: int = 0
     notices: tuple[Notice, ...] = ()
-
-
-class _TextDigest(Frozen):
-    """A cached digest of a text, valid while the file's size and modification time are unchanged."""
-
-    size: int
-    mtime_ns: int
-    sha256: str
-
-
-def text_digest(text: Path, cache: Path, progress: Progress = no_progress) -> str:
-    """sha256 of a text's content, cached in `cache` while the file's size and modification time are unchanged."""
-    location = hashlib.sha256(str(text.resolve()).encode()).hexdigest()[:8]
-    cached, state = cache / f"{text.name}-{location}.sha256.json", text.stat()
-    try:
-        known = _TextDigest.model_validate_json(cached.read_bytes())
-        if (known.size, known.mtime_ns) == (state.st_size, state.st_mtime_ns):
-            return known.sha256
-    except (FileNotFoundError, ValidationError):
-        pass
-    digest = hashlib.sha256()
-    with text.open("rb") as file:
-        while read := file.read(2**20):
-            digest.update(read)
-            progress("reading", file.tell(), state.st_size)
-    found = _TextDigest(size=state.st_size, mtime_ns=state.st_mtime_ns, sha256=digest.hexdigest())
-    with storage_errors(cache):
-        cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(cached, found.model_dump_json() + "\n")
-    return found.sha256
 
 
 def text_cache_dir(text: Path, cache_dir: Path) -> Path:
@@ -178,7 +140,7 @@ def cached_token_file(
     A damaged token file is rebuilt, and a notice says so.
     """
     cache = text_cache_dir(text, cache_dir)
-    digest = text_digest(text, cache, progress)
+    digest = file_digest(text, cache, progress).sha256
     key = hashlib.sha256(f"{digest} {tokenizer.digest} {tokenizer.vocabulary}".encode()).hexdigest()[:16]
     path = cache / f"{text.stem}-{key}.bin"
     notices: tuple[Notice, ...] = ()
@@ -215,7 +177,7 @@ def prepare(
         tokenizer_digest=tokenizer.digest,
         text=text.name,
         text_bytes=text.stat().st_size,
-        text_digest=text_digest(text, cache, progress),
+        text_digest=file_digest(text, cache, progress).sha256,
     )
 
     def encoded(offset: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
@@ -248,7 +210,7 @@ def prepare_to(
         tokenizer, text, cache, vocabulary=vocabulary, special_tokens=special_tokens, progress=progress
     )
     made = describe_token_file(path) if is_token_file(path) else None
-    asked = (found.digest, text_digest(text, cache, progress))
+    asked = (found.digest, file_digest(text, cache, progress).sha256)
     if path.exists() and (made is None or (made.tokenizer_digest, made.text_digest) != asked):
         raise InputError(f"{path} exists with other content; choose another name with --out, or delete it.")
     if found.bpe is not None:
@@ -279,17 +241,9 @@ def _trained(
     text: Path, cache: Path, vocabulary: int, special_tokens: tuple[str, ...], progress: Progress
 ) -> Tokenizer:
     """A BPE trained on the text, cached under a hash of everything it depends on."""
-    digest = text_digest(text, cache, progress)
+    digest = file_digest(text, cache, progress).sha256
     asked = f"{digest} {vocabulary} {special_tokens} {version()}"
     file = cache / f"bpe-{vocabulary}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
-    notices: tuple[Notice, ...] = ()
-    if file.is_file():
-        try:
-            cached = read_tokenizer(file)
-        except InputError:
-            notices = (Notice("rebuilt", file.name),)
-        else:
-            return Tokenizer(f"BPE {vocabulary:,}", cached, vocabulary, file, _unfilled(cached, vocabulary, text))
     size = text.stat().st_size
 
     def texts() -> Iterator[str]:
@@ -297,9 +251,11 @@ def _trained(
             progress("training the BPE", end, size)
             yield chunk
 
-    bpe = train_bpe(texts(), vocabulary, special_tokens)
-    with storage_errors(cache):
-        write_atomically(file, bpe.text)
+    def trained() -> Iterator[bytes]:
+        yield train_bpe(texts(), vocabulary, special_tokens).text.encode()
+
+    notices = (Notice("rebuilt", file.name),) if made_file(file, trained) else ()
+    bpe = read_tokenizer(file)
     return Tokenizer(f"BPE {vocabulary:,}", bpe, vocabulary, file, notices + _unfilled(bpe, vocabulary, text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.core.format import format_count
 from batchlab.core.protocols import Dataset
+from batchlab.data.digests import Progress, file_digest, no_progress
 from batchlab.data.files import (
     BYTE_VOCABULARY,
     concatenate_folder,
@@ -24,7 +26,7 @@ from batchlab.data.files import (
     text_files,
 )
 from batchlab.data.hub import HUB, hub_text
-from batchlab.data.prepare import Notice, Progress, cached_token_file, find_tokenizer, no_progress, text_cache_dir
+from batchlab.data.prepare import Notice, cached_token_file, find_tokenizer, text_cache_dir
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stdlib import standard_library_text
 from batchlab.data.token_file import describe_token_file, is_token_file, open_token_file
@@ -50,13 +52,14 @@ def open_dataset(
     sequence_length: int | None,
     what: str,
     windows: Literal["shuffled", "random"] = "shuffled",
+    cache_dir: Path | None = None,
 ) -> Dataset:
     """Open the source as a Dataset. `what` names it in messages, e.g. "training data".
 
     Paths and 1-D integer arrays are token ids and need a `sequence_length`. The text of a folder is read into memory.
     A .bin file is uint16 unless it has a description from `batchlab data prepare`. (X, Y), lists of pairs and other
-    sequences are samples; a Dataset is returned as it is. With `windows="random"`, samples start at any token. Raises
-    InputError for everything else.
+    sequences are samples; a Dataset is returned as it is. With `windows="random"`, samples start at any token. Digests
+    of files are remembered in `cache_dir`. Raises InputError for everything else.
     """
     if unit is Unit.TOKENS and sequence_length is None:
         raise InputError("Counting in tokens needs the tokens per sample: set sequence_length=, or unit='samples'.")
@@ -67,7 +70,7 @@ def open_dataset(
                 f"The {what} {str(source)!r} is a path to token ids; set sequence_length=, or load the file and pass "
                 "(X, Y)."
             )
-        return TokenDataset(_read_path(source, what), sequence_length, what, overlapping=overlapping)
+        return TokenDataset(_read_path(source, what, cache_dir), sequence_length, what, overlapping=overlapping)
     if isinstance(source, TokenSpan) or _is_one_array(source):
         if sequence_length is None:
             raise InputError(
@@ -189,9 +192,11 @@ class _Reader:
             return open_token_file(path)
         if holds_ids(path):
             # A dataset of the smallest window rejects floats and negative ids early.
-            return TokenSpan(TokenDataset(read_ids(path, what, self._config.bin_dtype), 1, what).tokens)
+            ids = TokenDataset(read_ids(path, what, self._config.bin_dtype), 1, what).tokens
+            return TokenSpan(ids, _digest(path, ids, self._cache_dir))
         if self._tokenizer is None:
-            return TokenSpan(read_text_file(path, what), vocabulary=BYTE_VOCABULARY)
+            content = read_text_file(path, what)
+            return TokenSpan(content, _digest(path, content, self._cache_dir), BYTE_VOCABULARY)
         span, notices = cached_token_file(path, self._tokenizer, self._cache_dir, what, self._progress)
         self.notices += notices
         return span
@@ -235,13 +240,19 @@ def _require_one_tokenizer(train: Path, valid: Path) -> None:
         )
 
 
-def _read_path(given: str | Path, what: str) -> _Array | TokenSpan:
+def _digest(path: Path, ids: _Array, cache_dir: Path) -> str:
+    """The digest of a file's ids: of its bytes and how they are read."""
+    return hashlib.sha256(f"{file_digest(path, cache_dir).sha256} {ids.dtype.str}".encode()).hexdigest()
+
+
+def _read_path(given: str | Path, what: str, cache_dir: Path | None) -> _Array | TokenSpan:
     path = require_path(given, what)
     if path.is_dir():
         return np.concatenate([read_text_file(file, what) for file in text_files(path, what)])
     if is_token_file(path):
         return open_token_file(path)
-    return read_ids(path, what) if holds_ids(path) else read_text_file(path, what)
+    ids = read_ids(path, what) if holds_ids(path) else read_text_file(path, what)
+    return ids if cache_dir is None else TokenSpan(ids, _digest(path, ids, cache_dir))
 
 
 def _require_length(dataset: SampleDataset, sequence_length: int | None, what: str) -> None:

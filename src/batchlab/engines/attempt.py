@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.errors import InputError, StorageFailed
-from batchlab.core.protocols import Interrupted, OutOfMemory, Progress, RunResult
+from batchlab.core.files import Files
+from batchlab.core.out_of_memory import as_out_of_memory
+from batchlab.core.protocols import Interrupted, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
 from batchlab.storage.atomic import storage_failure
+from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -19,9 +22,14 @@ class LiveRun(RunFolder):
     """The folder of a run that this process executes, with its progress callback and its request to stop."""
 
     def __init__(
-        self, study: Path, spec: Spec, show: Callable[[Progress], None], stop_requested: Callable[[], bool]
+        self,
+        study: Path,
+        spec: Spec,
+        show: Callable[[Progress], None],
+        stop_requested: Callable[[], bool],
+        files: Files = DISK,
     ) -> None:
-        super().__init__(study, spec)
+        super().__init__(study, spec, files)
         self._show = show
         self._stop_requested = stop_requested
 
@@ -82,15 +90,15 @@ def _execute(run: LiveRun) -> RunResult:
 
     try:
         return execute(run.spec, run)
-    except (OutOfMemory, MemoryError) as error:
-        certain = not isinstance(error, OutOfMemory) or error.certain
-        reason = str(error) or "Out of memory."
-        return RunResult(Outcome.OUT_OF_MEMORY, reason, result_of_out_of_memory(run.spec, certain=certain))
     except InputError as error:
         return RunResult(Outcome.FAILED, str(error), None)
     except (Interrupted, StorageFailed):
         raise
     except (Exception, SystemExit) as error:  # no error of a run may end the study
+        memory = as_out_of_memory(error)
+        if memory is not None:
+            reason = str(memory) or "Out of memory."
+            return RunResult(Outcome.OUT_OF_MEMORY, reason, result_of_out_of_memory(run.spec, certain=memory.certain))
         failure = storage_failure(error, run.path) if isinstance(error, OSError) else None
         if failure is not None:
             raise failure from error

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
+from batchlab.core.files import Files
 from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.spec import Spec
 from batchlab.engines.attempt import LiveRun, run_attempt
+from batchlab.storage.files import DISK
 
 _PARKED_SECONDS = 0.05
 
@@ -21,9 +23,17 @@ class InlineEngine:
     `protocols.Interrupted`.
     """
 
-    def __init__(self, study: Path, stop_requested: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        study: Path,
+        stop_requested: Callable[[], bool] = lambda: False,
+        files: Files = DISK,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._study = study.absolute()
         self._stop_requested = stop_requested
+        self._files = files
+        self._clock = clock
         self._waiting: deque[Spec] = deque()
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
@@ -32,7 +42,7 @@ class InlineEngine:
 
     def wait(self, timeout: float) -> list[Event]:
         """Execute the first spec that no other process has locked; wait up to `timeout` seconds for one."""
-        deadline = time.monotonic() + timeout
+        deadline = self._clock.monotonic() + timeout
         while self._waiting:
             for _ in range(len(self._waiting)):
                 spec = self._waiting.popleft()
@@ -40,9 +50,9 @@ class InlineEngine:
                 if events is not None:
                     return events
                 self._waiting.append(spec)
-            if time.monotonic() >= deadline:
+            if self._clock.monotonic() >= deadline:
                 break
-            time.sleep(_PARKED_SECONDS)
+            self._clock.sleep(_PARKED_SECONDS)
         return []
 
     def close(self) -> None:
@@ -52,7 +62,7 @@ class InlineEngine:
     def _try(self, spec: Spec) -> list[Event] | None:
         """The run's events, or None where another process has it. An interrupted run stays queued."""
         shown: list[Progress] = []
-        run = LiveRun(self._study, spec, shown.append, self._stop_requested)
+        run = LiveRun(self._study, spec, shown.append, self._stop_requested, self._files)
         if not run.try_lock():
             return None
         try:

@@ -1,35 +1,39 @@
-"""Which job gets which worker process: sharing, exclusive jobs, threads, devices, and shutting them down."""
+"""Which run gets which worker process: sharing, exclusive runs, threads, devices, and shutting the workers down."""
 
 from __future__ import annotations
 
-import os
-import selectors
-import time
+import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from batchlab.core.spec import SPEC, CapacitySpec, Spec, TraceSpec, TrainSpec
-from batchlab.engines.addresses import at_fixed_addresses
-from batchlab.engines.process import WorkerProcess
+from batchlab.core.clock import Clock
+from batchlab.core.spec import SPEC, Spec, TraceSpec, TrainSpec
+from batchlab.core.worker import (
+    Message,
+    Processes,
+    UnreadableMessage,
+    WorkerCommand,
+    WorkerProcess,
+    parse_message,
+)
+from batchlab.engines.command import worker_command
 from batchlab.storage.run_folder import RunFolder
-
-_MMAP_THRESHOLD, _FROM_THE_SYSTEM = "MALLOC_MMAP_THRESHOLD_", str(2**20)
-"""glibc takes each allocation above this threshold from the system and returns it when freed. By default it raises the
-threshold up to 32 MiB as a process runs, and the heap fragments differently at every batch size: a decoder's peak was
-49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A submitted spec, and how often its process died."""
+    """A submitted spec, and what became of the processes that had it.
+
+    deaths: by its own code. lost: from outside, before it began, or without keeping to the protocol.
+    fresh: not in a process that has run something else.
+    """
 
     spec: Spec
     exclusive: bool
     folder: RunFolder
     deaths: int = 0
+    lost: int = 0
     fresh: bool = False
 
     @property
@@ -51,124 +55,166 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
-    """A worker process and the job it is running."""
+    """A worker process and the job it has; the job is sent once the worker is ready."""
 
     process: WorkerProcess
     key: str | None
     device: str | None
+    heard: float  # when it last gave a sign of life, by the engine's count of seconds
     job: Job | None = None
+    ready: bool = False
+    leaving: bool = False
+    served: int = 0
+    partial: bytes = b""
+
+    def dismiss(self) -> None:
+        """Let it exit when it has finished its run."""
+        self.leaving = True
+        self.process.end_input()
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A worker has ended. Everything it said before has been told."""
+
+    exit_code: int
+    errors: str
 
 
 class Pool:
-    """The worker processes of one engine; used by one thread only.
+    """The worker processes of one engine; used by one thread only. No method waits but `close`.
 
     At most `workers` processes, and never more threads at work than `cores`, unless a single job asks for more.
     """
 
-    def __init__(self, study: Path, command: Sequence[str], workers: int, cores: int, devices: Sequence[str]) -> None:
+    def __init__(
+        self,
+        study: Path,
+        command: WorkerCommand,
+        processes: Processes,
+        clock: Clock,
+        *,
+        workers: int,
+        cores: int,
+        devices: Sequence[str],
+    ) -> None:
         self.slots: list[WorkerSlot] = []
         self._study = study
         self._command = command
+        self._processes = processes
+        self._clock = clock
         self._workers = workers
         self._cores = cores
         self._devices = devices
-        self._selector = selectors.DefaultSelector()
 
-    def listen_also(self, descriptor: int) -> None:
-        """Let `events` return early when `descriptor` becomes readable; it is made non-blocking and emptied."""
-        os.set_blocking(descriptor, False)
-        self._selector.register(descriptor, selectors.EVENT_READ, data=descriptor)
+    @property
+    def relayed(self) -> bool:
+        """Whether a launcher stands between this engine and its workers."""
+        return bool(self._command.prefix)
 
-    def start(self, job: Job) -> bool:
+    def start(self, job: Job, now: float) -> bool:
         """Give the job to an idle worker or a new one; False while there is no room."""
-        slot = self._find(job)
+        slot = self._find(job, now)
         if slot is None:
             return False
         slot.job = job
-        slot.process.send({"spec": SPEC.dump_python(job.spec, mode="json"), "attempt": job.deaths + 1})
+        if slot.ready:
+            _send(slot, now)
         return True
 
-    def events(self, timeout: float) -> Iterator[tuple[WorkerSlot, dict[str, Any] | None, int]]:
-        """(slot, event, 0) for each event of a worker within `timeout` seconds; (slot, None, exit code) if it exited.
-
-        A worker that has exited is removed from the pool, and the processes it had started are ended.
-        """
-        for ready, _ in self._selector.select(timeout):
-            if ready.data is not None:
-                with suppress(BlockingIOError):
-                    os.read(ready.data, 65536)
+    def heard(self, now: float) -> Iterator[tuple[WorkerSlot, Message | UnreadableMessage | Exited]]:
+        """What workers said since the last call, and which have ended: those are no longer in the pool."""
         for slot in list(self.slots):
-            exit_code = slot.process.exit_code()  # read first: all its events are in the pipe by now
-            events, ended = slot.process.events()
-            for event in events:
-                yield slot, event, 0
-            if ended or exit_code is not None:
-                self._forget_output(slot)
+            exit_code = slot.process.exit_code()  # read first: all it wrote is in the pipe by now
+            output, _ = slot.process.read()
+            *lines, slot.partial = (slot.partial + output).split(b"\n")  # a torn line of a killed worker is dropped
+            if lines:
+                slot.heard = now
+            for line in lines:
+                try:
+                    message = parse_message(line)
+                except UnreadableMessage as error:
+                    yield slot, error
+                    continue
+                if message is None:
+                    continue
+                if message.event == "ready":
+                    self._now_ready(slot, now)
+                else:
+                    yield slot, message
             if exit_code is not None:
                 self.slots.remove(slot)
-                yield slot, None, exit_code
+                yield slot, Exited(exit_code, slot.process.errors())
                 slot.process.release()
+
+    def _now_ready(self, slot: WorkerSlot, now: float) -> None:
+        slot.ready = True
+        if slot.job is not None:
+            _send(slot, now)
+
+    def hand_over(self, now: float) -> None:
+        """Give jobs whose workers are still starting to ready ones that have become idle."""
+        for slot in self.slots:
+            if slot.job is None or slot.ready or slot.key is None:
+                continue
+            idle = (other for other in self._idle() if other.ready and other.key == slot.key)
+            other = next(idle, None)
+            if other is not None:
+                other.job, slot.job = slot.job, None
+                _send(other, now)
 
     def close(self, grace_seconds: float, end_now: Callable[[], bool]) -> None:
         """Ask all workers to stop, wait while their runs save checkpoints, then kill those that remain."""
-        deadline = time.monotonic() + grace_seconds
+        deadline = self._clock.monotonic() + grace_seconds
         for slot in self.slots:
-            slot.process.ask_to_stop()
-        while self.slots and time.monotonic() < deadline and not end_now():
-            for _ in self.events(timeout=0.02):
+            slot.leaving = True
+            slot.process.terminate()
+        while self.slots and self._clock.monotonic() < deadline and not end_now():
+            for _ in self.heard(0.0):
                 pass
+            if self.slots:
+                self._processes.wait(0.02)
         for slot in self.slots:
-            self._forget_output(slot)
             slot.process.release()
         self.slots.clear()
-        self._selector.close()
 
-    def _find(self, job: Job) -> WorkerSlot | None:
+    def _idle(self) -> list[WorkerSlot]:
+        return [slot for slot in self.slots if slot.job is None and not slot.leaving]
+
+    def _find(self, job: Job, now: float) -> WorkerSlot | None:
         running = [slot.job for slot in self.slots if slot.job is not None]
         if any(other.exclusive for other in running) or (job.exclusive and running):
             return None
         threads = sum(other.spec.device.threads for other in running)
         if running and (len(running) >= self._workers or threads + job.spec.device.threads > self._cores):
             return None
-        idle = [slot for slot in self.slots if slot.job is None and not slot.process.leaving]
-        key = job.shared_with
-        shared = next((slot for slot in idle if key is not None and slot.key == key), None)
-        if shared is not None:
-            return shared
+        idle, key = self._idle(), job.shared_with
+        shared = [slot for slot in idle if key is not None and slot.key == key]
+        if shared:
+            return max(shared, key=lambda slot: slot.ready)
         # A worker that makes room must have exited, and freed its memory, before the next one starts.
         if job.exclusive:
             for slot in idle:
-                slot.process.dismiss()
-            return None if self.slots else self._open(job, key)
+                slot.dismiss()
+            return None if self.slots else self._open(job, key, now)
         if len(self.slots) >= self._workers:
             if idle:
-                idle[0].process.dismiss()
+                idle[0].dismiss()
             return None
-        return self._open(job, key)
+        return self._open(job, key, now)
 
-    def _open(self, job: Job, key: str | None) -> WorkerSlot:
+    def _open(self, job: Job, key: str | None, now: float) -> WorkerSlot:
         device = None
         if job.spec.device.name == "cuda:0" and len(self._devices) > 1:
             device = min(self._devices, key=[slot.device for slot in self.slots].count)
-        command, extra = self._command, {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
-        if job.spec.device.name == "cpu" and (isinstance(job.spec, CapacitySpec) or job.spec.device.memory_limit):
-            extra[_MMAP_THRESHOLD] = os.environ.get(_MMAP_THRESHOLD, _FROM_THE_SYSTEM)
-            command = at_fixed_addresses(command)
-        process = WorkerProcess(command, self._study, threads=job.spec.device.threads, extra=extra)
-        slot = WorkerSlot(process, key, device)
+        command = worker_command(self._command, self._study, job.spec, device)
+        slot = WorkerSlot(self._processes.start(command), key, device, now)
         self.slots.append(slot)
-        self._selector.register(process, selectors.EVENT_READ)
         return slot
 
-    def _forget_output(self, slot: WorkerSlot) -> None:
-        if slot.process.fileno() in self._selector.get_map():
-            self._selector.unregister(slot.process)
 
-
-def visible_cuda_devices() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES lists, or one number per Nvidia card; found without loading the driver."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return tuple(part.strip() for part in chosen.split(",") if part.strip())
-    cards = Path("/proc/driver/nvidia/gpus")
-    return tuple(str(index) for index, _ in enumerate(cards.iterdir())) if cards.is_dir() else ()
+def _send(slot: WorkerSlot, now: float) -> None:
+    assert slot.job is not None
+    spec, attempt = SPEC.dump_python(slot.job.spec, mode="json"), slot.job.deaths + slot.job.lost + 1
+    slot.heard = now
+    slot.process.send(json.dumps({"spec": spec, "attempt": attempt}).encode() + b"\n")

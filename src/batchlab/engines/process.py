@@ -1,51 +1,30 @@
-"""A worker process as its engine sees it: started without a shell, leader of its own group, read through a pipe."""
+"""Worker processes on this machine: started without a shell, leaders of their own groups, read through pipes."""
 
 from __future__ import annotations
 
-import json
 import os
+import selectors
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-_SPIN_COUNT = "5000"
-"""How long threads of GNU's OpenMP runtime spin before they sleep. Its default is hundreds of times as long; beside one
-other busy program, two threads then fall to a hundredth of their speed (quickstart model: 0.4k tokens/s; with this
-value 5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k instead of 84k at 32."""
+from batchlab.core.worker import WorkerCommand
+from batchlab.engines.oom_kills import count_oom_kills
 
 
-class WorkerProcess:
-    """One `batchlab worker` process. No method blocks, except those that wait for its end."""
+class LocalProcess:
+    """One worker process, whose output `selector` watches until it ends."""
 
-    def __init__(self, command: Sequence[str], study: Path, *, threads: int, extra: Mapping[str, str]) -> None:
-        self.served = 0
-        self.leaving = False
-        self.last_heard = time.monotonic()
-        self._partial = b""
+    def __init__(self, command: WorkerCommand, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release()
-        environment = {
-            "GOMP_SPINCOUNT": _SPIN_COUNT,  # a value set by the person takes precedence
-            **os.environ,
-            **{name: str(threads) for name in _THREAD_VARIABLES},
-            "MALLOC_ARENA_MAX": "1",  # memory per thread arena would be counted against the model
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONHASHSEED": "0",  # sets of strings iterate in the same order in every worker
-            **extra,
-        }
         self._popen = subprocess.Popen(
-            [*command, "--study", str(study)],
+            command.arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=environment,
+            env={**os.environ, **command.environment},
             start_new_session=True,
             bufsize=0,
         )
@@ -53,68 +32,94 @@ class WorkerProcess:
         assert self._popen.stdout is not None
         self._stdin, self._stdout = self._popen.stdin, self._popen.stdout
         os.set_blocking(self._stdout.fileno(), False)
+        selector.register(self._stdout, selectors.EVENT_READ)
+        self._watched = True
 
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    def fileno(self) -> int:
-        """Readable when the worker wrote something or its output ended."""
-        return self._stdout.fileno()
-
-    def send(self, command: Mapping[str, Any]) -> None:
-        """Send a spec. A worker that has died meanwhile is noticed by `exit_code`."""
-        self.last_heard = time.monotonic()
+    def send(self, line: bytes) -> None:
+        """Write a line to its input. That it has died meanwhile is noticed by `exit_code`."""
         with suppress(BrokenPipeError):
-            self._stdin.write(json.dumps(command).encode() + b"\n")
+            self._stdin.write(line)
 
-    def events(self) -> tuple[list[dict[str, Any]], bool]:
-        """Events since the last call, and whether the output has ended. A torn line of a killed worker is dropped."""
-        pieces, ended = [self._partial], False
+    def read(self) -> tuple[bytes, bool]:
+        """What it wrote since the last call, and whether its output has ended."""
+        pieces: list[bytes] = []
         while True:
             try:
-                piece = os.read(self.fileno(), 65536)
+                piece = os.read(self._stdout.fileno(), 65536)
             except BlockingIOError:
-                break
+                return b"".join(pieces), False
             if not piece:
-                ended = True
-                break
+                self._stop_watching()
+                return b"".join(pieces), True
             pieces.append(piece)
-        *lines, self._partial = b"".join(pieces).split(b"\n")
-        if lines:
-            self.last_heard = time.monotonic()
-        return [json.loads(line) for line in lines if line.strip()], ended
 
     def exit_code(self) -> int | None:
         """None while it runs; minus the signal's number where a signal ended it."""
         return self._popen.poll()
 
-    def dismiss(self) -> None:
+    def end_input(self) -> None:
         """Close its input: it exits when it has finished its run."""
-        self.leaving = True
         self._stdin.close()
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         """SIGTERM: it saves a checkpoint and exits."""
-        self.leaving = True
         self._popen.terminate()
 
     def kill(self) -> None:
         """End it and everything it has started."""
-        self.leaving = True
         with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM for a group of zombies
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
 
     def release(self) -> None:
         """After its end: end the processes it started, and close the pipes."""
         self.kill()
+        self._stop_watching()
         self._stdin.close()
         self._stdout.close()
         self._errors.close()
 
-    def last_output(self) -> str:
-        """The end of what it printed before it had a run's log to print to, in one line."""
+    def errors(self) -> str:
+        """The end of what it printed before it had a run's log to print to."""
         self._errors.seek(0)
-        text = self._errors.read().decode("utf-8", errors="replace")
-        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-400:]
+        return self._errors.read().decode("utf-8", errors="replace")[-65536:]
+
+    def _stop_watching(self) -> None:
+        if self._watched:
+            self._selector.unregister(self._stdout)
+            self._watched = False
+
+
+class LocalProcesses:
+    """Starts workers on this machine and waits for their output."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+
+    def start(self, command: WorkerCommand) -> LocalProcess:
+        """Start a worker."""
+        return LocalProcess(command, self._selector)
+
+    def wait(self, seconds: float) -> None:
+        """Return when a worker has written or ended, when `wake` is called, or after so many seconds."""
+        for ready, _ in self._selector.select(seconds):
+            if ready.fd == self._wake_out:
+                with suppress(BlockingIOError):
+                    os.read(self._wake_out, 65536)
+
+    def wake(self) -> None:
+        """End `wait`, from any thread."""
+        os.write(self._wake_in, b"!")
+
+    def oom_kills(self) -> int | None:
+        """The kernel's count."""
+        return count_oom_kills()
+
+    def close(self) -> None:
+        """Close the pipe and the selector."""
+        self._selector.close()
+        os.close(self._wake_in)
+        os.close(self._wake_out)

@@ -14,11 +14,10 @@ MAX_WORKERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """`workers` training runs at a time with `threads` each; a measurement runs alone with `measure_threads`."""
+    """`workers` training runs at a time with `threads` each."""
 
     workers: int
     threads: int
-    measure_threads: int
 
 
 def plan_concurrency(
@@ -38,12 +37,12 @@ def plan_concurrency(
     trained a tenth of it. On accelerators, a run has the device to itself.
     """
     if device != "cpu":
-        return Concurrency(workers or devices, threads or max(1, cores // max(1, devices)), threads or cores)
+        return Concurrency(workers or devices, threads or max(1, cores // max(1, devices)))
     wanted = workers or (max(1, cores // threads) if threads else min(cores, MAX_WORKERS))
     if workers is None and worker_bytes and free_bytes:
         wanted = max(1, min(wanted, int(free_bytes * MEMORY_SHARE / worker_bytes)))
     wanted = min(wanted, cores)
-    return Concurrency(wanted, threads or max(1, cores // wanted), threads or cores)
+    return Concurrency(wanted, threads or max(1, cores // wanted))
 
 
 def usable_cores() -> int:

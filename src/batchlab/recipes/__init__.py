@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean, quote
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 
@@ -64,7 +64,7 @@ def recipe(name: str) -> Recipe:
     """The recipe with this name. Raises InputError that lists the existing ones if there is none."""
     if name not in RECIPES:
         raise InputError(
-            f"There is no recipe {name!r}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
+            f"There is no recipe {quote(name)}.{did_you_mean(name, RECIPES)} Possible: {', '.join(RECIPES)}; "
             "or use a study.toml, a Python file, or package.module:name."
         )
     found: Recipe = importlib.import_module(RECIPES[name]).RECIPE

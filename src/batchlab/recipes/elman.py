@@ -13,7 +13,7 @@ from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings
-from batchlab.recipes.text import open_text
+from batchlab.recipes.text import next_token_task
 
 MODEL = {"dim": 3584, "depth": 6}
 """386,340,864 parameters at 256 byte values."""
@@ -21,22 +21,14 @@ MODEL = {"dim": 3584, "depth": 6}
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The recurrent model of `workload.model` on the bytes of `workload.data`; cross-entropy in nats per byte."""
-    from batchlab.torch_.models import LadderLM, next_token_loss
+    from batchlab.torch_.models import LadderLM
 
     settings = model_settings(workload.model, MODEL)
-    text = open_text(workload.data, cache_dir, "the Pile")
 
-    def model() -> LadderLM:
-        return LadderLM(vocabulary=text.vocabulary, dim=settings["dim"], depth=settings["depth"])
+    def model(vocabulary: int) -> LadderLM:
+        return LadderLM(vocabulary=vocabulary, **settings)
 
-    return Task(
-        model=model,
-        loss=next_token_loss,
-        train=text.train,
-        valid=text.valid,
-        sequence_length=workload.sequence_length,
-        source=text.description,
-    )
+    return next_token_task(model, workload, cache_dir, "the Pile")
 
 
 EXPERIMENT = {

@@ -6,21 +6,26 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean, quote
 
 Settings = dict[str, Any]
+
+MOST = 1_000_000
+"""No model that ships has a width or depth near it."""
 
 
 def model_settings(given: Mapping[str, Any], defaults: Mapping[str, int | float]) -> Settings:
     """`defaults` updated with `given`. Raises InputError for an unknown name or an invalid value.
 
-    If the default is an integer, the value must be an integer of at least 1. `dropout` must be in [0, 1). Other values
-    must be positive.
+    If the default is an integer, the value must be an integer of at least 1 and at most MOST. `dropout` must be in
+    [0, 1). Other values must be positive and finite.
     """
     for name, value in given.items():
         if name not in defaults:
             possible = ", ".join(f"model.{known}" for known in defaults)
-            raise InputError(f"There is no setting 'model.{name}'.{did_you_mean(name, defaults)} Possible: {possible}.")
+            raise InputError(
+                f"There is no setting {quote(f'model.{name}')}.{did_you_mean(name, defaults)} Possible: {possible}."
+            )
         _require_in_range(name, value, defaults[name])
     return {**defaults, **given}
 
@@ -28,13 +33,13 @@ def model_settings(given: Mapping[str, Any], defaults: Mapping[str, int | float]
 def _require_in_range(name: str, value: object, default: int | float) -> None:
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if isinstance(default, int):
-        if not (math.isfinite(number) and number == int(number) and number >= 1):
-            raise InputError(f"model.{name} is {value!r}: give a whole number of at least 1.")
+        if not (1 <= number <= MOST and number == int(number)):
+            raise InputError(f"model.{name} is {quote(value)}: give a whole number from 1 to {MOST:,}.")
     elif name == "dropout":
         if not 0 <= number < 1:
-            raise InputError(f"model.{name} is {value!r}: give a number in [0, 1).")
-    elif not number > 0:
-        raise InputError(f"model.{name} is {value!r}: give a number above 0.")
+            raise InputError(f"model.{name} is {quote(value)}: give a number in [0, 1).")
+    elif not 0 < number < math.inf:
+        raise InputError(f"model.{name} is {quote(value)}: give a number above 0.")
 
 
 def require_heads(settings: Settings, *, even: bool) -> None:

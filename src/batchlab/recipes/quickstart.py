@@ -10,9 +10,9 @@ from pathlib import Path
 
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
-from batchlab.data.source import open_text_pair
 from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
+from batchlab.recipes.text import next_token_task
 
 MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192, "dropout": 0.0}
 """139,584 parameters at 256 byte values. A run of 262,144 tokens takes about five seconds on one core."""
@@ -25,32 +25,15 @@ and 2.4e-2 for 32, and flat from 1.2e-2 to 3.2e-2 for 64."""
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text of `workload.data`; cross-entropy in nats per byte."""
-    from batchlab.torch_.models import Decoder, next_token_loss
+    from batchlab.torch_.models import Decoder
 
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=True)
-    length = workload.sequence_length
-    text = open_text_pair(workload.data, cache_dir)
 
-    def model() -> Decoder:
-        return Decoder(
-            vocabulary=text.vocabulary,
-            sequence_length=length,
-            d_model=settings["d_model"],
-            layers=settings["layers"],
-            heads=settings["heads"],
-            d_ff=settings["d_ff"],
-            dropout=settings["dropout"],
-        )
+    def model(vocabulary: int) -> Decoder:
+        return Decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
-    return Task(
-        model=model,
-        loss=next_token_loss,
-        train=text.train,
-        valid=text.valid,
-        sequence_length=length,
-        source=text.description,
-    )
+    return next_token_task(model, workload, cache_dir)
 
 
 RECIPE = Recipe(

@@ -13,7 +13,7 @@ from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
-from batchlab.recipes.text import open_text
+from batchlab.recipes.text import next_token_task
 
 MODEL = {
     "d_model": 512,
@@ -28,32 +28,15 @@ MODEL = {
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
-    from batchlab.torch_.models import Decoder, next_token_loss
+    from batchlab.torch_.models import Decoder
 
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=True)
-    text = open_text(workload.data, cache_dir, "TinyStories")
 
-    def model() -> Decoder:
-        return Decoder(
-            vocabulary=text.vocabulary,
-            sequence_length=workload.sequence_length,
-            d_model=settings["d_model"],
-            layers=settings["layers"],
-            heads=settings["heads"],
-            d_ff=settings["d_ff"],
-            rope_theta=settings["rope_theta"],
-            dropout=settings["dropout"],
-        )
+    def model(vocabulary: int) -> Decoder:
+        return Decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
-    return Task(
-        model=model,
-        loss=next_token_loss,
-        train=text.train,
-        valid=text.valid,
-        sequence_length=workload.sequence_length,
-        source=text.description,
-    )
+    return next_token_task(model, workload, cache_dir, "TinyStories")
 
 
 EXPERIMENT = {

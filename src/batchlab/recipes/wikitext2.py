@@ -13,7 +13,7 @@ from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
 from batchlab.recipes.model_settings import model_settings, require_heads
-from batchlab.recipes.text import open_text
+from batchlab.recipes.text import next_token_task
 
 MODEL = {"d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
 """162,304,084 parameters at a vocabulary of 50,260: GPT-2's 50,257 tokens and three special ones."""
@@ -21,30 +21,15 @@ MODEL = {"d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
-    from batchlab.torch_.models import PostNormDecoder, next_token_loss
+    from batchlab.torch_.models import PostNormDecoder
 
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=False)
-    text = open_text(workload.data, cache_dir, "WikiText-2")
 
-    def model() -> PostNormDecoder:
-        return PostNormDecoder(
-            vocabulary=text.vocabulary,
-            sequence_length=workload.sequence_length,
-            d_model=settings["d_model"],
-            layers=settings["layers"],
-            heads=settings["heads"],
-            dropout=settings["dropout"],
-        )
+    def model(vocabulary: int) -> PostNormDecoder:
+        return PostNormDecoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
-    return Task(
-        model=model,
-        loss=next_token_loss,
-        train=text.train,
-        valid=text.valid,
-        sequence_length=workload.sequence_length,
-        source=text.description,
-    )
+    return next_token_task(model, workload, cache_dir, "WikiText-2")
 
 
 EXPERIMENT = {

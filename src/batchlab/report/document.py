@@ -57,6 +57,7 @@ class Document:
     results_note: str
     endings: Table
     rates: Table
+    rates_note: str
     cells: Table
     speeds: Table
     probes: Table
@@ -85,6 +86,7 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
     units = Units.of(findings)
     chosen = findings.recommended
     diagnostics = diagnostic_figures(findings)
+    rates, note = rates_table(findings)
     return Document(
         title=findings.experiment.name,
         facts=facts(findings),
@@ -99,7 +101,8 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         results=results_table(findings),
         results_note=results_note(findings),
         endings=endings_table(findings),
-        rates=rates_table(findings),
+        rates=rates,
+        rates_note=note,
         cells=cells_table(findings),
         speeds=speed_table(findings),
         probes=probes_table(findings),

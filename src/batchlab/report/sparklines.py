@@ -49,7 +49,7 @@ def loss_curves(findings: Findings) -> LossCurves:
     curves = [
         (
             row,
-            [r.val_loss for r in run.rows if r.val_loss is not None],
+            [loss for _, loss in run.val_curve],
             [r.train_loss for r in run.rows if r.train_loss is not None],
         )
         for row, run in first_runs(findings.surface)

@@ -24,7 +24,7 @@ from batchlab.core.format import (
 )
 from batchlab.core.record import Outcome, perplexity
 from batchlab.scaling import beta2_at, weight_decay_at
-from batchlab.words.results import remark, status
+from batchlab.words.results import rates_note, remark, status
 from batchlab.words.units import Units
 
 
@@ -168,11 +168,20 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
     return Row(texts)
 
 
-def rates_table(findings: Findings) -> Table:
-    """Loss of every size with one learning rate for all, and with its own best; without rows below two rates."""
+MOST_RATES = 12
+"""Shared learning rates that are compared one by one."""
+
+
+def rates_table(findings: Findings) -> tuple[Table, str]:
+    """Loss of every size with one learning rate for all, and with its own best; without rows below two rates. And a
+    note where only some of the learning rates are in it."""
     compared = compare_rates(findings.surface) if findings.surface else ()
     if len(compared) < 3:
-        return Table(())
+        return Table(()), ""
+    shared = len(compared) - 1
+    if shared > MOST_RATES:
+        places = [round(i * (shared - 1) / (MOST_RATES - 1)) for i in range(MOST_RATES)]
+        compared = (*(compared[place] for place in places), compared[-1])
     sizes = [size for size, _ in compared[-1].losses]
     columns = (Column("learning rate", number=False), *(Column(f"batch {size:,}") for size in sizes))
     columns += (Column("lowest at"), Column("spread"))
@@ -189,7 +198,7 @@ def rates_table(findings: Findings) -> Table:
         )
         for one in compared
     ]
-    return Table(columns, tuple(rows))
+    return Table(columns, tuple(rows)), rates_note(len(rows) - 1, shared)
 
 
 def time_constants(findings: Findings) -> Table:

@@ -1,23 +1,19 @@
-"""Writes a study's report to disk atomically: a reader sees the old report or the new one, never part of one."""
+"""A study's report as the texts of its files."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.document import PasteReady
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
-from batchlab.storage.atomic import write_atomically
 from batchlab.words.story import tell
 
 
-def write_report(folder: Path, findings: Findings, plan: PasteReady | None, notes: str | None) -> None:
-    """Writes report.html and report.md into `folder`; StorageFailed when the disk takes no more."""
+def render_report(findings: Findings, plan: PasteReady | None, notes: str | None) -> dict[str, str]:
+    """File name → text, the smaller file first. `plan` gives the paste-ready block, `notes` is the person's own text;
+    either may be missing."""
     story = tell(findings)
-    for name, text in (
-        ("report.html", render_html(findings, story, plan, notes)),
-        ("report.md", render_markdown(findings, story, plan, notes)),
-    ):
-        # an error message may hold file names that are not valid UTF-8
-        write_atomically(folder / name, text.encode(errors="backslashreplace"))
+    return {
+        "report.md": render_markdown(findings, story, plan, notes),
+        "report.html": render_html(findings, story, plan, notes),
+    }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from batchlab.core.protocols import Trainable
+
+SAVING_SHARE = 0.05
+"""Checkpoints take at most this share of a run's time."""
 
 
 class TrainingClock:
@@ -11,6 +16,7 @@ class TrainingClock:
     def __init__(self, trainable: Trainable) -> None:
         self._trainable = trainable
         self._started = self._saved = trainable.synchronize()
+        self._saving = 0.0
 
     def lap(self) -> float:
         """Wait for the device; seconds of training since the last lap."""
@@ -26,12 +32,13 @@ class TrainingClock:
         """Begin the lap anew, after an evaluation or a checkpoint."""
         self._started = self._trainable.synchronize()
 
-    def saved(self) -> None:
-        """A checkpoint was just written."""
+    def save(self, write: Callable[[], None]) -> None:
+        """Write a checkpoint, and measure how long that takes."""
+        begun = self._trainable.synchronize()
+        write()
         self.restart()
-        self._saved = self._started
+        self._saved, self._saving = self._started, self._started - begun
 
-    @property
-    def since_saved(self) -> float:
-        """Seconds from the last checkpoint to the beginning of this lap."""
-        return self._started - self._saved
+    def checkpoint_due(self, seconds: float) -> bool:
+        """Whether `seconds` have passed from the last checkpoint to this lap, and enough for SAVING_SHARE."""
+        return self._started - self._saved >= max(seconds, self._saving * (1 / SAVING_SHARE - 1))

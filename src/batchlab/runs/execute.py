@@ -33,7 +33,7 @@ from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
-from batchlab.runs.workload import Loaded, code_files, file_states, load
+from batchlab.runs.workload import Loaded, code_files, data_files, load
 
 WARMUP_BATCH = 2
 """Samples in the warm-up step: BatchNorm cannot train on one."""
@@ -61,7 +61,7 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
         return _trace(spec, loaded, context)  # needs no device
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
-        return _inspect(spec, loaded)
+        return _inspect(spec, loaded, context.cache_dir)
     if isinstance(spec, CapacitySpec):
         return _probe(spec, loaded, context)
     stream = SampleStream(loaded.train, seed=spec.seed if isinstance(spec, TrainSpec) else 0)
@@ -93,18 +93,19 @@ def _load(workload: Workload, cache_dir: Path) -> Loaded:
 
 
 def _require_same_data(workload: Workload, loaded: Loaded) -> None:
-    """Raise InputError where the data differs from the study's: data drawn without a seed differs in every worker.
-
-    Files are not read again here; the study compares their size and time when it is continued.
-    """
-    from_files = all(
-        isinstance(data, str | Path | np.memmap | TokenSpan) for data in (loaded.task.train, loaded.task.valid)
-    )
-    if workload.data_digest and not from_files and loaded.data_digest != workload.data_digest:
+    """Raise InputError where the data differs from the study's: a file was changed or damaged, or data is drawn without
+    a seed and differs in every worker."""
+    if not workload.data_digest or loaded.data_digest == workload.data_digest:
+        return
+    if all(isinstance(data, str | Path | np.memmap | TokenSpan) for data in (loaded.task.train, loaded.task.valid)):
         raise InputError(
-            f"{workload.task} gives other data each time it is loaded, so runs would not see the same samples; "
-            "fix the seed it is drawn or split with, or save it to a file once."
+            f"The data of {workload.task} is not what this study began with ({loaded.source}): a file was changed or "
+            "damaged. Restore it and run again with --retry-failed, or start a new study with --out."
         )
+    raise InputError(
+        f"{workload.task} gives other data each time it is loaded, so runs would not see the same samples; "
+        "fix the seed it is drawn or split with, or save it to a file once."
+    )
 
 
 def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> MemoryBound:
@@ -135,7 +136,7 @@ def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
     return spec.micro_batch_size if isinstance(spec, CapacitySpec) else spec.layout.micro_batch_size
 
 
-def _inspect(spec: InspectSpec, loaded: Loaded) -> RunResult:
+def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
     device = loaded.framework.resolve_device(spec.device.name)
     settings = spec.device.model_copy(update={"name": device})
     trainable = loaded.framework.trainable(loaded.task, settings, spec.optimizer)
@@ -152,7 +153,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded) -> RunResult:
         own_optimizer=loaded.task.optimizer is not None,
         data_source=loaded.source,
         data_digest=loaded.data_digest,
-        data_files=file_states([*paths, *_configured(spec.workload)]),
+        data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import RunContext, Trainable
+from batchlab.core.protocols import RunContext, StreamsState, Trainable, WriteState
 from batchlab.core.spec import TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.tally import Tally
@@ -40,13 +40,19 @@ def start(trainable: Trainable, stream: SampleStream, spec: TrainSpec, context: 
 def save(trainable: Trainable, context: RunContext, reached: Start) -> None:
     """Write a checkpoint from which the run can begin again."""
     header = {"step": reached.step, "first": reached.stream.first, "tally": asdict(reached.tally)}
-    context.save_checkpoint(header, trainable.state())
+    context.save_checkpoint(header, _writer(trainable))
 
 
 def keep_end(trainable: Trainable, spec: TrainSpec, context: RunContext, samples: int) -> None:
     """Keep the finished run's state for runs that start from it, and how many `samples` of its order it has seen."""
     header = {"step": spec.steps, "workload": _identity(spec.workload), "seed": spec.seed, "samples": samples}
-    context.keep_end(header, trainable.state())
+    context.keep_end(header, _writer(trainable))
+
+
+def _writer(trainable: Trainable) -> WriteState:
+    if isinstance(trainable, StreamsState):
+        return trainable.write_state
+    return lambda sink: sink.write(trainable.state())
 
 
 def _load_end(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunContext) -> int:

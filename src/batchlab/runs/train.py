@@ -7,6 +7,8 @@ for the device: statistics stay there until a row of metrics, an evaluation or a
 
 from __future__ import annotations
 
+from functools import partial
+
 from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.schedule import Schedule
@@ -75,9 +77,8 @@ def train(
             if evaluation_due:
                 context.row(tally.add_evaluation(evaluate(trainable, evaluation), done, spec))
                 clock.restart()
-            if stopping or (done < steps and clock.since_saved >= spec.checkpoint_seconds):
-                save(trainable, context, Start(done, tally, stream))
-                clock.saved()
+            if stopping or (done < steps and clock.checkpoint_due(spec.checkpoint_seconds)):
+                clock.save(partial(save, trainable, context, Start(done, tally, stream)))
             if stopping:
                 raise Interrupted
     except Diverged as found:

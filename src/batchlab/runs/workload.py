@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,8 +22,11 @@ from typing import Any
 from batchlab.core.errors import InputError, did_you_mean
 from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Dataset, Framework
+from batchlab.core.record import FileDigest
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
+from batchlab.data.digests import file_digest
+from batchlab.data.files import text_files
 from batchlab.data.source import describe_source, open_dataset
 from batchlab.recipes import recipe
 
@@ -55,8 +59,9 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
     windows = workload.data.windows
-    train = open_dataset(task.train, unit=unit, sequence_length=length, what="training data", windows=windows)
-    valid = open_dataset(task.valid, unit=unit, sequence_length=length, what="held-out data")
+    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir)
+    train = opened(task.train, what="training data", windows=windows)
+    valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
     return Loaded(task, train, valid, load_framework(task.framework), source)
 
@@ -189,10 +194,11 @@ def hash_files(paths: Iterable[Path]) -> dict[str, str]:
     }
 
 
-def file_states(paths: Iterable[str | Path]) -> dict[str, str]:
-    """Path → size and modification time of data files, by which a replaced file is noticed."""
-    found = [Path(path).resolve() for path in paths]
-    return {str(p): f"{p.stat().st_size} bytes, {p.stat().st_mtime_ns}" if p.exists() else "" for p in found}
+def data_files(paths: Iterable[str | Path], cache_dir: Path) -> dict[str, FileDigest]:
+    """Path → digest of every data file, and of every text file of a data folder; without what is no local file."""
+    found = [Path(path).expanduser().resolve() for path in paths]
+    files = [file for path in found for file in (text_files(path, "data") if path.is_dir() else [path])]
+    return {str(file): file_digest(file, cache_dir) for file in files if file.is_file()}
 
 
 def digest_of(code: dict[str, str]) -> str:

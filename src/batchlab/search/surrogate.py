@@ -180,8 +180,12 @@ class Posterior:
             near = evidence.percent - evidence.percent.min()
             variance = np.diag(max(evidence.noise, LEAST_NOISE) ** 2 + (FAR * near) ** 2)
             alike = matern(evidence.batch, evidence.rate, evidence.batch, evidence.rate)
+            by_scale: dict[float, _Solved] = {}  # many pairs have the same product, and inverting is the costly part
             for place, (s, residual) in enumerate(self.pairs):
-                solved = _Solved((s * residual) ** 2 * alike + variance)
+                scale = (s * residual) ** 2
+                if scale not in by_scale:
+                    by_scale[scale] = _Solved(scale * alike + variance)
+                solved = by_scale[scale]
                 log_weight[:, place] += solved.log_likelihood(evidence.percent[None, :] - s * shape)
                 self._solved.append(solved)
         log_weight -= log_weight.max()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean, quote
 from batchlab.simulated.problem import NoisyQuadratic
 
 
@@ -73,16 +73,21 @@ def simulation(settings: Mapping[str, Any]) -> Simulation:
     values: dict[str, int | float] = {}
     for name, value in settings.items():
         if name not in defaults:
-            raise InputError(
-                f"There is no setting 'model.{name}'.{did_you_mean(name, defaults)} Possible: {', '.join(defaults)}."
-            )
+            close = did_you_mean(name, defaults)
+            raise InputError(f"There is no setting {quote(f'model.{name}')}.{close} Possible: {', '.join(defaults)}.")
         values[name] = _checked(name, value, whole=isinstance(defaults[name], int))
     problem_names = {known.name for known in fields(NoisyQuadratic)}
-    problem = {name: value for name, value in values.items() if name in problem_names}
-    machine = {name: value for name, value in values.items() if name not in problem_names}
-    return Simulation(NoisyQuadratic(**problem), Machine(**machine))  # type: ignore[arg-type]
+    problem = NoisyQuadratic(**{name: value for name, value in values.items() if name in problem_names})  # type: ignore[arg-type]
+    machine = Machine(**{name: value for name, value in values.items() if name not in problem_names})  # type: ignore[arg-type]
+    if problem.samples * problem.dimensions > _MOST_NUMBERS:
+        raise InputError(
+            f"model.samples {problem.samples:,} × model.dimensions {problem.dimensions:,} is more than "
+            f"{_MOST_NUMBERS:,} numbers; lower one of the two."
+        )
+    return Simulation(problem, machine)
 
 
+<<<<<<< HEAD
 _MINIMUM: dict[str, float] = {
     "condition": 1.0,
     "dimensions": 1,
@@ -91,16 +96,23 @@ _MINIMUM: dict[str, float] = {
     "memory_bytes": 1,
     "bytes_per_sample": 1,
 }
+=======
+_MINIMUM: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
+_MAXIMUM: dict[str, float] = {"dimensions": 10_000, "samples": 10_000_000}
+_MOST = 1e15
+_MOST_NUMBERS = 10**8
+"""In the table of noise, samples × dimensions: 0.8 GB."""
+>>>>>>> main
 
 
 def _checked(name: str, value: object, *, whole: bool) -> int | float:
-    minimum = _MINIMUM.get(name, 0.0)
+    minimum, maximum = _MINIMUM.get(name, 0.0), _MAXIMUM.get(name, _MOST)
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not minimum <= value < float("inf")
+        or not minimum <= value <= maximum
         or (whole and value != int(value))
     ):
         kind = "a whole number" if whole else "a number"
-        raise InputError(f"model.{name} is {value!r}; give {kind} of at least {minimum:g}.")
+        raise InputError(f"model.{name} is {quote(value)}; give {kind} from {minimum:g} to {maximum:g}.")
     return int(value) if whole else float(value)

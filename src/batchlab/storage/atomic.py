@@ -1,35 +1,34 @@
 """Files that are replaced as a whole: readers see the old or the new content, whatever kills the writer.
 
-Content goes to a temporary file in the same folder, is synced to disk, and is then renamed over the old file. A writer
-that was killed leaves its temporary file, but not the kernel's lock on it, so such files can be recognised and removed.
+Content goes to a temporary file in the same folder, is synced to disk, and is then renamed over the old file. Whoever
+writes in a folder holds that folder's lock, so temporary files that are there when the lock is taken belong to nobody.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
-import secrets
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from batchlab.core.errors import StorageFailed
+from batchlab.core.files import Files, OpenFile
+from batchlab.storage.files import DISK
 
 _SUFFIX = ".batchlab-tmp"
-_LOCKED_BY_THEN = 1.0  # seconds after which a running writer has locked its temporary file
 
 _STORAGE_FAILURES = {
     errno.ENOSPC: "is full",
     errno.EDQUOT: "has reached your quota",
     errno.EROFS: "is read-only",
     errno.EIO: "reports errors",
+    errno.ESTALE: "lost its server",
 }
 
 
 def storage_failure(error: OSError, path: Path) -> StorageFailed | None:
-    """The error for a disk that is full, over quota, read-only or broken; None for any other error."""
+    """The error for a disk that is full, over quota, read-only, gone or broken; None for any other error."""
     state = _STORAGE_FAILURES.get(error.errno or 0)
     if state is None:
         return None
@@ -41,17 +40,39 @@ def storage_failure(error: OSError, path: Path) -> StorageFailed | None:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Raise StorageFailed for a full, over-quota, read-only or broken disk; every other error passes through."""
+    """Raise StorageFailed for whatever a file system refuses to do in a study."""
     try:
         yield
     except OSError as error:
-        failure = storage_failure(error, path)
-        if failure is None:
-            raise
-        raise failure from error
+        raise storage_failure(error, path) or _refusal(error, path) from error
 
 
-def write_atomically(path: Path, content: bytes | str | Iterable[bytes]) -> None:
+def _refusal(error: OSError, path: Path) -> StorageFailed:
+    there = error.filename or path
+    match error.errno:
+        case errno.ELOOP | errno.EEXIST:
+            return StorageFailed(
+                f"{there} is a symbolic link, or something else is where batchlab needs a file or folder of its own; "
+                "it does not write through links inside a study. Replace or remove it and run the same command again."
+            )
+        case errno.EACCES | errno.EPERM:
+            return StorageFailed(
+                f"{there} is not accessible ({error.strerror}). Make it readable and writable for you (a shared study "
+                "needs a common group and umask 002) and run the same command again."
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return StorageFailed(
+                f"{there} cannot be opened ({error.strerror}); finished runs are kept. Raise the limit (ulimit -n) or "
+                "close other programs, and run the same command again to continue."
+            )
+        case _:
+            return StorageFailed(
+                f"{there} cannot be used ({error.strerror or error}); finished runs are kept. Check the folder, and "
+                "run the same command again to continue."
+            )
+
+
+def write_atomically(path: Path, content: bytes | str | Iterable[bytes], files: Files = DISK) -> None:
     """Replace `path` by `content`, or leave it as it was. Text is written as UTF-8.
 
     Raises StorageFailed where the disk cannot be written.
@@ -59,42 +80,78 @@ def write_atomically(path: Path, content: bytes | str | Iterable[bytes]) -> None
     if isinstance(content, str):
         content = content.encode()
     chunks = (content,) if isinstance(content, bytes) else content
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{_SUFFIX}")
+    with replacing(path, files) as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+@contextmanager
+def replacing(path: Path, files: Files = DISK) -> Iterator[OpenFile]:
+    """A new file that replaces `path` at the end of the block; after an error `path` is left as it was.
+
+    Raises StorageFailed where the disk cannot be written.
+    """
     with storage_errors(path):
+        temporary, file = _create_temporary(path, files)
         try:
-            with temporary.open("xb") as file:
-                with suppress(OSError):  # on a file system without locks, leftovers stay
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            try:
+                yield file
+                file.sync()
+            finally:
+                file.close()
+            files.rename(temporary, path)
         except BaseException:
             with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                files.remove(temporary)
             raise
-        _sync_folder(path.parent)
+        files.sync_folder(path.parent)
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether `path` is a temporary file of a writer, killed or still running."""
-    return path.name.startswith(".") and path.name.endswith(_SUFFIX)
+def temporary_name(name: str, number: int) -> str:
+    """The name of a file that belongs to nobody once its writer has ended."""
+    return f".{name}.{number}{_SUFFIX}"
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Delete what killed writers left in `folder`, not in its subfolders. Safe while other processes write there."""
-    for path in folder.glob(f".*{_SUFFIX}"):
-        with suppress(OSError), path.open("rb") as file:  # locked, or removed meanwhile
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - path.stat().st_mtime > _LOCKED_BY_THEN:
-                path.unlink(missing_ok=True)
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is the temporary file of a writer, killed or still running."""
+    return name.startswith(".") and name.endswith(_SUFFIX)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the file system supports it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot sync a folder; the rename itself has happened
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def remove_temporaries(folder: Path, files: Files = DISK) -> None:
+    """Delete what killed writers left in `folder`, not in its subfolders. Requires its lock."""
+    for name in files.names(folder):
+        if is_temporary(name):
+            files.remove(folder / name)
+
+
+def make_folders(path: Path, files: Files = DISK) -> None:
+    """Make a folder and the missing ones above it. Raises FileExistsError where one of them is something else."""
+    missing = []
+    for folder in (path, *path.parents):
+        if files.state(folder) is not None:
+            break
+        missing.append(folder)
+    for folder in reversed(missing or [path]):
+        files.make_folder(folder)
+
+
+def remove_tree(path: Path, files: Files = DISK) -> None:
+    """Remove a folder with everything in it; a symbolic link is removed itself. Nothing happens where it is missing."""
+    found = files.state(path)
+    if found is None:
+        return
+    if found.kind != "folder":
+        files.remove(path)
+        return
+    for name in files.names(path):
+        remove_tree(path / name, files)
+    files.remove_folder(path)
+
+
+def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:
+    """A new file beside `path`. Its name is counted up, not drawn: a simulation repeats it."""
+    for number in count():
+        temporary = path.with_name(temporary_name(path.name, number))
+        with suppress(FileExistsError):
+            return temporary, files.create(temporary)
+    raise AssertionError("count() does not end")

@@ -53,7 +53,6 @@ class ConcurrencyDecision(Frozen):
 
     workers: int
     threads: int
-    measure_threads: int = Field(description="of a measurement that has the device to itself")
 
 
 class BudgetDecision(Frozen):
@@ -150,6 +149,7 @@ class Decisions(Frozen):
 
     task_info: TaskInfo | None = None
     prior: PriorLaw | PriorStudy | None = Field(default=None, discriminator="kind")
+    measuring_threads: int | None = Field(default=None, description="of a measurement that has the device to itself")
     capacity_limit_bytes: int | None = Field(default=None, description="free memory of a CPU, when it was first read")
     micro_batch: CapacityDecision | None = Field(default=None, description="searched up to what the sweep needs")
     capacity: CapacityDecision | None = Field(default=None, description="searched up to the largest size that fits")

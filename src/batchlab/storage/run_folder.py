@@ -6,36 +6,48 @@ stuck and never has two writers.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from filelock import FileLock, Timeout
+from pydantic import ValidationError
 
 from batchlab.core.errors import InputError
+from batchlab.core.files import Files
+from batchlab.core.protocols import WriteState
 from batchlab.core.record import RECORD, MetricRow, Record
 from batchlab.core.spec import SPEC, Spec, run_id
 from batchlab.storage import checkpoint, metrics
-from batchlab.storage.atomic import remove_temporaries, storage_errors, write_atomically
+from batchlab.storage.atomic import make_folders, remove_temporaries, remove_tree, storage_errors, write_atomically
+from batchlab.storage.files import DISK
+from batchlab.storage.kept import read_file, set_aside
+from batchlab.storage.lock import Lock
+from batchlab.storage.sealed import Broken, Damage, DamagedFile, digest, seal, unseal
+
+RECORD_NAME, SPEC_NAME, METRICS_NAME = "record.json", "spec.json", "metrics.jsonl"
 
 
 class RunFolder:
     """`runs/<run_id>/` of a study: all of `protocols.RunContext` except `progress` and `stop_requested`."""
 
-    def __init__(self, study: Path, spec: Spec) -> None:
+    def __init__(self, study: Path, spec: Spec, files: Files = DISK) -> None:
         self.spec = spec
         self.run_id = run_id(spec)
         self.path = study / "runs" / self.run_id
         self.cache_dir = study / "cache"
         self.repaired_lines = 0
         self._writer: metrics.MetricsWriter | None = None
-        self._lock = FileLock(self.path / "lock", thread_local=False)
+        self._files = files
+        self._lock = Lock(self.path / "lock", files)
 
     @property
     def log_path(self) -> Path:
         """What the run printed, and the traceback of an error."""
         return self.path / "log.txt"
+
+    @property
+    def _metrics_path(self) -> Path:
+        return self.path / METRICS_NAME
 
     @property
     def _checkpoint_path(self) -> Path:
@@ -44,12 +56,8 @@ class RunFolder:
     def try_lock(self) -> bool:
         """Claim the run for this process; False when another process has it."""
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                self._lock.acquire(blocking=False)
-            except Timeout:
-                return False
-        return True
+            make_folders(self.path, self._files)
+        return self._lock.try_acquire()
 
     def unlock(self) -> None:
         """Close open files and release the run. Does nothing where it is not locked."""
@@ -58,7 +66,7 @@ class RunFolder:
 
     def locked_by_another(self) -> bool:
         """Whether another process holds this run now."""
-        if not self.path.exists():
+        if self._files.state(self.path) is None:
             return False
         if not self.try_lock():
             return True
@@ -68,53 +76,61 @@ class RunFolder:
     def begin(self) -> Self:
         """Prepare the folder for an attempt. Requires the lock."""
         with storage_errors(self.path):
-            self.cache_dir.mkdir(exist_ok=True)
-            remove_temporaries(self.path)
-            write_atomically(self.path / "spec.json", SPEC.dump_json(self.spec, indent=1))
+            self._files.make_folder(self.cache_dir)
+            remove_temporaries(self.path, self._files)
+            found = read_run(self.path, self._files)
+            if isinstance(found, DamagedFile):
+                set_aside_run(self.path, found, self._files)
+            write_atomically(self.path / SPEC_NAME, SPEC.dump_json(self.spec, indent=1), self._files)
         return self
 
     def row(self, row: MetricRow) -> None:
         """Append to metrics.jsonl."""
         if self._writer is None:
-            self._writer = metrics.MetricsWriter(self.path / "metrics.jsonl")
+            self._writer = metrics.MetricsWriter(self._metrics_path, self._files)
         self._writer.write(row)
 
-    def save_checkpoint(self, header: Mapping[str, Any], state: bytes) -> None:
+    def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint; the metrics up to it are synced to disk first."""
         if self._writer is not None:
             self._writer.sync()
         with storage_errors(self.path):
-            self._checkpoint_path.parent.mkdir(exist_ok=True)
-        checkpoint.save_checkpoint(self._checkpoint_path, header, state)
+            self._files.make_folder(self._checkpoint_path.parent)
+        checkpoint.save_checkpoint(self._checkpoint_path, header, write_state, self._files)
 
     def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
         """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
         self.close()
-        if self._checkpoint_path.parent.exists():
-            remove_temporaries(self._checkpoint_path.parent)
-        found = checkpoint.load_checkpoint(self._checkpoint_path)
-        path = self.path / "metrics.jsonl"
-        if found is None:
-            self.repaired_lines += metrics.read_rows(path)[1]
-            path.unlink(missing_ok=True)
-        else:
-            self.repaired_lines += metrics.rewind(path, int(found[0]["step"]))
+        path = self._metrics_path
+        with storage_errors(self.path):
+            if self._files.state(self._checkpoint_path.parent) is not None:
+                remove_temporaries(self._checkpoint_path.parent, self._files)
+            found = checkpoint.load_checkpoint(self._checkpoint_path, self._files)
+            if found is None:
+                self.repaired_lines += metrics.read_rows(path, self._files)[1]
+                self._files.remove(path)
+            else:
+                self.repaired_lines += metrics.rewind(path, int(found[0]["step"]), self._files)
         return found
 
-    def keep_end(self, header: Mapping[str, Any], state: bytes) -> None:
+    def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep the state at the end of this run; `finish` does not remove it."""
         with storage_errors(self.path):
-            (self.path / "end").mkdir(exist_ok=True)
-        checkpoint.save_checkpoint(self.path / "end" / "state", header, state)
+            self._files.make_folder(self.path / "end")
+        checkpoint.save_checkpoint(self.path / "end" / "state", header, write_state, self._files)
 
     def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
         """The state that another run of this study kept at its end, or None."""
-        return checkpoint.load_checkpoint(self.path.parent / run_id / "end" / "state")
+        return checkpoint.load_checkpoint(self.path.parent / run_id / "end" / "state", self._files)
 
     def log(self, text: str) -> None:
         """Append a line to log.txt."""
-        with storage_errors(self.path), self.log_path.open("a", encoding="utf-8") as file:
-            file.write(text.rstrip("\n") + "\n")
+        with storage_errors(self.path):
+            file = self._files.append(self.log_path)
+            try:
+                file.write((text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
+            finally:
+                file.close()
 
     def log_tail(self, characters: int = 400) -> str:
         """The end of log.txt in one line, for a record's reason."""
@@ -123,23 +139,29 @@ class RunFolder:
 
     def log_end(self, size: int) -> str:
         """The last bytes of log.txt; empty where nothing was printed."""
-        if not self.log_path.exists():
+        found = self._files.state(self.log_path)
+        if found is None or found.kind != "file":
             return ""
-        with self.log_path.open("rb") as file:
-            file.seek(max(0, self.log_path.stat().st_size - size))
-            return file.read().decode("utf-8", errors="replace")
+        return self._files.read(self.log_path, max(0, found.size - size)).decode("utf-8", errors="replace")
 
     def finish(self, record: Record) -> None:
         """Write record.json, which marks the run as finished, then remove the checkpoint. Requires the lock."""
         if self._writer is not None:
             self._writer.sync()
         self.close()
-        write_atomically(self.path / "record.json", RECORD.dump_json(record, indent=1))
-        shutil.rmtree(self._checkpoint_path.parent, ignore_errors=True)
+        with storage_errors(self.path):
+            belonging = {"spec": digest(self._files.read(self.path / SPEC_NAME))}
+            if self._files.state(self._metrics_path) is not None:
+                belonging["metrics"] = digest(self._files.read(self._metrics_path))
+        text = RECORD.dump_json(record, indent=1).decode()
+        write_atomically(self.path / RECORD_NAME, seal(text, belonging), self._files)
+        with storage_errors(self.path):
+            remove_tree(self._checkpoint_path.parent, self._files)
 
     def record(self) -> Record | None:
-        """The record of a finished run, else None. Raises InputError where the file is not a record."""
-        return read_record(self.path)
+        """The record of a finished run; None where there is no whole one."""
+        found = read_run(self.path, self._files)
+        return found[1] if isinstance(found, tuple) else None
 
     def close(self) -> None:
         """Close metrics.jsonl; a later row opens it again."""
@@ -148,28 +170,59 @@ class RunFolder:
             self._writer = None
 
 
-def read_record(run: Path) -> Record | None:
-    """The record in a run's folder; None while there is none. Raises InputError where it is unreadable."""
+def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[Spec, Record] | DamagedFile | None:
+    """Spec and record of a run's folder; None while it has no record; what is damaged where one of the two is.
+
+    Both are whole where their digests are right and both belong to the run that the folder is named after. `metrics`:
+    check the metrics as well. Raises InputError where another version of batchlab wrote them.
+    """
+    path = run / RECORD_NAME
     try:
-        content = (run / "record.json").read_bytes()
-    except FileNotFoundError:
+        content = read_file(path, files)
+        if content is None:
+            return None
+        sealed = unseal(content)
+        record = RECORD.validate_json(sealed.content)
+        path = run / METRICS_NAME
+        if metrics and "metrics" in sealed.others:
+            _whole(path, sealed.others["metrics"], files)
+        path = run / SPEC_NAME
+        spec = SPEC.validate_json(_whole(path, sealed.others["spec"], files))
+    except Broken as broken:
+        return DamagedFile(path, broken.damage)
+    except (ValidationError, KeyError):
+        raise InputError(
+            f"{path} was written by another version of batchlab; use that version, or delete the folder {run.name} to "
+            "repeat that run."
+        ) from None
+    if not record.run_id == run_id(spec) == run.name:
+        return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
+    return spec, record
+
+
+def _whole(path: Path, expected: str, files: Files) -> bytes:
+    """The content of a file with this digest. Raises Broken where there is no such file."""
+    content = read_file(path, files)
+    if content is None:
+        raise Broken(Damage.MISSING)
+    if digest(content) != expected:
+        raise Broken(Damage.OTHER_DIGEST)
+    return content
+
+
+def read_spec(run: Path, files: Files = DISK) -> Spec | None:
+    """The spec of a run, finished or not; None where there is no readable one of this run."""
+    try:
+        content = read_file(run / SPEC_NAME, files)
+        spec = None if content is None else SPEC.validate_json(content)
+    except (Broken, ValidationError):
         return None
-    try:
-        return RECORD.validate_json(content)
-    except ValueError:
-        raise _unreadable(run, "record.json") from None
+    return spec if spec is not None and run_id(spec) == run.name else None
 
 
-def read_spec(run: Path) -> Spec:
-    """The spec in a run's folder. Raises InputError where it is missing or unreadable."""
-    try:
-        return SPEC.validate_json((run / "spec.json").read_bytes())
-    except (FileNotFoundError, ValueError):
-        raise _unreadable(run, "spec.json") from None
-
-
-def _unreadable(run: Path, name: str) -> InputError:
-    return InputError(
-        f"{run / name} is damaged or was written by a newer batchlab; update batchlab, or delete the folder {run.name} "
-        "to repeat that run."
-    )
+def set_aside_run(run: Path, damaged: DamagedFile, files: Files = DISK) -> None:
+    """Rename the damaged file, and the record, so that the run is done again. Requires the run's lock."""
+    with storage_errors(run):
+        if damaged.path.name != RECORD_NAME:
+            set_aside(damaged.path, files)
+        set_aside(run / RECORD_NAME, files)

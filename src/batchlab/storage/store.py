@@ -8,98 +8,127 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import BatchlabError, InputError, StudyChanged
 from batchlab.core.experiment import SCHEMA_VERSION, Experiment, differing_fields
+from batchlab.core.files import Files, FileState
 from batchlab.core.record import MetricRow, Record
 from batchlab.core.spec import Spec
 from batchlab.storage import metrics
-from batchlab.storage.atomic import is_temporary, remove_temporaries, storage_errors, storage_failure, write_atomically
+from batchlab.storage.atomic import (
+    is_temporary,
+    make_folders,
+    remove_temporaries,
+    remove_tree,
+    storage_failure,
+    write_atomically,
+)
 from batchlab.storage.decisions import Decisions
-from batchlab.storage.run_folder import RunFolder, read_record, read_spec
+from batchlab.storage.files import DISK
+from batchlab.storage.kept import KeptFile
+from batchlab.storage.lock import Lock, require_locks
+from batchlab.storage.metrics import RowValues
+from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
+from batchlab.storage.sealed import DamagedFile
+from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
 
+_EXPERIMENT, _DECISIONS = "experiment.json", "decisions.json"
 _LOCK = ".lock"
 _MEASURING = ".measuring.lock"
+_DOCUMENTS = ".documents.lock"
+
+_LOCK_SECONDS = 60.0
+"""The study's lock is held for milliseconds; a process that waits this long waits for one that was stopped."""
 
 
 class Store:
     """One study on disk. Make it with `Store.create` or `Store.open`."""
 
-    def __init__(self, path: Path, experiment: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
         self.experiment = experiment
+        self.files = files
+        self.clock = clock
 
     @staticmethod
-    def exists(path: Path) -> bool:
+    def exists(path: Path, files: Files = DISK) -> bool:
         """Whether there is a study at `path`, of whatever experiment."""
-        return (path / "experiment.json").is_file()
+        return any(_is_file(path / name, files) for name in (_EXPERIMENT, f".{_EXPERIMENT}.copy"))
 
     @staticmethod
-    def require_usable(path: Path) -> None:
-        """Raise InputError where `path` is a file, a folder of something else, or cannot be written. Writes nothing."""
+    def require_usable(path: Path, files: Files = DISK) -> None:
+        """Raise InputError where `path` is a file, a folder of something else, or cannot be written, and StorageFailed
+        where files there cannot be locked. Leaves nothing behind."""
         try:
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file; give a folder for the study with --out.")
-            if path.is_dir() and not Store.exists(path):
-                entries = [entry for entry in path.iterdir() if entry.name != _LOCK and not is_temporary(entry)]
-                if entries:
-                    raise InputError(
-                        f"{path} holds {min(entries).name!r} and is not a study (it has no experiment.json); "
-                        "give a new folder with --out."
-                    )
+            entries = files.names(path)
+        except FileNotFoundError:
+            entries = []
+        except NotADirectoryError:
+            if files.state(path) is not None:
+                raise InputError(f"{path} is not a folder; give a folder for the study with --out.") from None
+            entries = []
         except OSError as error:
             raise _not_writable(path, error) from None
-        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        if not Store.exists(path, files):
+            foreign = [name for name in entries if name != _LOCK and not is_temporary(name)]
+            if foreign:
+                raise InputError(
+                    f"{path} holds {foreign[0]!r} and is not a study (it has no experiment.json); "
+                    "give a new folder with --out."
+                )
+        path = path.absolute()
+        existing = next(folder for folder in (path, *path.parents) if files.state(folder) is not None)
+        if not files.writable(existing):
             raise InputError(f"The study folder {path} cannot be made in {existing}; choose another with --out.")
+        try:
+            require_locks(existing, files)
+        except OSError as error:
+            raise _not_writable(path, error) from None
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment) -> Store:
+    def create(cls, path: Path, experiment: Experiment, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path` for this experiment: a new folder, or an existing study of the same experiment.
 
         Raises InputError for a folder of something else or one that cannot be written, StudyChanged for a study of
         another experiment; in each case nothing has been written.
         """
         path = path.absolute()
-        if not cls.exists(path):
-            cls.require_usable(path)
+        if not cls.exists(path, files):
+            cls.require_usable(path, files)
             try:
-                path.mkdir(parents=True, exist_ok=True)
-                (path / _LOCK).touch()
+                make_folders(path, files)
             except OSError as error:
                 raise _not_writable(path, error) from None
-            with _lock(path):
-                if not cls.exists(path):
-                    write_atomically(path / "experiment.json", experiment.model_dump_json(indent=1) + "\n")
-        store = cls.open(path)
+            with _lock(path, files, clock):
+                if not cls.exists(path, files):
+                    KeptFile(path / _EXPERIMENT, files).write(experiment.model_dump_json(indent=1))
+        store = cls.open(path, files, clock)
         store.require_same(experiment)
-        store._tidy()
+        with store.locked():
+            store._tidy()
         return store
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, files: Files = DISK, clock: Clock = SYSTEM_CLOCK) -> Store:
         """The study at `path`. Raises InputError where there is none, it is damaged, or a newer batchlab wrote it."""
         path = path.absolute()
-        file = path / "experiment.json"
+        file = path / _EXPERIMENT
         try:
-            values = json.loads(file.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+            content = KeptFile(file, files).read()
+        except NotADirectoryError:
+            content = None
+        if content is None:
             raise InputError(
                 f"{path} is not a study: it has no experiment.json. "
                 "Give the folder that `batchlab study` printed, by default studies/NAME."
-            ) from None
-        except PermissionError as error:
-            raise InputError(f"{file} cannot be read ({error.strerror}); make it readable for you.") from None
-        except ValueError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            )
+        values = json.loads(content)
         version = values.get("schema_version") if isinstance(values, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise InputError(
@@ -107,7 +136,7 @@ class Store:
                 "update batchlab, or start a new study with --out."
             )
         try:
-            return cls(path, Experiment.model_validate(values))
+            return cls(path, Experiment.model_validate(values), files, clock)
         except ValidationError:
             raise InputError(f"{file} is not a batchlab experiment; start a new study with --out.") from None
 
@@ -126,124 +155,214 @@ class Store:
 
         Safe under concurrent writers. Raises InputError where decisions.json is damaged, StorageFailed on a full disk.
         """
-        with _lock(self.path):
+        with self.locked():
             kept = self.decisions()
             joined = kept.joined(new)
             if joined != kept:
-                write_atomically(self.path / "decisions.json", joined.as_json())
+                self._decisions_file.write(joined.as_json())
             return joined
 
     def decisions(self) -> Decisions:
         """All choices kept so far. Raises InputError where decisions.json is damaged."""
-        file = self.path / "decisions.json"
-        if not file.exists():
+        content = self._decisions_file.read()
+        if content is None:
             return Decisions()
         try:
-            return Decisions.model_validate_json(file.read_bytes())
+            return Decisions.model_validate_json(content)
         except ValidationError:
-            raise InputError(f"{file} is damaged; restore it, or start a new study with --out.") from None
+            raise InputError(
+                f"{self._decisions_file.path} was written by another version of batchlab; use that version, or start a "
+                "new study with --out."
+            ) from None
+
+    @property
+    def _decisions_file(self) -> KeptFile:
+        return KeptFile(self.path / _DECISIONS, self.files)
+
+    def repair(self) -> list[DamagedFile]:
+        """Replace a damaged experiment.json or decisions.json by its copy; what was damaged has been set aside.
+
+        Also removes what killed writers left.
+        """
+        with self.locked():
+            self._tidy()
+            found = [KeptFile(self.path / name, self.files).repair() for name in (_EXPERIMENT, _DECISIONS)]
+        return [damaged for damaged in found if damaged is not None]
 
     def run(self, spec: Spec) -> RunFolder:
         """The folder of one run; nothing is created before it is locked."""
-        return RunFolder(self.path, spec)
+        return RunFolder(self.path, spec, self.files)
 
     def records(self) -> list[tuple[Spec, Record]]:
-        """Every finished run, sorted by run_id."""
-        found = []
-        for run in sorted((self.path / "runs").glob("*")):
-            record = read_record(run)
-            if record is not None:
-                found.append((read_spec(run), record))
-        return found
+        """Every finished run whose files are whole, sorted by run_id."""
+        return self.scan()[0]
+
+    def scan(self, *, metrics: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
+        """Every finished run whose files are whole, and what is damaged; `metrics`: read those as well to know that."""
+        found = [read_run(run, self.files, metrics=metrics) for run in self._runs()]
+        kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
+        return (
+            [each for each in found if isinstance(each, tuple)],
+            [each for each in (*kept, *found) if isinstance(each, DamagedFile)],
+        )
+
+    def damaged(self) -> list[DamagedFile]:
+        """Every file that is not used because it is not what was written; reads all records and metrics."""
+        return self.scan(metrics=True)[1]
+
+    def verified(self, run_id: str) -> Record | DamagedFile | None:
+        """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""
+        found = read_run(self.path / "runs" / run_id, self.files, metrics=True)
+        return found[1] if isinstance(found, tuple) else found
+
+    def set_aside(self, run_id: str) -> bool:
+        """Set aside what is damaged of a finished run, so that it is done again; False while another process has it."""
+        run = self.path / "runs" / run_id
+        lock = Lock(run / "lock", self.files)
+        if not lock.try_acquire():
+            return False
+        try:
+            damaged = read_run(run, self.files, metrics=True)
+            if isinstance(damaged, DamagedFile):
+                set_aside_run(run, damaged, self.files)
+        finally:
+            lock.release()
+        return True
 
     def rows(self, run_id: str) -> list[MetricRow]:
         """The metrics of a run, finished or not; unreadable lines are omitted."""
-        return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl")[0]
+        return metrics.read_rows(self.path / "runs" / run_id / "metrics.jsonl", self.files)[0]
+
+    def values(self, run_id: str) -> list[RowValues]:
+        """Of every row of a run's metrics, the values that are looked at in all runs."""
+        return metrics.read_values(self.path / "runs" / run_id / "metrics.jsonl", self.files)
+
+    def metrics_state(self, run_id: str) -> FileState | None:
+        """The version of a run's metrics, which are not read; None where there are none."""
+        return self.files.state(self.path / "runs" / run_id / "metrics.jsonl")
 
     def record(self, run_id: str) -> Record | None:
-        """The record of one run; None while it is not finished."""
-        return read_record(self.path / "runs" / run_id)
+        """The record of one run; None while it has no whole one."""
+        found = read_run(self.path / "runs" / run_id, self.files)
+        return found[1] if isinstance(found, tuple) else None
 
     def unfinished(self) -> list[str]:
         """Runs that have begun and have no record yet, sorted by run_id."""
-        begun = sorted((self.path / "runs").glob("*/spec.json"))
-        return [spec.parent.name for spec in begun if not (spec.parent / "record.json").exists()]
+        return [
+            run.name
+            for run in self._runs()
+            if _is_file(run / "spec.json", self.files) and self.files.state(run / "record.json") is None
+        ]
 
     def forget(self, run_id: str) -> bool:
         """Drop the record of a run so that it runs again; False while another process holds the run."""
         run = self.path / "runs" / run_id
-        try:
-            with FileLock(run / "lock", timeout=0):
-                (run / "record.json").unlink(missing_ok=True)
-                shutil.rmtree(run / "checkpoint", ignore_errors=True)
-        except Timeout:
+        if self.files.state(run) is None:
+            return True
+        lock = Lock(run / "lock", self.files)
+        if not lock.try_acquire():
             return False
+        try:
+            self.files.remove(run / "record.json")
+            remove_tree(run / "checkpoint", self.files)
+        finally:
+            lock.release()
         return True
 
     def has_end(self, run_id: str) -> bool:
         """Whether the state that a run kept at its end exists."""
-        return (self.path / "runs" / run_id / "end" / "state").exists()
+        return _is_file(self.path / "runs" / run_id / "end" / "state", self.files)
 
     def drop_end(self, run_id: str) -> None:
         """Free the state that a run kept at its end, once no more runs start from it."""
-        shutil.rmtree(self.path / "runs" / run_id / "end", ignore_errors=True)
+        remove_tree(self.path / "runs" / run_id / "end", self.files)
 
-    def exclusive(self) -> FileLock:
+    def exclusive(self, on_wait: Callable[[str], None] = lambda owner: None) -> Lock:
         """A lock for measurements that need the device to themselves: `with store.exclusive():` waits for those of
-        other processes that work on this study."""
-        return FileLock(self.path / _MEASURING)
+        other processes that work on this study. `on_wait` is told who they are."""
+        return Lock(self.path / _MEASURING, self.files, self.clock, on_wait=on_wait)
 
     def begin_notes(self, page: str) -> None:
         """Write notes.md once: an existing file is never overwritten, and a removed one is not written again."""
         if self.decisions().notes_digest is not None:
             return
         file = self.path / "notes.md"
-        with storage_errors(file), suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
-            new.write(page)
+        with self.locked():
+            if self.files.state(file) is None:
+                write_atomically(file, page, self.files)
         self.decide(Decisions(notes_digest=hashlib.sha256(page.encode()).hexdigest()))
 
     def notes(self) -> str | None:
         """The text of notes.md; None where there is no such file, empty while it has not been edited."""
         file = self.path / "notes.md"
-        if not file.is_file():
+        if not _is_file(file, self.files):
             return None
-        content = file.read_bytes()
+        content = self.files.read(file)
         made = self.decisions().notes_digest == hashlib.sha256(content).hexdigest()
         return "" if made else content.decode("utf-8", errors="replace")
 
-    def write_tables(self) -> list[tuple[Spec, Record]]:
-        """Rewrite outcomes.csv and results.csv from the records, which are returned; remove what killed writers left.
+    def locked(self) -> Lock:
+        """The study's lock, under which the files of all runs are written; to be held for milliseconds."""
+        return _lock(self.path, self.files, self.clock)
 
-        Under the study's lock, so that no process overwrites a newer table with an older one.
+    def documents_lock(self) -> Lock:
+        """The lock of whoever writes documents, to be held from before the records are read until all are written, so
+        that no document is replaced by one that was made from earlier records."""
+        return Lock(self.path / _DOCUMENTS, self.files, self.clock, wait_seconds=_LOCK_SECONDS)
+
+    def write_tables(self, records: Sequence[tuple[Spec, Record]]) -> None:
+        """Rewrite outcomes.csv and results.csv; remove what killed writers left. Requires the documents' lock."""
+        with self.locked():
+            self._tidy()
+        self.write_documents({"outcomes.csv": outcomes_csv(records), "results.csv": results_csv(records)})
+
+    def write_documents(self, texts: Mapping[str, str]) -> None:
+        """Replace documents of the study (report.html, training_plan.json, …), each as a whole, in this order.
+
+        Requires the documents' lock. Raises StorageFailed where the disk would have little space left for runs.
         """
-        self._tidy()
-        with _lock(self.path):
-            records = self.records()
-            write_atomically(self.path / "outcomes.csv", outcomes_csv(records))
-            write_atomically(self.path / "results.csv", results_csv(records))
-        return records
+        for name, text in texts.items():
+            # an error message may hold file names that are not valid UTF-8
+            content = text.encode(errors="backslashreplace")
+            require_space(self.path, len(content))
+            with self.locked():
+                write_atomically(self.path / name, content, self.files)
 
-    def write_text(self, name: str, text: str) -> Path:
-        """Replace a document of the study (report.html, training_plan.json, …) as a whole."""
-        path = self.path / name
-        with _lock(self.path):
-            write_atomically(path, text)
-        return path
+    def _runs(self) -> list[Path]:
+        """The folders of all runs, finished or not, sorted by run_id."""
+        runs = self.path / "runs"
+        if self.files.state(runs) is None:
+            return []
+        found = [runs / name for name in self.files.names(runs)]
+        return [run for run in found if (state := self.files.state(run)) is not None and state.kind == "folder"]
 
     def _tidy(self) -> None:
-        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up."""
-        for folder in (self.path, *self.path.glob("runs/*")):
-            remove_temporaries(folder)
-        for checkpoint in self.path.glob("runs/*/checkpoint"):
-            run = checkpoint.parent
-            with suppress(Timeout), FileLock(run / "lock", timeout=0):
-                if (run / "record.json").exists():
-                    shutil.rmtree(checkpoint, ignore_errors=True)
+        """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up.
+
+        Requires the study's lock.
+        """
+        remove_temporaries(self.path, self.files)
+        for run in self._runs():
+            names = self.files.names(run)
+            done = {"record.json", "checkpoint"} <= set(names)
+            lock = Lock(run / "lock", self.files)
+            if not (done or any(map(is_temporary, names))) or not lock.try_acquire():
+                continue
+            try:
+                remove_temporaries(run, self.files)
+                if done:
+                    remove_tree(run / "checkpoint", self.files)
+            finally:
+                lock.release()
 
 
-def _lock(path: Path) -> FileLock:
-    """The study's lock, to be held for milliseconds."""
-    return FileLock(path / _LOCK, timeout=60)
+def _lock(path: Path, files: Files, clock: Clock) -> Lock:
+    return Lock(path / _LOCK, files, clock, wait_seconds=_LOCK_SECONDS)
+
+
+def _is_file(path: Path, files: Files) -> bool:
+    state = files.state(path)
+    return state is not None and state.kind == "file"
 
 
 def _not_writable(path: Path, error: OSError) -> BatchlabError:

@@ -5,22 +5,27 @@ Everything that can be wrong with the request is found before anything is writte
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment
+from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
-from batchlab.core.record import Outcome, TaskInfo
+from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
+from batchlab.data.digests import damaged_files, file_digest, read_digest, remember
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
-from batchlab.runs.workload import digest_of, file_states, hash_files
+from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
+from batchlab.storage.atomic import remove_tree, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
+from batchlab.storage.files import DISK
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.study.prior import read_prior
 
@@ -42,6 +47,7 @@ class OpenStudy:
     store: Store
     experiment: Experiment
     task_info: TaskInfo
+    repaired: tuple[DamagedFile, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -63,24 +69,42 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
     return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
 
 
-def open_study(asked: Experiment, folder: Path, make_engine: EngineFactory, *, accept_edits: bool) -> OpenStudy:
+def open_study(
+    asked: Experiment,
+    folder: Path,
+    make_engine: EngineFactory,
+    *,
+    accept_edits: bool,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
+) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
 
     Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
     person's code or data has changed since.
     """
-    if Store.exists(folder):
-        store = Store.open(folder)
+    with storage_errors(folder):
+        return _open(asked, folder, make_engine, accept_edits, files, clock)
+
+
+def _open(
+    asked: Experiment, folder: Path, make_engine: EngineFactory, accept_edits: bool, files: Files, clock: Clock
+) -> OpenStudy:
+    if Store.exists(folder, files):
+        store = Store.open(folder, files, clock)
+        repaired = tuple(store.repair())
         begun = store.decisions().task_info  # None where a process was killed while it created the study
         if begun is not None:
             store.require_same(complete(asked, begun))
-            _require_same_data(begun)
+            _require_same_data(store, begun)
             _require_same_code(store, begun, accept_edits)
-            return OpenStudy(store, store.experiment, begun)
-    Store.require_usable(folder)
-    experiment, task_info = prepare(asked, make_engine)
+            return OpenStudy(store, store.experiment, begun, repaired)
+    Store.require_usable(folder, files)
+    experiment, task_info = prepare(asked, make_engine, files=files)
     prior = read_prior(experiment, task_info)
-    store = Store.create(folder, experiment)
+    store = Store.create(folder, experiment, files, clock)
+    for path, known in task_info.data_files.items():
+        remember(Path(path), known, store.path / "cache")
     store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
     return OpenStudy(store, experiment, task_info)
 
@@ -94,33 +118,36 @@ def reopen_study(folder: Path) -> OpenStudy:
     task_info = store.decisions().task_info
     if task_info is None:
         raise InputError(f"The study in {folder} has measured nothing yet; run it first.")
-    _require_same_data(task_info)
+    _require_same_data(store, task_info)
     _require_same_code(store, task_info, accept_edits=False)
     return OpenStudy(store, store.experiment, task_info)
 
 
-def prepare(asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True) -> tuple[Experiment, TaskInfo]:
+def prepare(
+    asked: Experiment, make_engine: EngineFactory, *, sweep: bool = True, files: Files = DISK
+) -> tuple[Experiment, TaskInfo]:
     """The experiment completed by what the task itself says, and the task as a worker process found it.
 
     `sweep` False: batch sizes and budget are not checked, because no sweep is wanted. Writes nothing that stays. Raises
     InputError where the task cannot be loaded, and where the sweep could not be answered whatever is measured.
     """
-    task_info = inspect(asked, make_engine)
+    task_info = inspect(asked, make_engine, files)
     experiment = complete(asked, task_info)
     if sweep:
         require_sound(experiment, task_info)
     return experiment, task_info
 
 
-def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
+def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = DISK) -> TaskInfo:
     """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded."""
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )
-    with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        engine = make_engine(Path(scratch), 1)
+    scratch = files.make_temporary_folder()
+    try:
+        engine = make_engine(scratch, 1)
         try:
             engine.submit(spec, exclusive=True)
             while True:
@@ -132,6 +159,8 @@ def inspect(experiment: Experiment, make_engine: EngineFactory) -> TaskInfo:
                         raise InputError(record.reason)
         finally:
             engine.close()
+    finally:
+        remove_tree(scratch, files)
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
@@ -164,14 +193,31 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         )
 
 
-def _require_same_data(task_info: TaskInfo) -> None:
-    now = file_states(task_info.data_files)
-    changed = [path for path, state in task_info.data_files.items() if now[path] != state]
+def _require_same_data(store: Store, task_info: TaskInfo) -> None:
+    cache = store.path / "cache"
+    changed = [
+        path
+        for path, known in task_info.data_files.items()
+        if not Path(path).is_file() or file_digest(Path(path), cache).sha256 != known.sha256
+    ]
     if changed:
         raise StudyChanged(
             f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "
             "restore the file, or start a new study with --out."
         )
+
+
+def damaged_data(store: Store) -> tuple[int, list[Path]]:
+    """How many data files the study has read or made, and which of them are not what they were; reads all of them."""
+    task_info, cache = store.decisions().task_info, store.path / "cache"
+    known = {} if task_info is None else {Path(path): found for path, found in task_info.data_files.items()}
+    changed = [path for path, found in known.items() if not _is_still(path, found)]
+    made, damaged = damaged_files(cache)
+    return len(known) + made, changed + damaged
+
+
+def _is_still(path: Path, known: FileDigest) -> bool:
+    return path.is_file() and read_digest(path).sha256 == known.sha256
 
 
 def changed_code(store: Store, task_info: TaskInfo) -> dict[str, str]:

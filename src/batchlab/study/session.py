@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from batchlab.core.errors import StudyChanged
 from batchlab.core.protocols import Engine, Finished, View
-from batchlab.core.record import Outcome, Record
+from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
 from batchlab.engines.resources import usable_cores
+from batchlab.storage.decisions import Decisions
+from batchlab.storage.sealed import DamagedFile
+from batchlab.study.documents import Documents
 from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
+from batchlab.words.damage import set_aside_line
+from batchlab.words.progress import waiting_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class Session:
     make_engine: EngineFactory
     view: View
     retry_failed: bool = False
-    after_run: Callable[[], None] = lambda: None
+    documents: Documents | None = None  # kept up to date while it works
 
     @property
     def device(self) -> DeviceSettings:
@@ -32,10 +37,19 @@ class Session:
             name=self.study.task_info.device,
             precision=asked.precision,
             compile=asked.compile,
-            threads=asked.threads or usable_cores(),
+            threads=asked.threads or self._measuring_threads(),
             memory_limit=asked.memory_limit,
             memory_optimizations=asked.memory_optimizations,
         )
+
+    def _measuring_threads(self) -> int:
+        """All cores of the machine on which the study began: with others, its measurements would be made again."""
+        store = self.study.store
+        decided = store.decisions().measuring_threads
+        if decided is None:
+            decided = store.decide(Decisions(measuring_threads=usable_cores())).measuring_threads
+        assert decided is not None
+        return decided
 
     def optimizer(self, global_batch_size: int) -> OptimizerSettings:
         """The optimizer settings at this size, relative to the size that they were given for."""
@@ -70,7 +84,7 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
         _require_unchanged_code(session)
-        with store.exclusive() if exclusive else nullcontext():
+        with store.exclusive(lambda owner: session.view.say(waiting_line(owner))) if exclusive else nullcontext():
             for spec in missing.values():
                 engine.submit(spec, exclusive=exclusive)
             while missing:
@@ -79,17 +93,31 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
                     if isinstance(event, Finished):
                         found[event.record.run_id] = event.record
                         del missing[event.record.run_id]
-                        session.after_run()
+                        if session.documents is not None:
+                            session.documents.run_ended()
+                if session.documents is not None and not (exclusive and missing):  # which writing would disturb
+                    session.documents.refresh()
     return [record for spec in specs if (record := found[run_id(spec)]) is not None]
 
 
 def _finished(session: Session, identity: str) -> Record | None:
-    """The record on disk; a failed one is dropped first where failed runs are retried."""
-    record = session.study.store.record(identity)
-    if record is not None and session.retry_failed and record.outcome is Outcome.FAILED:
+    """The record on disk; one that is damaged is set aside, a failed one dropped where failed runs are retried."""
+    record = session.study.store.verified(identity)
+    if isinstance(record, DamagedFile):
+        if session.study.store.set_aside(identity):
+            session.view.say(f"   {set_aside_line(record)}")
+        return None
+    if record is not None and session.retry_failed and _may_differ(record):
         session.study.store.forget(identity)
         return None
     return record
+
+
+def _may_differ(record: Record) -> bool:
+    """Whether another attempt may end in another way: it failed, or ran out of memory that others may have taken."""
+    if record.outcome is Outcome.OUT_OF_MEMORY:
+        return not (isinstance(record.result, CapacityResult) and record.result.certain)
+    return record.outcome is Outcome.FAILED
 
 
 def _require_unchanged_code(session: Session) -> None:

@@ -5,28 +5,27 @@ Every stage can be interrupted and run again; what is on disk is not done twice.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from batchlab.analysis.assemble import assemble
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import BatchLayout
 from batchlab.core.check import CheckResult
+from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import BatchlabError, InputError, StudyInterrupted
 from batchlab.core.experiment import Experiment
+from batchlab.core.files import Files
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
-from batchlab.plan import TrainingPlan, make_plan
-from batchlab.report.notes import notes_page
-from batchlab.report.write import write_report
 from batchlab.search.cost import cost_of
+from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
-from batchlab.storage.store import Store
+from batchlab.storage.files import DISK
+from batchlab.study.documents import Documents, read_findings
 from batchlab.study.open_study import EngineFactory, open_study, reopen_study
 from batchlab.study.session import Session, run_alone
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, decided_budget, learning_rates_of
@@ -47,6 +46,7 @@ from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
 from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
+from batchlab.words.damage import repaired_line
 from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
@@ -91,49 +91,49 @@ def run_study(
     request: CapacityRequest = LARGEST,
     accept_edits: bool = False,
     retry_failed: bool = False,
-    documents: bool = True,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
+    write_documents: bool = True,
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
-    request: what the capacity stage is asked where it is the last.
-    documents: False writes none, which is half of the time of a simulated study; `write_documents` makes them later.
+    request: what the capacity stage is asked where it is the last. write_documents: False for a simulation of disks.
 
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
-    StorageFailed on a full disk, after which finished runs are kept and the report is up to date.
+    StorageFailed where a disk has no space for records. Finished runs are kept, and whatever ends the study, its
+    documents are written as far as the disk allows.
     """
-    begun = time.monotonic()
-    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits)
+    begun = clock.monotonic()
+    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits, files=files, clock=clock)
     store = study.store
-
-    def after_run() -> None:
-        if documents:
-            write_documents(store, partial=True)  # takes 0.1 s; whatever stops the study leaves a usable report
-
+    for damaged in study.repaired:
+        view.say(f"   {repaired_line(damaged)}")
+    documents = Documents(store, view, write=write_documents)
     view.say(f"   data: {study.task_info.data_source}")
     view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
-    session = Session(study, make_engine, view, retry_failed=retry_failed, after_run=after_run)
+    session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents)
     failure = ""
     try:
-        _stages(session, until, request)
+        with storage_errors(store.path):
+            _stages(session, until, request)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
     except KeyboardInterrupt:
-        after_run()
+        documents.save()
         finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
         raise StudyInterrupted(
             f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
             "run the same command again to continue."
         ) from None
-    except BatchlabError:
-        after_run()
+    except BaseException:
+        documents.save()
         raise
     else:
         if until == "sweep":
             store.decide(Decisions(complete=True))
-    partial = not store.decisions().complete
-    findings = write_documents(store, partial=partial) if documents else read_findings(store, partial=partial)
-    view.say(f"   {format_duration(time.monotonic() - begun)} in all")
+    findings = documents.save()
+    view.say(f"   {format_duration(clock.monotonic() - begun)} in all")
     lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
     return StudyResult(folder, findings, tuple(lines), failure)
 
@@ -177,8 +177,8 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     speeds = {size: result.tokens_per_second for size, result in measured.items()}
     budget = budget_stage(session, speeds, concurrency)
     view.say(f"   {describe_budget(budget, experiment.unit)}")
-    store = session.study.store
-    store.begin_notes(notes_page(read_findings(store, partial=True), learning_rates_of(session), budget.model_dump()))
+    if session.documents is not None:
+        session.documents.begin_notes(learning_rates_of(session), budget.model_dump())
     context = SweepContext(
         experiment=experiment,
         capacity=capacity,
@@ -196,12 +196,9 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     BatchlabError where the task fails by itself, and StudyInterrupted as `run_study`.
     """
     study = reopen_study(folder)
-
-    def after_run() -> None:
-        write_documents(study.store, partial=True)
-
-    session = Session(study, make_engine, view, after_run=after_run)
-    findings = read_findings(study.store, partial=False)
+    documents = Documents(study.store, view)
+    session = Session(study, make_engine, view, documents=documents)
+    findings = documents.findings()
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
     try:
@@ -212,7 +209,7 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     except StageFailed as failed:
         raise BatchlabError(str(failed)) from None
     except KeyboardInterrupt:
-        write_documents(study.store, partial=True)
+        documents.save()
         raise StudyInterrupted(
             f"Stopped. Finished runs in {folder} are kept; run the same command again to continue."
         ) from None
@@ -237,7 +234,7 @@ def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view:
     Raises as `reopen_study`, and BatchlabError for a task that fails by itself.
     """
     study = reopen_study(folder)
-    findings = read_findings(study.store, partial=False)
+    findings = read_findings(study.store)
     if proof_of(layout, findings.runs, findings.rechecks) is not None:
         return
     session = Session(study, make_engine, view)
@@ -253,42 +250,3 @@ def recheck(folder: Path, layout: BatchLayout, make_engine: EngineFactory, view:
     record = run_alone(session, [spec])[0]
     if record.outcome is Outcome.FAILED:
         raise BatchlabError(f"The task failed while the plan was checked: {record.reason}")
-
-
-def write_documents(store: Store, *, partial: bool, devices: int = 1) -> Findings:
-    """Write outcomes.csv, results.csv, report.html, report.md, and training_plan.json where there is an answer.
-
-    devices: number of data-parallel devices for which the report shows the time to a loss. Raises InputError as
-    `read_findings`, StorageFailed on a full disk.
-    """
-    findings = replace(read_findings(store, partial=partial), devices=devices)
-    store.write_tables()
-    plan = plan_or_none(findings)
-    if plan is not None:
-        store.write_text("training_plan.json", plan.model_dump_json(indent=2) + "\n")
-    write_report(store.path, findings, plan, store.notes())
-    return findings
-
-
-def read_findings(store: Store, *, partial: bool) -> Findings:
-    """The findings from the records and decisions on disk. Raises InputError where nothing has been measured yet."""
-    decisions = store.decisions()
-    if decisions.task_info is None:
-        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
-    return assemble(
-        store.experiment,
-        decisions.task_info,
-        store.records(),
-        store.rows,
-        decisions,
-        planned_runs=decisions.budget.runs_planned if decisions.budget else None,
-        partial=partial,
-    )
-
-
-def plan_or_none(findings: Findings) -> TrainingPlan | None:
-    """The training plan; None while the study has no answer."""
-    try:
-        return make_plan(findings)
-    except InputError:
-        return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import ECHO, InputError, quote, shorten
 from batchlab.core.experiment import TaskReference
-from batchlab.core.settings import merge
+from batchlab.core.settings import merge, read_toml
 from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
@@ -23,10 +22,12 @@ def resolve_task(task: str, variant: Variant | None = None) -> dict[str, Any]:
         return _from_recipe(task, variant)
     if variant is not None:
         raise InputError(
-            f"--{dashed(variant)} is a smaller version of a recipe, and {task} is not a recipe; use --token-budget and "
-            "--batch-sizes to make a study smaller."
+            f"--{dashed(variant)} is a smaller version of a recipe, and {quote(task)} is not a recipe; "
+            "use --token-budget and --batch-sizes to make a study smaller."
         )
     path, _, attribute = task.partition(":")
+    if Path(path).is_dir():
+        raise InputError(f"{quote(path)} is a folder; give a study.toml, a Python file, or the name of a recipe.")
     if path.endswith(".toml"):
         return _from_toml(Path(path))
     if path.endswith(".py") or Path(path).is_file():
@@ -50,7 +51,8 @@ def _from_recipe(name: str, variant: Variant | None) -> dict[str, Any]:
 def _from_file(path: Path, attribute: str) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(
-            f"There is no file {path}; give a Python file that creates a batchlab.task(...), or a recipe name."
+            f"There is no file {quote(str(path))}; give a Python file that creates a batchlab.task(...), "
+            "or the name of a recipe."
         )
     reference = TaskReference(kind="file", target=str(path.resolve()), attribute=attribute or "task")
     return {"name": path.stem, "task": reference.model_dump()}
@@ -58,15 +60,16 @@ def _from_file(path: Path, attribute: str) -> dict[str, Any]:
 
 def _from_toml(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}.") from None
+        raise InputError(f"There is no file {quote(str(path))}.") from None
+    except ValueError as error:
+        raise InputError(f"{quote(str(path))} is not valid TOML: {shorten(str(error), ECHO)}.") from None
     task = content.pop("task", None)
     if not isinstance(task, str) or task.partition(":")[0].endswith(".toml"):
         raise InputError(
-            f'{path} must name what to train, e.g. task = "quickstart" (a recipe), "model.py" or "package.module:name".'
+            f'{quote(str(path))} must name what to train, e.g. task = "quickstart" (a recipe), "model.py" or '
+            '"package.module:name".'
         )
     beside = path.parent / task.partition(":")[0]
     base = resolve_task(str(path.parent / task) if task not in RECIPES and beside.is_file() else task)

@@ -10,6 +10,7 @@ Each raises AssertionError with a message that says which requirement is violate
 
 from batchlab.testing.dataset import check_dataset
 from batchlab.testing.engine import check_engine
+from batchlab.testing.files import check_files
 from batchlab.testing.gradients import check_measured_gradients
 from batchlab.testing.search import check_search
 from batchlab.testing.tracker import check_tracker
@@ -18,6 +19,7 @@ from batchlab.testing.trainable import check_trainable
 __all__ = [
     "check_dataset",
     "check_engine",
+    "check_files",
     "check_measured_gradients",
     "check_search",
     "check_tracker",

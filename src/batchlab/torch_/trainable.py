@@ -6,14 +6,15 @@ import io
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
+from batchlab.core.out_of_memory import as_out_of_memory
+from batchlab.core.protocols import AddedNorms, Batch, ByteSink, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.task import Task
@@ -22,7 +23,6 @@ from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
-from batchlab.torch_.out_of_memory import as_out_of_memory
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -233,6 +233,12 @@ class TorchTrainable:
 
     def state(self) -> bytes:
         """Everything `load` needs to continue bit-identically: model, optimizer and random state."""
+        file = io.BytesIO()
+        self.write_state(file)
+        return file.getvalue()
+
+    def write_state(self, sink: ByteSink) -> None:
+        """Write what `state` returns, one tensor at a time."""
         model = self.model.state_dict()
         content = {
             "model": model,
@@ -240,9 +246,7 @@ class TorchTrainable:
             "optimizer": self.optimizer.torch.state_dict(),
             "random": random_state.capture(self.device),
         }
-        file = io.BytesIO()
-        torch.save(content, file)
-        return file.getvalue()
+        torch.save(content, cast("io.BytesIO", sink))
 
     def load(self, state: bytes) -> None:
         """Restore what `state` returned. Only tensors and plain values are loaded; no code is executed."""

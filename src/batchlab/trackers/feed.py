@@ -104,7 +104,7 @@ class TrackedView:
 def replay(store: Store, tracker: Tracker) -> int:
     """Send every training run on disk to a tracker, finished or not; returns how many. Its errors pass through."""
     records = {record.run_id: record for _, record in store.records()}
-    specs = {run: read_spec(store.path / "runs" / run) for run in sorted({*records, *store.unfinished()})}
+    specs = {run: read_spec(store.path / "runs" / run, store.files) for run in sorted({*records, *store.unfinished()})}
     trained = {run: spec for run, spec in specs.items() if isinstance(spec, TrainSpec)}
     for run, spec in trained.items():
         tracker.begin(run, settings_of(spec))

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import FailedProbe, Run
-from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
+from batchlab.core.format import (
+    format_count,
+    format_learning_rate,
+    format_learning_rates,
+    format_list,
+    format_plural,
+)
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.words.check import describe_check
@@ -40,7 +46,7 @@ def failures(found: Findings) -> tuple[Failure, ...]:
 
 
 def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) -> Failure:
-    rates = format_list([format_learning_rate(rate) for rate in sorted({run.learning_rate for run in runs})])
+    rates = format_learning_rates({run.learning_rate for run in runs})
     where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
     match outcome:
         case Outcome.DIVERGED:

@@ -74,9 +74,19 @@ def describe_finished(spec: Spec, record: Record) -> str:
     return f"{name}: done"
 
 
+def waiting_line(owner: str) -> str:
+    """A measurement waits for one of another process, since both need the device to themselves."""
+    return f"   waiting until {owner or 'another process'} has finished measuring on this device"
+
+
 def describe_remaining(done: int, runs: int, seconds_left: float) -> str:
     """How far a stage is, and how long the rest takes at the pace so far."""
     return f"[{done} of {runs}, about {format_duration(seconds_left)} left]"
+
+
+def documents_not_written(error: Exception, folder: Path) -> str:
+    """A warning: the study goes on without its documents."""
+    return f"   warning: tables, plan and report are not up to date; `batchlab report {folder}` writes them. {error}"
 
 
 def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:

@@ -41,6 +41,11 @@ def remark(row: BatchRow) -> str:
     return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 
+def rates_note(shown: int, shared: int) -> str:
+    """Which of the learning rates that all sizes share a table shows, where it does not show all of them."""
+    return f"{shown} of {shared:,} shared learning rates, evenly spaced in number." if shown < shared else ""
+
+
 def results_note(findings: Findings) -> str:
     """How to read the table of results: intervals, ties, time."""
     surface, units = findings.surface, Units.of(findings)

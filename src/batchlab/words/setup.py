@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
-from batchlab.core.format import format_bytes, format_count, format_learning_rate, format_list, format_plural
+from batchlab.core.format import format_bytes, format_count, format_learning_rates, format_list, format_plural
 from batchlab.core.record import Environment
 from batchlab.words.units import Units
 
@@ -94,8 +94,7 @@ def _environment(environment: Environment) -> list[Term]:
 
 def _learning_rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
-    rates = [format_learning_rate(rate) for rate in tried or findings.experiment.sweep.learning_rates or ()]
-    return format_list(rates) or "not chosen yet"
+    return format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
 
 
 def _seeds(experiment: Experiment) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from batchlab.analysis.dynamics.diagnostics import diagnostics_finding, loss_before, loss_spikes, step_events
-from batchlab.analysis.sweep.loss_surface import surface_finding
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.dynamics.course import course_of
+from batchlab.analysis.dynamics.diagnostics import diagnostics_finding, loss_before, step_events
 from batchlab.analysis.values import Run
 from batchlab.core.batch import lay_out
 from batchlab.core.record import MetricRow, Outcome
+from batchlab.storage.metrics import values_of
 
 
 def run(rows: list[MetricRow], batch: int = 8, **more: Any) -> Run:
@@ -34,6 +36,7 @@ def run(rows: list[MetricRow], batch: int = 8, **more: Any) -> Run:
         "peak_bytes": None,
         "pairing": "none",
         "rows": tuple(rows),
+        "course": course_of(f"run-{batch}", [values_of(row) for row in rows]),
     }
     return Run(**{**given, **more})
 
@@ -54,10 +57,10 @@ def falling(batch: int, tokens: int = 16_000, spike_at: int | None = None) -> li
 
 
 def test_a_spike_hidden_in_the_mean_of_a_row_is_found_by_its_highest_step():
-    (spike,) = loss_spikes(run(falling(8, spike_at=50)))
+    (spike,) = run(falling(8, spike_at=50)).course.spikes
     assert (spike.step, spike.tokens, spike.rows) == (50, 4000, 1)
     assert spike.height == pytest.approx(2000, rel=0.01)
-    assert not loss_spikes(run(falling(8)))
+    assert not run(falling(8)).course.spikes
 
 
 def test_events_are_the_first_broken_reading_and_divergence():
@@ -92,15 +95,9 @@ def test_the_loss_before_a_point_is_the_mean_of_the_last_tenth_of_the_way():
 
 
 def test_batch_sizes_are_compared_at_the_furthest_tokens_steps_and_hours_of_all(synthetic_study):
-    from batchlab.analysis.sweep.runs import runs_from
-    from batchlab.analysis.sweep.throughput import throughput_finding
-
-    experiment, _, records, rows, _ = synthetic_study()
-    runs = runs_from(records, rows)
-    throughput = throughput_finding(records)
-    budget = max(one.tokens for one in runs)
-    surface = surface_finding(runs, experiment.batch.global_batch_sizes, throughput=throughput, token_budget=budget)
-    tokens, steps, hours = diagnostics_finding(runs, surface).comparisons
+    found = assemble(*synthetic_study())
+    throughput, budget = found.throughput, found.token_budget or 0
+    tokens, steps, hours = found.diagnostics.comparisons
     assert (tokens.axis, tokens.at) == ("tokens", budget)
     assert (steps.axis, steps.at) == ("steps", budget // (64 * 64))
     assert throughput is not None

@@ -291,25 +291,3 @@ def test_identical_losses_everywhere_are_all_tied() -> None:
     assert surface.noise_sd == 0.0
     assert len(surface.tied_cells) == 12
     assert [row.global_batch_size for row in surface.tied] == [8, 16, 32]
-
-
-def test_what_was_not_run_is_inferred_from_what_was() -> None:
-    losses = {
-        (size, rate): parabola(2e-3)(rate) + 0.05 * abs(math.log2(size / 16)) for size in (8, 16, 32) for rate in RATES
-    }
-    skipped = (16, 4e-3)
-    surface = found(run(*cell, loss) for cell, loss in losses.items() if cell != skipped)
-    (inferred,) = surface.inferred
-    assert (inferred.global_batch_size, inferred.learning_rate) == skipped
-    assert inferred.val_loss == pytest.approx(losses[skipped], rel=0.02)
-
-
-def test_nothing_is_inferred_above_a_divergence_or_from_too_few_cells() -> None:
-    few = [run(8, 1e-3, 2.0), run(8, 2e-3, 1.9), run(16, 4e-3, 2.0)]
-    assert found(few).inferred == ()
-    diverged = [
-        *(run(size, rate, parabola(2e-3)(rate)) for size in (8, 32) for rate in RATES),
-        run(16, 1e-3, 2.1),
-        run(16, 2e-3, None),
-    ]
-    assert all(cell.learning_rate < 2e-3 for cell in found(diverged).inferred if cell.global_batch_size == 16)

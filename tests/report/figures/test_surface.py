@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.core.record import Outcome
-from batchlab.report.figures.surface import surface
+from batchlab.report.figures.surface import MOST_LINES, surface
 
 Study = Callable[[str], Findings]
 
@@ -65,3 +67,16 @@ def test_surface_outlines_the_tied_cells_and_shows_what_is_inferred_apart(study:
             if value is not None
         }
         assert shown == inferred
+
+
+def test_a_thousand_cells_have_thin_lines_and_no_numbers(synthetic_study: Callable[..., Any]) -> None:
+    rates = [1e-4 * 1.05**i for i in range(100)]
+    few = surface(assemble(*synthetic_study(seeds=1, max_extensions=0)))
+    many = surface(assemble(*synthetic_study(range(8, 18), rates, seeds=1, max_extensions=0, token_budget=64 * 720720)))
+    assert few.layout
+    assert many.layout
+    assert any(trace.get("mode") == "text" for trace in few.data)
+    assert not any(trace.get("mode") == "text" for trace in many.data)
+    assert (len(many.data[0]["z"]), len(many.data[0]["z"][0])) == (100, 10), "every cell is there"
+    assert many.height < 1000
+    assert 12 <= len(many.layout["yaxis"]["tickvals"]) <= MOST_LINES

@@ -28,7 +28,7 @@ def context(largest: int | None = 20, sample_independent: bool = True, **section
             smallest_failed=None if largest is None else largest + 1,
             limit_bytes=100,
         ),
-        concurrency=Concurrency(2, 1, 2),
+        concurrency=Concurrency(2, 1),
         budget=fixed_budget(6400, SweepDesign(sizes=(4, 8), tokens_per_second={4: 1.0, 8: 1.0})),
         sample_independent=sample_independent,
     )

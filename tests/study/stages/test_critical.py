@@ -29,9 +29,11 @@ from batchlab.simulated.machine import simulation
 from batchlab.simulated.problem import training_data
 from batchlab.simulated.trainable import SimulatedTrainable
 from batchlab.storage.run_folder import RunFolder
+from batchlab.storage.sealed import seal
 from batchlab.storage.store import Store
+from batchlab.study.documents import read_findings
 from batchlab.study.progress import SilentView
-from batchlab.study.study import read_findings, run_critical, run_study
+from batchlab.study.study import run_critical, run_study
 from batchlab.study.task_source import resolve_task
 
 SMALL = {
@@ -85,7 +87,7 @@ def true_noise_scale(spec: TrainSpec) -> float:
 
 def test_the_noise_scale_of_every_run_is_the_devices(swept: Path) -> None:
     store = Store.open(swept)
-    found = read_findings(store, partial=False).critical
+    found = read_findings(store).critical
     assert found is not None
     specs = {run_id(spec): spec for spec, _ in store.records()}
     measured = 0
@@ -105,7 +107,7 @@ def test_the_noise_scale_of_every_run_is_the_devices(swept: Path) -> None:
 def test_a_sweep_alone_cannot_tell_steps_and_says_which_runs_would(
     swept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = read_findings(Store.open(swept), partial=False).critical
+    found = read_findings(Store.open(swept)).critical
     assert found is not None
     assert not found.branches
     run(["critical", str(swept)])
@@ -117,7 +119,7 @@ def test_a_sweep_alone_cannot_tell_steps_and_says_which_runs_would(
 
 
 def test_the_runs_it_asks_for_answer_and_the_sweeps_answer_stays(swept: Path, settled: Path) -> None:
-    before, after = (read_findings(Store.open(folder), partial=False) for folder in (swept, settled))
+    before, after = (read_findings(Store.open(folder)) for folder in (swept, settled))
     assert after.recommended == before.recommended
     assert after.surface == before.surface
     assert after.critical is not None
@@ -130,7 +132,7 @@ def test_the_runs_it_asks_for_answer_and_the_sweeps_answer_stays(swept: Path, se
 
 
 def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled: Path) -> None:
-    found = read_findings(Store.open(settled), partial=False)
+    found = read_findings(Store.open(settled))
     assert found.critical is not None
     figures = build_figures(found)
     drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
@@ -198,9 +200,10 @@ def test_a_target_that_no_run_reaches_is_said(settled: Path, tmp_path: Path) -> 
     folder = tmp_path / "s"
     shutil.copytree(settled, folder)
     content = json.loads((folder / "experiment.json").read_text())
+    del content["sha256"]
     content["evaluation"]["target_loss"] = 0.5  # below the irreducible loss
-    (folder / "experiment.json").write_text(json.dumps(content))
-    found = read_findings(Store.open(folder), partial=False).critical
+    (folder / "experiment.json").write_bytes(seal(json.dumps(content, indent=1)))
+    found = read_findings(Store.open(folder)).critical
     assert found is not None
     assert found.steps.status == "cannot_tell"
     assert found.steps.reason is StepsReason.NONE_REACHED
@@ -225,7 +228,7 @@ def test_one_sample_per_step_and_no_splitting_is_an_answer_too(tmp_path: Path) -
         budget={"token_budget": 512},
         sweep={"learning_rates": (0.1, 0.2), "seeds": 1, "max_extensions": 0},
     )
-    found = read_findings(Store.open(folder), partial=False).critical
+    found = read_findings(Store.open(folder)).critical
     assert found is not None
     assert not found.noise
     assert (NoGradientSamples.ONE_SAMPLE,) in found.no_noise
@@ -246,7 +249,8 @@ def test_a_study_of_edited_code_is_not_continued(settled: Path, tmp_path: Path) 
     mine = tmp_path / "mine.py"
     mine.write_text("x = 1\n")
     content = json.loads((folder / "decisions.json").read_text())
+    del content["sha256"]
     content["task_info"]["code"] = {str(mine): "0" * 64}
-    (folder / "decisions.json").write_text(json.dumps(content))
+    (folder / "decisions.json").write_bytes(seal(json.dumps(content, indent=1)))
     with pytest.raises(StudyChanged, match=r"mine\.py"):
         run_critical(folder, make_engine, SilentView(), execute=True)

@@ -16,8 +16,9 @@ from batchlab.core.spec import TrainSpec, run_id
 from batchlab.engines.inline import InlineEngine
 from batchlab.storage.decisions import CriticalRound, Decisions
 from batchlab.storage.store import Store
+from batchlab.study.documents import read_findings
 from batchlab.study.progress import SilentView
-from batchlab.study.study import read_findings, run_critical, run_study
+from batchlab.study.study import run_critical, run_study
 from batchlab.study.task_source import resolve_task
 
 pytestmark = pytest.mark.slow
@@ -45,7 +46,7 @@ def study(folder: Path, sizes: tuple[int, ...], schedule: str) -> Path:
 
 
 def critical(folder: Path) -> CriticalFinding:
-    found = read_findings(Store.open(folder), partial=False).critical
+    found = read_findings(Store.open(folder)).critical
     assert found is not None
     return found
 
@@ -147,14 +148,14 @@ def test_sizes_that_would_settle_it_are_planned_trained_and_kept_out_of_the_swee
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = study(tmp_path / "s", (1, 2), "cosine")
-    before = read_findings(Store.open(folder), partial=False)
+    before = read_findings(Store.open(folder))
     assert before.critical is not None
     named = {round(planned.batch) for planned in before.critical.steps.settle} - {1, 2}
     assert max(named) > 2
     assert run(["critical", str(folder), "--plan-runs"]) == 0
     planned = capsys.readouterr().out
     run_critical(folder, make_engine, SilentView(), execute=True)
-    after = read_findings(Store.open(folder), partial=False)
+    after = read_findings(Store.open(folder))
     assert after.surface == before.surface
     assert after.critical is not None
     tried = {point.batch for point in after.critical.curve}

@@ -14,9 +14,9 @@ from batchlab.core.settings import merge
 from batchlab.max_batch_size import measure_capacity, scratch_session
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
+from batchlab.study.documents import read_findings
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
 from batchlab.study.stages.variants import BASELINE, MEMORY_VARIANTS, variants_stage
-from batchlab.study.study import read_findings
 from batchlab.study.task_source import resolve_task
 
 LARGEST = simulation({}).machine.max_micro_batch_size()
@@ -34,7 +34,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def memory_of(folder: Path) -> Capacity:
-    found = read_findings(Store.open(folder), partial=True).memory
+    found = read_findings(Store.open(folder)).memory
     assert found is not None
     return found
 

@@ -14,8 +14,9 @@ from typing import Literal
 from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
 from batchlab.analysis.critical.ratio import MIN_BLOCKS
 from batchlab.analysis.critical.sign_noise_scale import SignNoiseScale, SignNorms, sign_noise_scale
+from batchlab.analysis.sweep.runs import shown_run
 from batchlab.analysis.values import Run
-from batchlab.core.record import GradientSample, MetricRow, Outcome
+from batchlab.core.record import GradientSample, MetricRow
 
 WINDOWS = 6
 """About how many windows a run's sampled steps are shown in."""
@@ -52,7 +53,7 @@ class NoiseSeries:
 
 def noise_series(runs: Sequence[Run]) -> NoiseSeries | None:
     """The series of the completed run with the lowest seed; None where it logged no gradients."""
-    run = min((r for r in runs if r.outcome is Outcome.COMPLETED), key=lambda r: r.seed, default=None)
+    run = shown_run(runs)
     rows = [(row, row.gradients) for row in run.rows if row.gradients is not None] if run else []
     if run is None or not rows:
         return None

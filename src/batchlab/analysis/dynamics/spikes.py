@@ -25,7 +25,10 @@ NOISE_HALF_WINDOW = 25
 DEVIATIONS = 8.0
 SHARE = 0.05
 
+LEAST_POINTS = 5
+
 _Array = npt.NDArray[np.float64]
+_Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,17 @@ class Spike:
 
 
 def find_spikes(values: Sequence[float]) -> tuple[Spike, ...]:
-    """Spikes of an evenly spaced curve, in order. Values must be finite; fewer than 5 have no spikes."""
+    """Spikes of an evenly spaced curve, in order. Values must be finite; fewer than LEAST_POINTS have no spikes."""
     curve = np.asarray(values, dtype=np.float64)
-    if len(curve) < 5:
+    if len(curve) < LEAST_POINTS:
         return ()
     median = running_median(curve, HALF_WINDOW)
     above = curve - median
-    least = SHARE * float(median.max() - median.min())
     changes = np.diff(curve, append=curve[-1]) / math.sqrt(2)
-    noise = 1.4826 * np.maximum(_running_size(above), _running_size(changes))
-    out = np.flatnonzero((above > DEVIATIONS * noise) & (above > least) & (above > 0))
+    least = SHARE * float(median.max() - median.min())
+    out = np.flatnonzero((above > least) & (above > 0))
+    for noise in (above, changes):  # its windows are the costly part, so only of the points that are left
+        out = out[above[out] > DEVIATIONS * 1.4826 * _running_size(noise, out)]
     spikes = []
     for group in np.split(out, np.flatnonzero(np.diff(out) > 1) + 1):
         if len(group):
@@ -59,20 +63,20 @@ def find_spikes(values: Sequence[float]) -> tuple[Spike, ...]:
 def running_median(curve: _Array, half: int) -> _Array:
     """Median of each point and as many neighbours on either side, at most `half`, as it has on both."""
     place = np.arange(len(curve))
-    return _medians(curve, half, np.minimum(place, place[::-1]))
+    return _medians(curve, place, half, np.minimum(place, place[::-1]))
 
 
-def _running_size(values: _Array) -> _Array:
-    """Median of the absolute values around each point."""
-    return _medians(np.abs(values), NOISE_HALF_WINDOW, np.full(len(values), NOISE_HALF_WINDOW))
+def _running_size(values: _Array, places: _Places) -> _Array:
+    """Median of the absolute values around each of these points."""
+    return _medians(np.abs(values), places, NOISE_HALF_WINDOW, np.full(len(places), NOISE_HALF_WINDOW))
 
 
-def _medians(values: _Array, half: int, reach: npt.NDArray[np.int64]) -> _Array:
-    """Median of the points at most min(half, reach) away from each; all windows are sorted at once, gaps last."""
+def _medians(values: _Array, places: _Places, half: int, reach: _Places) -> _Array:
+    """Median of the points at most min(half, reach) away from each of `places`; gaps of a window are sorted last."""
     offsets = np.arange(-half, half + 1)
-    index = np.arange(len(values))[:, None] + offsets
+    index = places[:, None] + offsets
     inside = (np.abs(offsets) <= reach[:, None]) & (index >= 0) & (index < len(values))
     windows = np.sort(np.where(inside, values[index.clip(0, len(values) - 1)], np.inf), axis=1)
-    rows, count = np.arange(len(values)), inside.sum(axis=1)
+    rows, count = np.arange(len(places)), inside.sum(axis=1)
     medians: _Array = (windows[rows, (count - 1) // 2] + windows[rows, count // 2]) / 2
     return medians

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from batchlab.analysis.values import BatchRow, Inferred, Run
+from batchlab.analysis.values import BatchRow, Cell, Inferred, Run
 from batchlab.core.record import Outcome
 from batchlab.search.inferred import infer
 from batchlab.search.trial import Trial, TrialOutcome
@@ -15,6 +15,13 @@ FEWEST = 5
 
 TOO_UNCERTAIN = 5.0
 """Standard deviation in percent of the loss above which an inferred loss is not shown."""
+
+
+MOST = 128
+"""Runs with a loss that a surface is inferred from. The cost grows with the cube of their number."""
+
+SEEDS = 8
+"""Runs of one cell that are used of it, so that one cell cannot take the place of all others."""
 
 
 def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
@@ -35,7 +42,9 @@ def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
     ]
     if not wanted:
         return ()
-    losses, deviations = infer(_outcomes(runs), [size for size, _ in wanted], [rate for _, rate in wanted])
+    losses, deviations = infer(
+        _outcomes(_nearest(rows, wanted)), [size for size, _ in wanted], [rate for _, rate in wanted]
+    )
     return tuple(
         Inferred(size, rate, loss, deviation)
         for (size, rate), loss, deviation in zip(wanted, losses, deviations, strict=True)
@@ -46,6 +55,27 @@ def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
 def _diverged_from(row: BatchRow) -> float:
     rates = [cell.learning_rate for cell in row.cells if any(run.outcome is Outcome.DIVERGED for run in cell.runs)]
     return min(rates, default=math.inf)
+
+
+def _nearest(rows: Sequence[BatchRow], wanted: Sequence[tuple[int, float]]) -> list[Run]:
+    """The runs to infer from: all that have no loss, and of the others those of each size's best cell, then of the
+    cells nearest to one that is wanted. They are chosen by place, not by loss, which would bias what is inferred."""
+
+    def distance(cell: Cell) -> float:
+        return min(
+            abs(math.log2(cell.global_batch_size / size)) + abs(math.log2(cell.learning_rate / rate))
+            for size, rate in wanted
+        )
+
+    best = [row.best for row in rows if row.best is not None]
+    others = [cell for row in rows for cell in row.cells if cell is not row.best]
+    chosen: list[Run] = []
+    finite = 0
+    for cell in [*best, *sorted(others, key=distance)]:
+        if finite < MOST or not cell.losses:
+            chosen += cell.runs[:SEEDS]
+            finite += len(cell.losses[:SEEDS])
+    return chosen
 
 
 def _outcomes(runs: Sequence[Run]) -> dict[Trial, TrialOutcome]:

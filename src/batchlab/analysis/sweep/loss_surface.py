@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.sweep.noise import (
     Noise,
@@ -106,7 +105,6 @@ def surface_finding(
         tied_cells=tied_cells,
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
-        inferred=inferred_cells(rows),
         evaluation_sd=_evaluation_sd(best),
     )
 

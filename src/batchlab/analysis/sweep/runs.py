@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from batchlab.analysis.values import BatchRow, Run, SurfaceFinding
-from batchlab.core.record import MetricRow, Outcome, Record, TrainResult
+from batchlab.analysis.values import BatchRow, Course, Run, SurfaceFinding
+from batchlab.core.record import Outcome, Record, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 
 
 def runs_from(
-    records: Iterable[tuple[Spec, Record]], rows: Callable[[str], list[MetricRow]] | None = None
+    records: Iterable[tuple[Spec, Record]], course: Callable[[str], Course] = lambda run_id: Course()
 ) -> tuple[Run, ...]:
     """Every training run, ordered by batch size, learning rate and seed; other records are left out.
 
-    `rows(run_id)` gives a run's metrics. A validation loss that is not finite counts as none.
+    `course(run_id)` is made of the run's metrics. A validation loss that is not finite counts as none.
     """
-    runs = [_run(spec, record, rows) for spec, record in records if isinstance(spec, TrainSpec)]
+    runs = [_run(spec, record, course(record.run_id)) for spec, record in records if isinstance(spec, TrainSpec)]
     return tuple(sorted(runs, key=lambda run: (run.global_batch_size, run.learning_rate, run.seed)))
 
 
-def _run(spec: TrainSpec, record: Record, rows: Callable[[str], list[MetricRow]] | None) -> Run:
+def shown_run(runs: Iterable[Run]) -> Run | None:
+    """The completed one with the lowest seed: the run that a cell is drawn by, and whose rows are kept."""
+    return min((run for run in runs if run.outcome is Outcome.COMPLETED), key=lambda run: run.seed, default=None)
+
+
+def _run(spec: TrainSpec, record: Record, course: Course) -> Run:
     result = record.result if isinstance(record.result, TrainResult) else TrainResult(steps=0, tokens=0)
     return Run(
         run_id=record.run_id,
@@ -47,18 +52,17 @@ def _run(spec: TrainSpec, record: Record, rows: Callable[[str], list[MetricRow]]
         pairing=record.pairing,
         resumed=result.resumed,
         val_error=_finite(result.val_error),
-        rows=tuple(rows(record.run_id)) if rows is not None else (),
+        val_curve=tuple((tokens, loss) for tokens, loss in result.val_curve if math.isfinite(loss)),
+        course=course,
     )
 
 
 def first_runs(surface: SurfaceFinding | None) -> list[tuple[BatchRow, Run]]:
     """One completed run per batch size, smallest size first: at its best learning rate, with the lowest seed."""
-    pairs = []
-    for row in sorted(surface.rows if surface else (), key=lambda row: row.global_batch_size):
-        done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
-        if done and row.val_loss:
-            pairs.append((row, min(done, key=lambda run: run.seed)))
-    return pairs
+    rows = sorted(surface.rows if surface else (), key=lambda row: row.global_batch_size)
+    return [
+        (row, run) for row in rows if row.val_loss and (run := shown_run(row.best.runs if row.best else ())) is not None
+    ]
 
 
 def _finite(value: float | None) -> float | None:

@@ -7,14 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from batchlab.cli.arguments import whole
 from batchlab.cli.commands.running import stop_on_sigterm
+from batchlab.core.batch import MOST_DEVICES
 
 
 def critical(
     folder: Path,
     /,
     *,
-    devices: int = 1,
+    devices: Annotated[int, whole(1, MOST_DEVICES)] = 1,
     plan_runs: Annotated[bool, Parameter(negative=())] = False,
     run: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -31,15 +33,14 @@ def critical(
     run
         Train those runs in the same folder; if interrupted, run the same command again to continue.
     """
-    from batchlab.core.batch import require_devices
     from batchlab.report.critical import critical_lines
     from batchlab.storage.store import Store
+    from batchlab.study.documents import read_findings, write_documents
     from batchlab.study.open_study import engine_factory
     from batchlab.study.progress import open_view
-    from batchlab.study.study import read_findings, run_critical, write_documents
+    from batchlab.study.study import run_critical
     from batchlab.words.critical import headline
 
-    require_devices(devices)
     store = Store.open(folder)
     if plan_runs or run:
         view = open_view(False)
@@ -50,11 +51,7 @@ def critical(
                 print(line)
         finally:
             view.close()
-    partial = not store.decisions().complete
-    if run or devices > 1:
-        findings = write_documents(store, partial=partial, devices=devices)
-    else:
-        findings = read_findings(store, partial=partial)
+    findings = write_documents(store, devices=devices) if run or devices > 1 else read_findings(store)
     if not plan_runs:
         print("\n".join(critical_lines(findings)))
     return 0 if headline(findings) or plan_runs else 1

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from batchlab.cli.arguments import whole
+
 if TYPE_CHECKING:
-    from batchlab.data.prepare import Progress
+    from batchlab.data.digests import Progress
 
 data = App(name="data", help="Token files from text.", help_format="plaintext", result_action="return_value")
 
@@ -21,7 +23,7 @@ def prepare(
     /,
     *,
     tokenizer: str = "bpe",
-    vocabulary: int | None = None,
+    vocabulary: Annotated[int | None, whole(1, 2**31)] = None,
     special_tokens: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ("<|endoftext|>",),
     out: Path | None = None,
 ) -> int:

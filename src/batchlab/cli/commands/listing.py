@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -99,10 +100,16 @@ def settings() -> int:
     return 0
 
 
-def doctor() -> int:
-    """What batchlab finds on this machine: versions, cores, memory, device, optional packages."""
-    from batchlab.cli.doctor import CHECKS, describe
+def doctor(*, out: Path = Path("studies")) -> int:
+    """What batchlab finds on this machine: versions, cores, memory, file locks, device, optional packages.
 
-    for check in CHECKS:
+    Parameters
+    ----------
+    out
+        Where studies will be put, to test whether files can be locked there.
+    """
+    from batchlab.cli.doctor import checks, describe
+
+    for check in checks(out):
         print(describe(check.name, check.run()))
     return 0

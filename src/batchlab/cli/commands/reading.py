@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from batchlab.cli.arguments import positive, whole
+from batchlab.core.batch import MOST_DEVICES
+from batchlab.core.parse import MOST_SAMPLES, parse_count
+
 if TYPE_CHECKING:
     from batchlab.core.batch import BatchLayout
     from batchlab.storage.store import Store
 
 
-def report(folder: Path, /, *, devices: int = 1) -> int:
+def report(folder: Path, /, *, devices: Annotated[int, whole(1, MOST_DEVICES)] = 1) -> int:
     """Rewrite a study's report.html, report.md, tables and plan from its records.
 
     Parameters
@@ -23,14 +27,15 @@ def report(folder: Path, /, *, devices: int = 1) -> int:
     devices
         Number of data-parallel devices for which the time to a loss is shown.
     """
-    from batchlab.core.batch import require_devices
     from batchlab.storage.store import Store
-    from batchlab.study.study import write_documents
+    from batchlab.study.documents import write_documents
+    from batchlab.words.damage import damage_lines
 
-    require_devices(devices)
     store = Store.open(folder)
-    findings = write_documents(store, partial=not store.decisions().complete, devices=devices)
+    findings = write_documents(store, devices=devices)
     print(folder / "report.html")
+    for line in damage_lines(store.damaged()):
+        print(f"batchlab: {line}", file=sys.stderr)
     return 0 if findings.recommended else 1
 
 
@@ -38,12 +43,12 @@ def plan(
     folder: Path,
     /,
     *,
-    devices: int = 1,
-    batch_size: int | None = None,
+    devices: Annotated[int, whole(1, MOST_DEVICES)] = 1,
+    batch_size: Annotated[int | None, whole(1, MOST_SAMPLES)] = None,
     token_budget: str | None = None,
     parameters: str | None = None,
     objective: Literal["quality", "fastest", "soonest", "cheapest", "largest"] | None = None,
-    target_loss: float | None = None,
+    target_loss: Annotated[float | None, positive(1e9)] = None,
     recheck: Annotated[bool, Parameter(negative=())] = False,
     format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
 ) -> int:
@@ -74,24 +79,23 @@ def plan(
     from batchlab.analysis.extrapolation import Target
     from batchlab.analysis.recommendation import Objective
     from batchlab.core.errors import InputError
-    from batchlab.core.parse import parse_count
     from batchlab.plan import format_plan, make_plan
     from batchlab.storage.store import Store
-    from batchlab.study.study import read_findings
+    from batchlab.study.documents import read_findings
 
     target = Target(
         batch_size,
-        parse_count(token_budget, "--token-budget") if token_budget else None,
-        parse_count(parameters, "--parameters") if parameters else None,
+        parse_count(token_budget, "--token-budget") if token_budget is not None else None,
+        parse_count(parameters, "--parameters") if parameters is not None else None,
     )
     if target_loss is not None and objective is None:
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
-    made = make_plan(read_findings(store, partial=False), devices, target, serves)
+    made = make_plan(read_findings(store), devices, target, serves)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
-        made = make_plan(read_findings(store, partial=False), devices, target, serves)
+        made = make_plan(read_findings(store), devices, target, serves)
     print(format_plan(made, format))
     for warning in made.warnings:
         print(f"batchlab: {warning}", file=sys.stderr)
@@ -115,21 +119,41 @@ def _recheck(store: Store, layout: BatchLayout) -> None:
         view.close()
 
 
-def status(folder: Path, /) -> int:
-    """How far a study is: finished, failed and unfinished runs.
+def status(folder: Path, /, *, verify: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """How far a study is: finished, failed and unfinished runs, and files that are damaged.
 
     Parameters
     ----------
     folder
         A study's folder.
+    verify
+        Read everything that its conclusions rest on, data files included, and compare it with the recorded digests.
     """
     from batchlab.storage.store import Store
+    from batchlab.words.damage import damage_lines
     from batchlab.words.progress import status_lines
 
     store = Store.open(folder)
-    for line in status_lines(store.experiment, store.records(), store.unfinished(), store.decisions().budget):
+    records, damaged = store.scan()
+    for line in status_lines(store.experiment, records, store.unfinished(), store.decisions().budget):
         print(line)
+    if verify:
+        return _verify(store)
+    for line in damage_lines(damaged):
+        print(f"  {line}")
     return 0
+
+
+def _verify(store: Store) -> int:
+    from batchlab.study.open_study import damaged_data
+    from batchlab.words.damage import damage_lines, damaged_data_line, verified_line
+
+    records, damaged = store.scan(metrics=True)
+    files, changed = damaged_data(store)
+    for line in (*damage_lines(damaged), *map(damaged_data_line, changed)):
+        print(f"  {line}")
+    print(f"  {verified_line(len(records), files, len(damaged) + len(changed))}")
+    return 1 if damaged or changed else 0
 
 
 def mirror(folder: Path, /, *, to: str, online: Annotated[bool, Parameter(negative="--offline")] = False) -> int:

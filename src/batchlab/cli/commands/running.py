@@ -84,7 +84,7 @@ def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
 
 
 def _as_json(result: StudyResult, until: Stage) -> dict[str, Any]:
-    from batchlab.study.study import plan_or_none
+    from batchlab.study.documents import plan_or_none
 
     if until == "capacity":
         memory = result.findings.memory

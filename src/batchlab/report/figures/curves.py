@@ -30,6 +30,9 @@ from batchlab.words.figures import curves as words
 from batchlab.words.figures.loss import no_loss
 from batchlab.words.units import Units
 
+SEEDS = 8
+"""Curves of one batch size at most: more cannot be told apart."""
+
 STRETCHES = 80
 """Training loss is drawn as at most this many means: single batches scatter more than batch sizes differ."""
 
@@ -80,11 +83,12 @@ def validation_curves(findings: Findings) -> Figure:
         return missing(key, title, no_loss(findings))
     traces: list[Trace] = []
     drawn: set[int] = set()
+    omitted = 0
     for index, row in enumerate(rows):
-        for run in row.best.runs if row.best else ():
-            points = curve_points(run.rows, lambda r: r.val_loss)
-            if not points:
-                continue
+        evaluated = [run for run in (row.best.runs if row.best else ()) if run.val_curve]
+        omitted += len(evaluated[SEEDS:])
+        for run in evaluated[:SEEDS]:
+            points = downsample([(float(tokens), loss) for tokens, loss in run.val_curve])
             first = row.global_batch_size not in drawn
             drawn.add(row.global_batch_size)
             traces.append(curve_line(index, len(rows), row, points, showlegend=first, opacity=1 if first else 0.4))
@@ -98,7 +102,7 @@ def validation_curves(findings: Findings) -> Figure:
     return Figure(
         key=key,
         title=title,
-        caption=words.validation_caption(findings, len(traces), len(drawn), bool(ends)),
+        caption=words.validation_caption(findings, len(traces), len(drawn), bool(ends), omitted),
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),

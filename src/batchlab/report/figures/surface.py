@@ -20,6 +20,12 @@ _FAILED = (
     (Outcome.FAILED, "hash-open", "@bad"),
 )
 
+MOST_LINES = 24
+"""Learning rates up to which cells have room for numbers; beyond that, lines are thin and the shape is what shows."""
+
+LINE, THIN_LINE = 38, 8
+"""Heights in pixels."""
+
 
 def surface(findings: Findings) -> Figure:
     """Every cell's mean loss, failures, each size's best cell, the cells tied with the best, and, paler, the losses
@@ -30,6 +36,7 @@ def surface(findings: Findings) -> Figure:
     if not cells or findings.surface is None:
         return missing(key, title, NO_RUNS)
     rates = sorted({cell.learning_rate for cell in cells})
+    numbers = len(rates) <= MOST_LINES
     column = {row.global_batch_size: i for i, row in enumerate(rows)}
     line = {rate: i for i, rate in enumerate(rates)}
     values: list[list[float | None]] = [[None] * len(rows) for _ in rates]
@@ -43,7 +50,7 @@ def surface(findings: Findings) -> Figure:
         "z": values,
         "colorscale": "@loss-scale",
         "xgap": 2,
-        "ygap": 2,
+        "ygap": 2 if numbers else 0,
         "showscale": False,
         "hoverongaps": False,
         "hovertext": [[_cell_text(row, rate) for row in rows] for rate in rates],
@@ -53,9 +60,8 @@ def surface(findings: Findings) -> Figure:
     }
     inferred = findings.surface.inferred
     marks = [
-        _numbers(cells, column, line, means),
-        *_inferred(inferred, column, line),
-        *_failures(cells, column, line),
+        *([_numbers(cells, column, line, means), *_inferred(inferred, column, line)] if numbers else []),
+        *_failures(cells, column, line, 10 if numbers else 5),
         *_undertrained(rows, column, line),
     ]
     best = [(column[r.global_batch_size], line[r.best.learning_rate]) for r in rows if r.best]
@@ -94,7 +100,7 @@ def surface(findings: Findings) -> Figure:
         key=key,
         title=title,
         caption=words.surface_caption(
-            findings.surface, len(fitted), ceiling if means and ceiling < means[-1] else None
+            findings.surface, len(fitted), ceiling if means and ceiling < means[-1] else None, numbers=numbers
         ),
         data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
         layout=layout(
@@ -102,8 +108,8 @@ def surface(findings: Findings) -> Figure:
             yaxis=_grid_axis("peak learning rate", [format_learning_rate(r) for r in rates]),
             shapes=boxes,
         ),
-        height=150 + 38 * max(len(rates), 4),
-        min_width=90 + 46 * len(rows),
+        height=150 + (LINE * max(len(rates), 4) if numbers else max(LINE * MOST_LINES // 2, THIN_LINE * len(rates))),
+        min_width=90 + (46 if numbers else 20) * len(rows),
     )
 
 
@@ -167,7 +173,7 @@ def _cell_text(row: BatchRow, rate: float) -> str:
     return lines(words.describe_cell(row.global_batch_size, rate, cell))
 
 
-def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int]) -> list[Trace]:
+def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int], size: int) -> list[Trace]:
     traces: list[Trace] = []
     for outcome, symbol, colour in _FAILED:
         found = [c for c in cells if any(run.outcome is outcome for run in c.runs)]
@@ -181,7 +187,12 @@ def _failures(cells: Sequence[Cell], column: dict[int, int], line: dict[float, i
                     "x": [column[c.global_batch_size] - (0.34 if c.losses else 0) for c in found],
                     "y": [line[c.learning_rate] + (0.28 if c.losses else 0) for c in found],
                     "hoverinfo": "skip",
-                    "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1.6, "color": colour}},
+                    "marker": {
+                        "symbol": symbol,
+                        "size": size,
+                        "color": colour,
+                        "line": {"width": 1.6, "color": colour},
+                    },
                 }
             )
     return traces
@@ -234,10 +245,11 @@ def _position(rate: float, rates: Sequence[float]) -> float:
 
 
 def _grid_axis(title: str, texts: Sequence[str]) -> dict[str, object]:
+    apart = math.ceil(len(texts) / MOST_LINES)
     return axis(
         title,
-        tickvals=list(range(len(texts))),
-        ticktext=list(texts),
+        tickvals=list(range(0, len(texts), apart)),
+        ticktext=list(texts[::apart]),
         range=[-0.55, len(texts) - 0.45],
         showgrid=False,
         showline=False,

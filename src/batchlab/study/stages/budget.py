@@ -9,7 +9,7 @@ import psutil
 
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig
-from batchlab.engines.pool import visible_cuda_devices
+from batchlab.engines.command import visible_cuda_devices
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
     SweepDesign,
@@ -43,12 +43,10 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )
-    decision = ConcurrencyDecision(
-        workers=planned.workers, threads=planned.threads, measure_threads=planned.measure_threads
-    )
+    decision = ConcurrencyDecision(workers=planned.workers, threads=planned.threads)
     decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
     assert decided is not None
-    return Concurrency(decided.workers, decided.threads, decided.measure_threads)
+    return Concurrency(decided.workers, decided.threads)
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:

@@ -204,7 +204,8 @@ class _Asker:
         if needed is not None and needed < _PLAUSIBLE * budget:
             raise StageFailed(
                 f"The task failed at micro-batch {size}, which needs about {format_bytes(needed)} of "
-                f"{format_bytes(budget)}, so memory is not the cause: {reason}"
+                f"{format_bytes(budget)}, so its own memory is not the cause: {reason} Run the same "
+                "command with --retry-failed to try it again."
             )
 
     @property

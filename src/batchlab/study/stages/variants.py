@@ -95,7 +95,12 @@ def _changed(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
     experiment = build_experiment(merge(study.experiment.model_dump(mode="json"), changes))
     with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
         store = Store.create(Path(scratch) / "study", experiment)
-        cache = study.store.path / "cache"
-        if cache.is_dir():
-            (store.path / "cache").symlink_to(cache)
-        yield replace(session, study=OpenStudy(store, experiment, study.task_info), after_run=lambda: None)
+        _share_files(study.store.path / "cache", store.path / "cache")
+        yield replace(session, study=OpenStudy(store, experiment, study.task_info), documents=None)
+
+
+def _share_files(cache: Path, other: Path) -> None:
+    """Let `other` link to the files of `cache`: those are read, and what is missing is written to `other`."""
+    other.mkdir(exist_ok=True)
+    for file in cache.iterdir() if cache.is_dir() else ():
+        (other / file.name).symlink_to(file)

@@ -44,10 +44,12 @@ def _cut(cut: bool) -> str:
     return " The start of the fall is above the plot." if cut else ""
 
 
-def validation_caption(findings: Findings, lines: int, sizes: int, cut: bool) -> str:
-    """`cut`: the axis ends below the start of the curves."""
+def validation_caption(findings: Findings, lines: int, sizes: int, cut: bool, omitted: int = 0) -> str:
+    """`cut`: the axis ends below the start of the curves. `omitted`: runs that are not drawn, the highest seeds."""
+    left_out = f" {format_plural(omitted, 'run')} with higher seeds are not drawn." if omitted else ""
     return (
-        f"{format_plural(lines, 'run')}, {_one_line_per_size(sizes)}. Fainter lines are further seeds. All sizes are "
+        f"{format_plural(lines, 'run')}, {_one_line_per_size(sizes)}. Fainter lines are further seeds.{left_out} "
+        "All sizes are "
         f"evaluated on the same held-out set at the same numbers of {Units.of(findings).name}.{_cut(cut)}"
     )
 

@@ -12,19 +12,24 @@ TITLE = "Batch size × learning rate"
 BEST_OF_SIZE = "best LR of its batch size"
 TIED = "statistically tied with the best cell"
 INFERRED = "≈ not run, inferred from other cells"
+NUMBERS = "Numbers are mean final validation losses"
+COLOURS = (
+    "Colours are mean final validation losses, the stronger the lower; the cells are too many for numbers, which are "
+    "under the pointer and in the table of all cells"
+)
 FITTED = "fitted optimum"
 UNDERTRAINED = "undertrained, not compared"
 
 
-def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | None) -> str:
+def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | None, *, numbers: bool = True) -> str:
     """`fitted`: sizes with a valid fit. `capped_at`: the loss at which the colour scale ends, where that is not the
-    highest."""
+    highest. `numbers`: whether the cells are large enough to have them."""
     rows = surface.rows
     cells = [cell for row in rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
     text = (
-        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. Numbers are mean final validation "
-        "losses; the best cell of a size is chosen on the seeds that all of its cells share"
+        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. "
+        f"{NUMBERS if numbers else COLOURS}; the best cell of a size is chosen on the seeds that all of its cells share"
     )
     if capped_at is not None:
         text += f". The colour scale ends at {format_loss(capped_at)}, so that the good cells remain distinguishable"

@@ -1,11 +1,11 @@
-"""Out-of-memory classification of messages from real backends."""
+"""What is evidence of running out of memory, and what is not: messages of real backends, launchers and the system."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from batchlab.torch_.out_of_memory import as_out_of_memory, is_out_of_memory
+from batchlab.core.out_of_memory import Evidence, as_out_of_memory, evidence_of
 
 MEMORY = [
     ("OutOfMemoryError", "Allocation on device"),
@@ -19,10 +19,6 @@ MEMORY = [
     ("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
     ("RuntimeError", "CUDA driver error: out of memory"),
     ("RuntimeError", "Triton Error [CUDA]: out of memory"),
-    (
-        "RuntimeError",
-        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
-    ),
     ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     ("RuntimeError", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
     ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
@@ -49,12 +45,31 @@ MEMORY = [
     ("RuntimeError", "Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)"),
     ("RuntimeError", "Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"),
     ("RuntimeError", "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"),
-    ("RuntimeError", "could not create a primitive"),
-    ("RuntimeError", "could not create a memory object"),
     ("RuntimeError", "std::bad_alloc"),
+    ("RuntimeError", "bad allocation"),
+    ("DistBackendError", "NCCL error: unhandled cuda error. Last error: Failed to CUDA calloc 4194304 bytes"),
     ("OSError", "[Errno 12] Cannot allocate memory"),
     ("RuntimeError", "MLU out of memory. Tried to allocate 2.00 GiB"),
     ("RuntimeError", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1048576 (1)MB"),
+]
+
+AMBIGUOUS = [
+    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
+    "GET was unable to find an engine to execute this computation",
+    "FIND was unable to find an engine to execute this computation",
+    "Unable to find a valid cuDNN algorithm to run convolution",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1123',
+    "could not create a primitive",
+    "could not create a memory object",
+]
+
+KILLED = [
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=3.0. Some of the step tasks have been OOM Killed.",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=3.0 cgroup.",
+    "srun: error: n1: task 0: Out Of Memory",
+    "Reason: OOMKilled",
 ]
 
 NOT_MEMORY = [
@@ -84,16 +99,35 @@ NOT_MEMORY = [
 
 
 @pytest.mark.parametrize(("name", "text"), MEMORY)
-def test_failed_allocations(name, text):
-    assert is_out_of_memory(name, text)
+def test_failed_allocations(name: str, text: str) -> None:
+    assert evidence_of(text, type_name=name) is Evidence.ALLOCATION_FAILED
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_errors_that_lack_of_memory_explains_but_other_causes_as_well(text: str) -> None:
+    assert evidence_of(text, type_name="RuntimeError") is Evidence.AMBIGUOUS
+    found = as_out_of_memory(RuntimeError(text))
+    assert found is not None
+    assert not found.certain
+
+
+@pytest.mark.parametrize("text", KILLED)
+def test_a_process_that_the_system_killed_for_memory(text: str) -> None:
+    assert evidence_of(f"step 1\n{text}\n") is Evidence.KILLED
+
+
+def test_the_system_s_count_is_evidence_and_a_bare_kill_is_none() -> None:
+    assert evidence_of("Killed", oom_kills=1) is Evidence.KILLED
+    assert evidence_of("step 1\nstep 2\nKilled", oom_kills=0) is None
+    assert evidence_of() is None
 
 
 @pytest.mark.parametrize(("name", "text"), NOT_MEMORY)
-def test_other_errors(name, text):
-    assert not is_out_of_memory(name, text)
+def test_other_errors(name: str, text: str) -> None:
+    assert evidence_of(text, type_name=name) is None
 
 
-def test_the_errors_torch_raises_here():
+def test_the_errors_torch_raises_here() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert "allocate" in str(as_out_of_memory(caught.value))

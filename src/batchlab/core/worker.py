@@ -1,0 +1,119 @@
+"""The interface to worker processes: how one is started, what it says, and what its engine can do with it.
+
+An engine decides through these alone, so the same decisions run over processes here, on other hosts behind a launch
+prefix, and over scripted workers under a simulated clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from batchlab.core.protocols import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """How a worker process is started.
+
+    prefix: a launcher that starts the program elsewhere and passes its pipes on: ("srun", "-N1", "-n1").
+    environment: variables of the worker, besides those it inherits.
+    """
+
+    program: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What is executed here."""
+        return (*self.prefix, *self.program)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One line of a worker: `ready`, `progress`, or how its run ended."""
+
+    event: str
+    run_id: str = ""
+    text: str = ""
+    progress: Progress | None = None
+
+
+EVENTS = frozenset(
+    {"ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "failed_storage"},
+)
+
+_MARK = b'{"event":'
+
+
+class UnreadableMessage(Exception):
+    """A line that begins as a message and is none: torn, or written by another version."""
+
+
+def parse_message(line: bytes) -> Message | None:
+    """The message in a line; None for a line of something else, such as a banner of the launcher.
+
+    Raises UnreadableMessage.
+    """
+    if not line.startswith(_MARK):
+        return None
+    try:
+        content = json.loads(line)
+        event = content.pop("event")
+        if event not in EVENTS:
+            raise UnreadableMessage(line.decode(errors="replace")[:200])
+        if event == "progress":
+            return Message(event, content["run_id"], progress=Progress(**content))
+        return Message(event, **content)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnreadableMessage(line.decode(errors="replace")[:200]) from error
+
+
+class WorkerProcess(Protocol):
+    """A worker process and its pipes. No method but `kill` and `release` may block."""
+
+    def send(self, line: bytes) -> None:
+        """Write a line to its input. That it has died meanwhile is noticed by `exit_code`."""
+
+    def read(self) -> tuple[bytes, bool]:
+        """What it wrote since the last call, and whether its output has ended."""
+
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number where a signal ended it."""
+
+    def end_input(self) -> None:
+        """Close its input: it exits when it has finished its run."""
+
+    def terminate(self) -> None:
+        """Ask it to save a checkpoint and exit."""
+
+    def kill(self) -> None:
+        """End it and everything it has started; returns when it has ended."""
+
+    def release(self) -> None:
+        """After its end: end what it started, and close the pipes."""
+
+    def errors(self) -> str:
+        """What it or its launcher wrote to standard error, before it had a run's log to write to."""
+
+
+class Processes(Protocol):
+    """Starts worker processes, and waits until there is something to read."""
+
+    def start(self, command: WorkerCommand) -> WorkerProcess:
+        """Start a worker."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when a worker has written or ended, when `wake` is called, or after so many seconds."""
+
+    def wake(self) -> None:
+        """End `wait`, from any thread."""
+
+    def oom_kills(self) -> int | None:
+        """How many processes the system has killed for lack of memory where these run; None where that is unknown."""
+
+    def close(self) -> None:
+        """Free everything. All workers have been released."""

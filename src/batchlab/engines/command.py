@@ -1,0 +1,63 @@
+"""How the worker for a spec is started: its command, threads, device, and what fixes its memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from batchlab.core.spec import CapacitySpec, Spec
+from batchlab.core.worker import WorkerCommand
+from batchlab.engines.addresses import at_fixed_addresses
+
+HERE = WorkerCommand((sys.executable, "-P", "-m", "batchlab.engines.worker"))
+"""A worker on this machine."""
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+_ALWAYS = {
+    "MALLOC_ARENA_MAX": "1",  # memory per thread arena would be counted against the model
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONHASHSEED": "0",  # sets of strings iterate in the same order in every worker
+}
+
+_UNLESS_SET = {"GOMP_SPINCOUNT": "5000"}
+"""How long threads of GNU's OpenMP runtime spin before they sleep. Its default is hundreds of times as long; beside one
+other busy program, two threads then fall to a hundredth of their speed (quickstart model: 0.4k tokens/s; with this
+value 5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k instead of 84k at 32."""
+
+_UNLESS_SET_FOR_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
+"""glibc takes each allocation above this threshold from the system and returns it when freed. By default it raises the
+threshold up to 32 MiB as a process runs, and the heap fragments differently at every batch size: a decoder's peak was
+49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed."""
+
+
+def worker_command(
+    base: WorkerCommand, study: Path, spec: Spec, device: str | None, inherited: Mapping[str, str] = os.environ
+) -> WorkerCommand:
+    """The command of a worker that may execute `spec`.
+
+    device: the one CUDA device it may see; None: all. A variable that the person set takes precedence over those that
+    only tune (`inherited`).
+    """
+    program = (*base.program, "--study", str(study))
+    tuning = dict(_UNLESS_SET)
+    if spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit):
+        tuning |= _UNLESS_SET_FOR_MEMORY
+        program = tuple(at_fixed_addresses(program))
+    environment = {name: value for name, value in tuning.items() if name not in inherited}
+    environment |= _ALWAYS | dict.fromkeys(_THREAD_VARIABLES, str(spec.device.threads))
+    if device is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = device
+    return replace(base, program=program, environment={**base.environment, **environment})
+
+
+def visible_cuda_devices() -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES lists, or one number per Nvidia card; found without loading the driver."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return tuple(part.strip() for part in chosen.split(",") if part.strip())
+    cards = Path("/proc/driver/nvidia/gpus")
+    return tuple(str(index) for index, _ in enumerate(cards.iterdir())) if cards.is_dir() else ()

@@ -1,0 +1,170 @@
+"""A study's documents: tables, plan and report, made from the records and decisions on disk.
+
+Records come first. While a study runs, its documents are written at most every few seconds, take a small share of the
+time, and never end it: what cannot be written is a warning. Whatever stops the study writes them once more.
+
+Documents never go backwards. Whoever writes them holds a lock from before the records are read until the last document
+is written, so a document that replaces another was made from later records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from batchlab.analysis.assemble import assemble
+from batchlab.analysis.dynamics.course import course_of
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import Course
+from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.files import FileState
+from batchlab.core.protocols import View
+from batchlab.core.record import Record
+from batchlab.core.spec import Spec
+from batchlab.plan import TrainingPlan, make_plan
+from batchlab.report.notes import notes_page
+from batchlab.report.write import render_report
+from batchlab.storage.store import Store
+from batchlab.words.progress import documents_not_written
+
+LEAST_SECONDS = 5.0
+"""Between two writings of a running study's documents."""
+
+SHARE = 0.02
+"""Of a running study's time that its documents may take: after a slow writing the next one waits longer."""
+
+
+class Documents:
+    """The documents of one study, kept up to date by this process. `write` False: they are not written at all."""
+
+    def __init__(self, store: Store, view: View, *, write: bool = True) -> None:
+        self._store = store
+        self._view = view
+        self._write = write
+        self._courses = Courses(store)
+        self._outdated = False
+        self._not_before = -math.inf
+        self._warned = False
+
+    def run_ended(self) -> None:
+        """Note that a record is newer than the documents."""
+        self._outdated = True
+
+    def refresh(self) -> None:
+        """Write the documents if they are outdated, it is time, and no other process is writing them."""
+        clock = self._store.clock
+        begun = clock.monotonic()
+        if not (self._write and self._outdated) or begun < self._not_before:
+            return
+        lock = self._store.documents_lock()
+        try:
+            if lock.try_acquire():
+                write_locked(self._store, self._courses, infer=False)
+                self._outdated = self._warned = False
+        except Exception as error:  # noqa: BLE001 - a report must not end a study; the one at its end raises
+            self._warn_once(error)
+        finally:
+            lock.release()
+        ended = clock.monotonic()
+        self._not_before = ended + max(LEAST_SECONDS, (ended - begun) / SHARE)
+
+    def save(self) -> Findings:
+        """Write the documents now, whatever was written before. A disk that takes no more is a warning."""
+        if self._write:
+            try:
+                with self._store.documents_lock():
+                    found = write_locked(self._store, self._courses)
+                self._outdated = False
+                return found
+            except StorageFailed as error:
+                self._view.say(documents_not_written(error, self._store.path))
+        return read_findings(self._store, courses=self._courses)
+
+    def begin_notes(self, learning_rates: tuple[float, ...], budget: Mapping[str, Any]) -> None:
+        """Make notes.md, once for a study. A disk that takes no more is a warning."""
+        try:
+            self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget)))
+        except StorageFailed as error:
+            self._warn_once(error)
+
+    def findings(self) -> Findings:
+        """What the records say now."""
+        return read_findings(self._store, courses=self._courses, infer=False)
+
+    def _warn_once(self, error: Exception) -> None:
+        """Not after every run."""
+        if not self._warned:
+            self._warned = True
+            self._view.say(documents_not_written(error, self._store.path))
+
+
+class Courses:
+    """The course of each run, made of its metrics once for each version of their file."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[FileState | None, Course]] = {}
+
+    def __call__(self, run_id: str) -> Course:
+        """The course of this run, whose metrics are read only if they have changed since the last call."""
+        state = self._store.metrics_state(run_id)
+        known = self._known.get(run_id)
+        if known is None or known[0] != state:
+            known = self._known[run_id] = (state, course_of(run_id, self._store.values(run_id)))
+        return known[1]
+
+
+def write_documents(store: Store, *, devices: int = 1) -> Findings:
+    """Write outcomes.csv, results.csv, training_plan.json where there is an answer, report.md and report.html.
+
+    devices: number of data-parallel devices for which the report shows the time to a loss. Raises InputError as
+    `read_findings`, StorageFailed on a full disk.
+    """
+    with store.documents_lock():
+        return write_locked(store, Courses(store), devices=devices)
+
+
+def write_locked(store: Store, courses: Courses, *, devices: int = 1, infer: bool = True) -> Findings:
+    """`write_documents` for a caller that holds the documents' lock. The smallest files come first."""
+    records = store.records()
+    findings = replace(_findings(store, records, courses, infer=infer), devices=devices)
+    plan = plan_or_none(findings)
+    texts = {} if plan is None else {"training_plan.json": plan.model_dump_json(indent=2) + "\n"}
+    store.write_tables(records)
+    store.write_documents(texts | render_report(findings, plan, store.notes()))
+    return findings
+
+
+def read_findings(store: Store, *, courses: Courses | None = None, infer: bool = True) -> Findings:
+    """The findings from the records and decisions on disk; partial until the study's last stage has ended.
+
+    Raises InputError where nothing has been measured yet.
+    """
+    return _findings(store, store.records(), courses or Courses(store), infer=infer)
+
+
+def _findings(store: Store, records: list[tuple[Spec, Record]], courses: Courses, *, infer: bool) -> Findings:
+    decisions = store.decisions()
+    if decisions.task_info is None:
+        raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
+    return assemble(
+        store.experiment,
+        decisions.task_info,
+        records,
+        store.rows,
+        decisions,
+        planned_runs=decisions.budget.runs_planned if decisions.budget else None,
+        partial=not decisions.complete,
+        course=courses,
+        infer=infer,
+    )
+
+
+def plan_or_none(findings: Findings) -> TrainingPlan | None:
+    """The training plan; None while the study has no answer."""
+    try:
+        return make_plan(findings)
+    except InputError:
+        return None

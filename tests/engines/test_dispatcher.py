@@ -1,0 +1,411 @@
+"""What an engine decides when workers die, stall, lie and babble, over scripted workers and a clock of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchlab.core.batch import BatchLayout
+from batchlab.core.errors import StorageFailed, WorkerLost
+from batchlab.core.experiment import TaskReference
+from batchlab.core.protocols import Finished, Progress
+from batchlab.core.record import CapacityResult, Outcome, Record
+from batchlab.core.spec import (
+    CapacitySpec,
+    CheckSpec,
+    DeviceSettings,
+    InspectSpec,
+    Spec,
+    ThroughputSpec,
+    TraceSpec,
+    TrainSpec,
+    Workload,
+    run_id,
+)
+from batchlab.core.worker import WorkerCommand
+from batchlab.engines.dispatcher import BACK_OFF_SECONDS
+from batchlab.storage.run_folder import RunFolder
+
+WORKLOAD = Workload(task=TaskReference(kind="file", target="mine.py"))
+LAYOUT = BatchLayout(global_batch_size=8, micro_batch_size=8)
+
+
+def train(seed: int = 0) -> TrainSpec:
+    return TrainSpec(
+        workload=WORKLOAD, layout=LAYOUT, learning_rate=1e-3, seed=seed, token_budget=64, evaluation_interval=64
+    )
+
+
+def capacity(size: int = 8) -> CapacitySpec:
+    return CapacitySpec(workload=WORKLOAD, micro_batch_size=size, device=DeviceSettings(memory_limit=2**30))
+
+
+KINDS: tuple[Spec, ...] = (
+    InspectSpec(workload=WORKLOAD),
+    CheckSpec(workload=WORKLOAD),
+    TraceSpec(workload=WORKLOAD, micro_batch_sizes=(1, 2)),
+    capacity(),
+    ThroughputSpec(workload=WORKLOAD, layout=LAYOUT),
+    train(),
+)
+EVERY_KIND = pytest.mark.parametrize("spec", KINDS, ids=[spec.kind for spec in KINDS])
+
+
+def carry_out(engine: Any, *specs: Spec, exclusive: bool = False) -> list[Record]:
+    """Submit, wait for all; the records in the order of the specs."""
+    for spec in specs:
+        engine.submit(spec, exclusive=exclusive)
+    found: dict[str, Record] = {}
+    for _ in range(10_000):
+        for event in engine.wait(1.0):
+            if isinstance(event, Finished):
+                found[event.record.run_id] = event.record
+        if len(found) == len(specs):
+            return [found[run_id(spec)] for spec in specs]
+    raise AssertionError("no end in sight")
+
+
+def at_first(*scripts: Any, then: Any) -> Any:
+    """A script for each of the first runs given to workers, and one for all others."""
+    left = list(scripts)
+    return lambda worker, spec: (left.pop(0) if left else then)(worker, spec)
+
+
+def killed(worker: Any, spec: Spec) -> None:
+    worker.later(1.0, lambda: worker.die(-9))
+
+
+@EVERY_KIND
+def test_a_run_whose_worker_was_killed_is_tried_again_a_little_later(scripted: Any, tmp_path: Path, spec: Spec) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, at_first(killed, killed, killed, then=scripted.healthy))
+    [record] = carry_out(scripted.SteppedEngine(processes), spec, exclusive=spec.kind != "train")
+    assert record.outcome is Outcome.COMPLETED
+    assert [attempt for _, attempt, _ in processes.attempts] == [1, 2, 3, 4]
+    begun = [when for _, _, when in processes.attempts]
+    waited = [later - earlier - 1.0 for earlier, later in pairwise(begun)]
+    assert all(waited[number] >= BACK_OFF_SECONDS[number] for number in range(3))
+
+
+@EVERY_KIND
+def test_killed_again_and_again_it_is_not_recorded_and_the_study_ends(
+    scripted: Any, tmp_path: Path, spec: Spec
+) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, killed)
+    engine = scripted.SteppedEngine(processes)
+    with pytest.raises(WorkerLost, match=r"SIGKILL.* 4 times.* run the same command again"):
+        carry_out(engine, spec, exclusive=True)
+    engine.close()
+    assert RunFolder(tmp_path, spec).record() is None
+    processes.script = scripted.healthy
+    [record] = carry_out(scripted.SteppedEngine(processes), spec)
+    assert record.outcome is Outcome.COMPLETED
+
+
+@EVERY_KIND
+def test_killed_while_the_system_counts_a_kill_for_memory_it_is_out_of_memory(
+    scripted: Any, tmp_path: Path, spec: Spec
+) -> None:
+    def killed_for_memory(worker: Any, spec: Spec) -> None:
+        def die() -> None:
+            processes.kills += 1
+            worker.die(-9)
+
+        worker.later(1.0, die)
+
+    processes = scripted.ScriptedProcesses(tmp_path, killed_for_memory)
+    [record] = carry_out(scripted.SteppedEngine(processes), spec, exclusive=True)
+    assert record.outcome is Outcome.OUT_OF_MEMORY
+    assert "ran out of memory" in record.reason
+    if isinstance(record.result, CapacityResult):
+        assert (record.result.fits, record.result.certain) == (False, False)
+
+
+def test_another_program_killed_for_memory_long_before_is_no_evidence(scripted: Any, tmp_path: Path) -> None:
+    def count() -> None:
+        processes.kills = 1
+
+    def killed_later(worker: Any, spec: Spec) -> None:
+        worker.later(1.0, count)
+        worker.later(30.0, lambda: worker.die(-9))
+
+    processes = scripted.ScriptedProcesses(tmp_path, killed_later)
+    with pytest.raises(WorkerLost):
+        carry_out(scripted.SteppedEngine(processes), capacity(), exclusive=True)
+
+
+def test_a_crash_under_a_memory_limit_is_possibly_out_of_memory_and_without_one_a_failure(
+    scripted: Any, tmp_path: Path
+) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, lambda worker, spec: worker.later(1.0, lambda: worker.die(-11)))
+    bounded, check = carry_out(scripted.SteppedEngine(processes), capacity(), KINDS[1], exclusive=True)
+    assert (bounded.outcome, bounded.attempts) == (Outcome.OUT_OF_MEMORY, 2)
+    assert isinstance(bounded.result, CapacityResult)
+    assert not bounded.result.certain
+    assert (check.outcome, check.attempts) == (Outcome.FAILED, 2)
+    assert "SIGSEGV" in check.reason
+
+
+def test_a_failed_allocation_in_the_log_makes_a_crash_certain(scripted: Any, tmp_path: Path) -> None:
+    def aborts(worker: Any, spec: Spec) -> None:
+        folder = worker.folder()
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.log("terminate called after throwing an instance of 'std::bad_alloc'")
+        worker.later(1.0, lambda: worker.die(-6))
+
+    [record] = carry_out(scripted.SteppedEngine(scripted.ScriptedProcesses(tmp_path, aborts)), capacity())
+    assert isinstance(record.result, CapacityResult)
+    assert (record.outcome, record.result.certain) == (Outcome.OUT_OF_MEMORY, True)
+
+
+def test_what_is_no_message_is_passed_over(scripted: Any, tmp_path: Path) -> None:
+    def babbles(worker: Any, spec: Spec) -> None:
+        worker.write(b'Welcome to node 7\n{"a": 1}\n\n\xff\xfe\nhalf a line and then')
+        worker.later(0.5, lambda: worker.write(b" the rest\n"))
+        worker.later(1.0, worker.finish)
+
+    processes = scripted.ScriptedProcesses(tmp_path, babbles)
+    [record] = carry_out(scripted.SteppedEngine(processes), train())
+    assert (record.outcome, len(processes.attempts)) == (Outcome.COMPLETED, 1)
+
+
+def test_a_message_in_two_parts_is_one(scripted: Any, tmp_path: Path) -> None:
+    def slowly(worker: Any, spec: Spec) -> None:
+        worker.record()
+        worker.write(b'{"event": "finished", "run_id": "')
+        worker.later(1.0, lambda: worker.write(worker.folder().run_id.encode() + b'"}\n'))
+
+    processes = scripted.ScriptedProcesses(tmp_path, slowly)
+    [record] = carry_out(scripted.SteppedEngine(processes), train())
+    assert (record.outcome, len(processes.attempts)) == (Outcome.COMPLETED, 1)
+
+
+def says_torn(worker: Any) -> None:
+    worker.write(b'{"event": "finis{"event": "progress", "run_id": 3\n')
+
+
+def says_unknown(worker: Any) -> None:
+    worker.say("teleported")
+
+
+def says_another_run(worker: Any) -> None:
+    worker.say("finished", run_id=run_id(train(seed=99)))
+
+
+def says_finished(worker: Any) -> None:
+    worker.say("finished", run_id=worker.folder().run_id)
+
+
+@pytest.mark.parametrize("says", [says_torn, says_unknown, says_another_run, says_finished])
+def test_a_worker_that_breaks_the_protocol_is_ended_and_its_run_tried_again(
+    scripted: Any, tmp_path: Path, says: Callable[[Any], None]
+) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, at_first(lambda worker, spec: says(worker), then=scripted.healthy))
+    [record] = carry_out(scripted.SteppedEngine(processes), train())
+    assert record.outcome is Outcome.COMPLETED
+    assert processes.started[0].ended == -9
+    assert [attempt for _, attempt, _ in processes.attempts] == [1, 2]
+    processes.script = lambda worker, spec: says(worker)
+    with pytest.raises(WorkerLost, match=r"4 times.*run the same command again"):
+        carry_out(scripted.SteppedEngine(processes), train(seed=1))
+    assert RunFolder(tmp_path, train(seed=1)).record() is None
+
+
+def test_a_torn_line_of_a_dying_worker_is_dropped(scripted: Any, tmp_path: Path) -> None:
+    def dies_while_it_writes(worker: Any, spec: Spec) -> None:
+        worker.write(b'{"event": "progress", "run_id": "train')
+        worker.die(-9)
+
+    processes = scripted.ScriptedProcesses(tmp_path, at_first(dies_while_it_writes, then=scripted.healthy))
+    [record] = carry_out(scripted.SteppedEngine(processes), train())
+    assert record.outcome is Outcome.COMPLETED
+
+
+def test_a_record_that_was_written_before_the_worker_died_counts(scripted: Any, tmp_path: Path) -> None:
+    def dies_before_it_says_so(worker: Any, spec: Spec) -> None:
+        worker.record()
+        worker.die(-9)
+
+    processes = scripted.ScriptedProcesses(tmp_path, dies_before_it_says_so)
+    [record] = carry_out(scripted.SteppedEngine(processes), train())
+    assert (record.outcome, len(processes.attempts)) == (Outcome.COMPLETED, 1)
+
+
+def test_a_stalled_run_has_failed_and_the_others_go_on(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, at_first(lambda worker, spec: None, then=scripted.healthy))
+    engine = scripted.SteppedEngine(processes, workers=1, silence_seconds=60.0)
+    stalled, good = carry_out(engine, train(), train(seed=1))
+    assert (stalled.outcome, good.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
+    assert "60 seconds" in stalled.reason
+    assert processes.started[0].ended == -9
+
+
+def test_progress_is_a_sign_of_life(scripted: Any, tmp_path: Path) -> None:
+    def slow(worker: Any, spec: Spec) -> None:
+        for minute in range(1, 10):
+            worker.later(50.0 * minute, worker.progress)
+        worker.later(500.0, worker.finish)
+
+    engine = scripted.SteppedEngine(scripted.ScriptedProcesses(tmp_path, slow), silence_seconds=60.0)
+    engine.submit(train())
+    events = [event for _ in range(600) for event in engine.wait(1.0)]
+    assert [type(event) for event in events] == [Progress] * 9 + [Finished]
+
+
+def test_time_in_which_this_process_stood_still_is_no_silence(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, lambda worker, spec: worker.later(5000.0, worker.finish))
+    engine = scripted.SteppedEngine(processes, silence_seconds=60.0)
+    engine.submit(train())
+    assert engine.wait(2.0) == []
+    processes.clock.seconds += 5000.0  # the machine slept, or was paused
+    [finished] = [event for _ in range(30) for event in engine.wait(1.0)]
+    assert isinstance(finished, Finished)
+    assert finished.record.outcome is Outcome.COMPLETED
+
+
+def test_a_worker_that_cannot_start_ends_the_study_with_what_it_said(scripted: Any, tmp_path: Path) -> None:
+    def breaks(worker: Any) -> None:
+        worker.printed = "ModuleNotFoundError: No module named 'batchlab'\n"
+        worker.die(1)
+
+    processes = scripted.ScriptedProcesses(tmp_path, start=breaks)
+    with pytest.raises(WorkerLost, match=r"could not be started: .*exit code 1, 4 times.*No module named"):
+        carry_out(scripted.SteppedEngine(processes), train())
+    assert len(processes.started) == 4
+    assert RunFolder(tmp_path, train()).record() is None
+
+
+def test_a_worker_that_does_not_come_up_in_time_is_replaced(scripted: Any, tmp_path: Path) -> None:
+    def hangs_at_first(worker: Any) -> None:
+        if worker.number:
+            scripted.starts(worker)
+
+    processes = scripted.ScriptedProcesses(tmp_path, start=hangs_at_first)
+    [record] = carry_out(scripted.SteppedEngine(processes, silence_seconds=60.0), train())
+    assert (record.outcome, len(processes.started)) == (Outcome.COMPLETED, 2)
+
+
+def test_a_run_does_not_wait_for_a_worker_to_start_when_another_is_idle(scripted: Any, tmp_path: Path) -> None:
+    def second_is_slow(worker: Any) -> None:
+        worker.later(500.0 if worker.number else 0.5, lambda: worker.say("ready"))
+
+    processes = scripted.ScriptedProcesses(tmp_path, start=second_is_slow)
+    carry_out(scripted.SteppedEngine(processes), train(), train(seed=1), train(seed=2))
+    assert processes.clock.seconds < 1010.0
+    assert processes.started[1].run is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "printed", "outcome"),
+    [
+        (137, "srun: error: n1: task 0: Killed", None),
+        (1, "srun: error: Node failure on n1", None),
+        (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=3.0.", Outcome.OUT_OF_MEMORY),
+        (139, "srun: error: n1: task 0: Segmentation fault", Outcome.OUT_OF_MEMORY),
+    ],
+)
+def test_behind_a_launcher_the_exit_code_and_its_words_tell(
+    scripted: Any, tmp_path: Path, exit_code: int, printed: str, outcome: Outcome | None
+) -> None:
+    def ends(worker: Any, spec: Spec) -> None:
+        worker.printed = printed
+        worker.later(1.0, lambda: worker.die(exit_code))
+
+    processes = scripted.ScriptedProcesses(tmp_path, ends)
+    command = WorkerCommand(("worker",), {"A": "b"}, prefix=("srun", "-N1", "-n1"))
+    engine = scripted.SteppedEngine(processes, command=command)
+    if outcome is None:
+        with pytest.raises(WorkerLost):
+            carry_out(engine, capacity(), exclusive=True)
+    else:
+        [record] = carry_out(engine, capacity(), exclusive=True)
+        assert record.outcome is outcome
+    started = processes.started[0].command
+    assert started.arguments[:3] == ("srun", "-N1", "-n1")
+    assert started.arguments[-2:] == ("--study", str(tmp_path))
+    assert started.environment["A"] == "b"
+
+
+def test_a_full_disk_ends_the_study(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(
+        tmp_path, lambda worker, spec: worker.say("failed_storage", run_id=run_id(spec), text="The disk is full.")
+    )
+    with pytest.raises(StorageFailed, match=r"The disk is full\."):
+        carry_out(scripted.SteppedEngine(processes), train())
+
+
+def test_closing_releases_every_worker(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, lambda worker, spec: None)
+    engine = scripted.SteppedEngine(processes)
+    engine.submit(train())
+    engine.submit(train(seed=1))
+    engine.wait(5.0)
+    engine.close()
+    assert len(processes.started) == 2
+    assert all(worker.released for worker in processes.started)
+
+
+HABITS = ("finish", "kill", "crash", "exit", "lie", "babble", "interrupted", "fresh", "stall")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    habits=st.lists(st.sampled_from(HABITS), max_size=12),
+    exclusive=st.lists(st.booleans(), min_size=1, max_size=4),
+    workers=st.integers(1, 3),
+)
+def test_whatever_workers_do_every_run_is_recorded_once_or_the_study_ends(
+    scripted: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    habits: list[str],
+    exclusive: list[bool],
+    workers: int,
+) -> None:
+    left = list(habits)
+
+    def script(worker: Any, spec: Spec) -> None:
+        busy = [other for other in processes.alive if other.run is not None]
+        assert len(busy) <= workers
+        if any(isinstance(other.run, CapacitySpec) for other in busy):
+            assert len(busy) == len(processes.alive) == 1, "a measurement runs alone"
+        match left.pop(0) if left else "finish":
+            case "finish":
+                worker.later(1.0, worker.finish)
+            case "kill":
+                worker.later(0.3, lambda: worker.die(-9))
+            case "crash":
+                worker.later(0.3, lambda: worker.die(-11))
+            case "exit":
+                worker.later(0.3, lambda: worker.die(7))
+            case "lie":
+                says_finished(worker)
+            case "babble":
+                worker.write(b'{"event": 7}\n')
+            case "interrupted" | "fresh" as how:
+                worker.say("interrupted" if how == "interrupted" else "needs_fresh_process", run_id=run_id(spec))
+                worker.run = None
+            case "stall":
+                pass
+
+    processes = scripted.ScriptedProcesses(tmp_path_factory.mktemp("study"), script)
+    specs = [capacity(number + 1) if alone else train(number) for number, alone in enumerate(exclusive)]
+    engine = scripted.SteppedEngine(processes, workers=workers, silence_seconds=60.0)
+    for spec, alone in zip(specs, exclusive, strict=True):
+        engine.submit(spec, exclusive=alone)
+    finished: list[str] = []
+    try:
+        while len(finished) < len(specs):
+            assert processes.clock.seconds < 100_000.0, "no end in sight"
+            finished += [event.record.run_id for event in engine.wait(1.0) if isinstance(event, Finished)]
+    except WorkerLost:
+        assert sum(habit in ("kill", "lie", "babble") for habit in habits) > len(BACK_OFF_SECONDS)
+    engine.close()
+    assert len(set(finished)) == len(finished)
+    assert not processes.alive
+    recorded = [run_id(spec) for spec in specs if RunFolder(processes.study, spec).record() is not None]
+    assert set(finished) <= set(recorded)
