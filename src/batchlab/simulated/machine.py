@@ -87,7 +87,6 @@ def simulation(settings: Mapping[str, Any]) -> Simulation:
     return Simulation(problem, machine)
 
 
-<<<<<<< HEAD
 _MINIMUM: dict[str, float] = {
     "condition": 1.0,
     "dimensions": 1,
@@ -96,13 +95,10 @@ _MINIMUM: dict[str, float] = {
     "memory_bytes": 1,
     "bytes_per_sample": 1,
 }
-=======
-_MINIMUM: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
 _MAXIMUM: dict[str, float] = {"dimensions": 10_000, "samples": 10_000_000}
 _MOST = 1e15
 _MOST_NUMBERS = 10**8
 """In the table of noise, samples × dimensions: 0.8 GB."""
->>>>>>> main
 
 
 def _checked(name: str, value: object, *, whole: bool) -> int | float:
