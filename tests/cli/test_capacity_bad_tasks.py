@@ -155,7 +155,7 @@ def everything():
 if __name__ == "__main__":
     before = everything()
     fits = batchlab.find_max_batch_size(task, memory_limit="64MiB", most=16)
-    none = batchlab.find_max_batch_size(task, memory_limit="1KiB")
+    none = batchlab.find_max_batch_size(task, memory_limit="1MiB", headroom="1020KiB")
     print(json.dumps([fits.as_dict(), str(fits), none.as_dict(), str(none), before == everything()]))
 """
 

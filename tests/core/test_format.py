@@ -11,6 +11,7 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.format import (
     format_bytes,
     format_count,
+    format_flops,
     format_hours,
     format_interval,
     format_learning_rate,
@@ -105,3 +106,10 @@ def test_many_learning_rates_are_counted() -> None:
     assert format_learning_rates({2e-3, 1e-3}) == "1.0e-3 and 2.0e-3"
     assert format_learning_rates([1e-3 * 1.1**i for i in range(40)]) == "40 between 1.0e-3 and 4.11e-2"
     assert format_learning_rates(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("flops", "says"), [(3e18, "3 exaFLOP"), (491e15, "491 petaFLOP"), (2e12, "2 teraFLOP"), (5e8, "0.5 gigaFLOP")]
+)
+def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
+    assert format_flops(flops) == says

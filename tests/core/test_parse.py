@@ -74,7 +74,7 @@ def test_headroom_is_a_share_of_the_limit_or_an_amount(headroom: str, count: int
 
 @pytest.mark.parametrize("headroom", ["100%", "-1%", "x%", "", "5", "1e400%", 1.5, 5, True, None])
 def test_what_is_no_headroom_is_refused(headroom: object) -> None:
-    with pytest.raises(ValueError, match="write it like|from 0%"):
+    with pytest.raises(ValueError, match=r"write it like|from 0%"):
         require_headroom(headroom)
 
 

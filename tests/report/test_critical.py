@@ -65,11 +65,11 @@ def test_the_noise_scale_is_told_with_its_interval_and_its_number_of_steps(found
         assert (value.low or 0) <= NOISE <= (value.high or 0)
         assert series.whole.steps == 192
         assert len(series.windows) == 6
-    name, answer, doubt = answer_lines(found)[0]
+    name, answer, doubt = answer_lines(found)[-1]
     assert (name, "From 192 sampled steps." in doubt) == ("noise scale", True)
     assert "at its beginning" in answer
-    assert headline(found).startswith("noise scale ")
-    assert any("noise scale" in answer.answer for answer in tell(found).answers)
+    assert headline(found) == ""  # it is no critical batch size
+    assert not any("noise scale" in answer.answer for answer in tell(found).answers)
 
 
 def test_one_sweep_leaves_steps_and_branches_open_and_names_the_command(found: Findings) -> None:
@@ -88,17 +88,20 @@ def test_figures_draw_windows_and_say_what_is_missing(found: Findings) -> None:
 
 
 def test_the_plan_warns_beyond_the_critical_size(found: Findings) -> None:
-    largest = max(series.batch for series in critical(found).noise)
-    assert not make_plan(found).warnings or make_plan(found).batch_configuration.global_batch_size > NOISE
-    assert beyond(critical(found), 4) == ()
-    assert beyond(critical(found), 10 * largest)
+    assert not make_plan(found).warnings  # the noise scale alone is no reason
+    overhead = CriticalBatch(Definition.OVERHEAD_20, Interval(2.0, 1.5, 2.5, 6), base_batch=1.0)
+    steps = replace(critical(found).steps, overhead=overhead)
+    known = replace(found, critical=replace(critical(found), steps=steps))
+    assert "B_crit (20 % overhead)" in make_plan(known).warnings[0]
+    assert beyond(known.critical, 2) == ()
+    assert beyond(known.critical, 3) == (overhead,)
     assert beyond(None, 10) == ()
 
 
 def test_numbers_that_differ_are_explained_and_not_averaged(found: Findings) -> None:
-    steps = replace(critical(found).steps, twice=None)
+    steps = replace(critical(found).steps, twice_samples=None)
     far = replace(found, critical=replace(critical(found), steps=steps))
     assert "Fewer than two" in disagreement(far)[0]
-    apart = replace(steps, twice=CriticalBatch(Definition.TWICE_SAMPLES, Interval(4000.0, 3000.0, 5000.0, 6)))
+    apart = replace(steps, twice_samples=CriticalBatch(Definition.TWICE_SAMPLES, Interval(4000.0, 3000.0, 5000.0, 6)))
     said = disagreement(replace(found, critical=replace(critical(found), steps=apart)))
     assert "below B_crit (2× samples)" in said[0]

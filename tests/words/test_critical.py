@@ -1,4 +1,4 @@
-"""The three estimators of the critical batch size in words, from findings whose numbers are given."""
+"""What steps to a loss, branches and the noise scale say in words, from findings whose numbers are given."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from batchlab.words.critical import (
 )
 
 TWICE = CriticalBatch(Definition.TWICE_SAMPLES, Interval(40.0, 30.0, 50.0, 6))
+TWICE_STEPS = CriticalBatch(Definition.TWICE_STEPS, None, at_least=16.0)
 OVERHEAD = CriticalBatch(Definition.OVERHEAD_20, Interval(12.0, 9.0, 15.0, 6), base_batch=4.0)
 
 
@@ -65,19 +66,23 @@ def critical(found: Findings) -> CriticalFinding:
 
 
 def test_the_headline_names_every_definition(tell: Callable[..., Findings]) -> None:
-    steps = StepsFinding("found", twice=TWICE, overhead=OVERHEAD)
+    steps = StepsFinding("found", twice_steps=TWICE_STEPS, twice_samples=TWICE, overhead=OVERHEAD)
     found = tell(noise=noise(20.0, 18.0, 22.0), steps=steps, branches=(ACCEPTED,))
     assert headline(found) == (
-        "noise scale 20 [18, 22] late in training · B_crit (2× samples) 40 [30, 50] · "
-        "B_crit (20 % overhead) 12 [9, 15] · branched at least 16 and below 32"
+        "B_crit (20 % overhead) 12 [9, 15] · B_crit (2× samples) 40 [30, 50] · B_crit (2× steps) at least 16 · "
+        "branched at least 16 and below 32"
     )
-    interpolated = tell(steps=StepsFinding("cannot_tell", read_off=11.0))
-    assert headline(interpolated) == "B_crit (20 % overhead) 11, interpolated without the curve"
+
+
+def test_the_noise_scale_alone_is_no_critical_batch_size(tell: Callable[..., Findings]) -> None:
     assert (headline(tell()), measured(tell())) == ("", False)
+    alone = tell(noise=noise(20.0, 18.0, 22.0))
+    assert (headline(alone), measured(alone)) == ("", False)
+    assert beyond_warnings(alone.critical, 64) == ()
 
 
 def test_each_line_has_an_answer_and_its_caveats(tell: Callable[..., Findings]) -> None:
-    steps = StepsFinding("at_least", StepsReason.NO_LARGE_SIZE, CriticalBatch(Definition.TWICE_SAMPLES, None, 40.0))
+    steps = StepsFinding("at_least", StepsReason.NO_LARGE_SIZE, twice_samples=replace(TWICE, value=None, at_least=40.0))
     found = tell(noise=noise(20.0, 18.0, 22.0), steps=steps, left_out=(LeftOutBranch(16, 4096),))
     lines = {name: (answer, caveat) for name, answer, caveat in answer_lines(found)}
     assert lines["noise scale"][0] == "20 [18, 22] sequences at the end of the run at batch 32"
@@ -91,13 +96,13 @@ def test_each_line_has_an_answer_and_its_caveats(tell: Callable[..., Findings]) 
 
 
 def test_numbers_that_agree_or_differ_are_explained(tell: Callable[..., Findings]) -> None:
-    steps = StepsFinding("found", twice=TWICE)
+    steps = StepsFinding("found", twice_samples=TWICE)
     agree = disagreement(tell(noise=noise(30.0, 28.0, 32.0), steps=steps))
     assert "agree within a factor of 1.3" in agree[0]
     differ = disagreement(tell(noise=noise(4.0, 3.0, 5.0), steps=steps, branches=(ACCEPTED,)))
     assert "is 10.0 times below B_crit (2× samples) (40)" in differ[0]
     assert "Branches accept 16, above the noise scale" in differ[1]
-    late = StepsFinding("found", twice=replace(TWICE, value=Interval(80.0, 60.0, 90.0, 6)))
+    late = StepsFinding("found", twice_samples=replace(TWICE, value=Interval(80.0, 60.0, 90.0, 6)))
     assert (
         "Branches already lose at 32, below B_crit (2× samples)"
         in disagreement(tell(steps=late, branches=(ACCEPTED,)))[0]
@@ -107,12 +112,11 @@ def test_numbers_that_agree_or_differ_are_explained(tell: Callable[..., Findings
 
 
 def test_a_batch_size_beyond_the_critical_one_is_warned_of_by_every_estimator(tell: Callable[..., Findings]) -> None:
-    steps = StepsFinding("found", twice=TWICE, overhead=OVERHEAD)
+    steps = StepsFinding("found", twice_samples=TWICE, overhead=OVERHEAD)
     found = critical(tell(noise=noise(20.0, 18.0, 22.0), steps=steps, branches=(ACCEPTED,)))
     assert beyond_warnings(found, 64) == (
         "batch 64 is above 12, B_crit (20 % overhead), where a loss takes 20 % more samples than at batch 4",
         "batch 64: a branch at 32 lost more than 0.01 nats (branched)",
-        "batch 64 is above the noise scale late in training, 20 [18, 22]",
     )
     limited = replace(steps, overhead=CriticalBatch(Definition.OVERHEAD_20, None, at_most=15.0))
     assert beyond_warnings(replace(found, steps=limited, branches=(), noise=()), 16) == (

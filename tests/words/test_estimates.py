@@ -6,11 +6,7 @@ from batchlab.analysis.critical.branches import BranchFinding
 from batchlab.analysis.critical.sign_noise_scale import SignNoiseScale
 from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
 from batchlab.analysis.values import Interval
-from batchlab.words.estimates import DEFINITION, format_branches, format_critical, format_signs, format_size
-
-
-def test_sizes_have_three_digits() -> None:
-    assert [format_size(value) for value in (0.1234, 22.06, 99.9, 1580.4)] == ["0.123", "22.1", "99.9", "1,580"]
+from batchlab.words.estimates import DEFINITION, format_branches, format_critical, format_signs
 
 
 def test_limits_and_intervals() -> None:

@@ -9,7 +9,7 @@ import pytest
 from batchlab.core.batch import Unit
 from batchlab.search.cost import Cost
 from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, StopReason
-from batchlab.words.search import describe_budget, describe_cost, format_flops, stop_reason
+from batchlab.words.search import describe_budget, describe_cost, stop_reason
 
 BUDGET = BudgetDecision(
     token_budget=327_680,
@@ -37,13 +37,6 @@ def test_the_cost_of_a_sweep() -> None:
 def test_without_a_token_budget_only_runs_and_memory_are_known() -> None:
     cost = Cost(runs=1, tokens=None, flops=None, state_bytes=2**32, unit=Unit.TOKENS)
     assert describe_cost(cost) == "1 run; weights, gradients and optimizer state of one run take 4.00 GiB"
-
-
-@pytest.mark.parametrize(
-    ("flops", "says"), [(3e18, "3 exaFLOP"), (491e15, "491 petaFLOP"), (2e12, "2 teraFLOP"), (5e8, "0.5 gigaFLOP")]
-)
-def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
-    assert format_flops(flops) == says
 
 
 @pytest.mark.parametrize(

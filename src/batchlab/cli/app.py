@@ -75,7 +75,7 @@ def run(arguments: list[str]) -> int:
     try:
         require_values(arguments)
         code = app(arguments, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        print(end="", flush=True)  # here, where a reader that has gone away is expected
     except CycloptsError as error:
         return _refuse(_usage_error(error, arguments))
     except BatchlabError as error:

@@ -126,6 +126,14 @@ def format_hours(hours: float | None) -> str:
     return format_duration(None if hours is None else 3600 * hours)
 
 
+def format_flops(flops: float) -> str:
+    """`491 petaFLOP`."""
+    for factor, name in ((1e18, "exaFLOP"), (1e15, "petaFLOP"), (1e12, "teraFLOP")):
+        if flops >= factor:
+            return f"{flops / factor:.3g} {name}"
+    return f"{flops / 1e9:.3g} gigaFLOP"
+
+
 def format_list(values: Sequence[object]) -> str:
     """`8, 16 and 32`."""
     texts = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]

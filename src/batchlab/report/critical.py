@@ -1,4 +1,4 @@
-"""The section on the critical batch size: three estimators side by side, and what a loss costs at each batch size."""
+"""The section on the critical batch size: estimators and noise scale side by side, and what a loss costs by size."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from batchlab.words.critical import (
     DEFINITIONS,
     OVERHEAD,
     TWICE,
+    TWICE_STEPS,
     answer_lines,
     at_recommended,
     cost_lines,
@@ -75,7 +76,7 @@ def critical_section(findings: Findings) -> CriticalSection:
 
 
 def _along_table(findings: Findings) -> Table:
-    """The three estimators against tokens seen: noise-scale windows and branches in order, then the whole run."""
+    """Estimators against tokens seen: noise-scale windows and branches in order, then the whole run."""
     units, critical = Units.of(findings), findings.critical
     series = at_recommended(findings)
     of = f"noise scale, batch {series.batch:,}" if series is not None else "noise scale"
@@ -83,8 +84,9 @@ def _along_table(findings: Findings) -> Table:
     columns = (
         Column(tokens_seen(units), number=False),
         Column(of),
-        Column(TWICE),
         Column(OVERHEAD),
+        Column(TWICE),
+        Column(TWICE_STEPS),
         Column("branched"),
     )
     if critical is None or (series is None and not critical.branches):
@@ -93,16 +95,17 @@ def _along_table(findings: Findings) -> Table:
     lines: list[tuple[float, tuple[str, ...]]] = []
     for window in series.windows if series is not None else ():
         span = f"{format_count(window.tokens_from)} to {format_count(window.tokens_to)}"
-        lines.append((window.tokens_to, (span, format_noise(window), "–", "–", "–")))
+        lines.append((window.tokens_to, (span, format_noise(window), *["–"] * 4)))
     for branch in critical.branches:
         lines.append(
-            (branch.tokens * length, (format_count(branch.tokens * length), "–", "–", "–", format_branches(branch)))
+            (branch.tokens * length, (format_count(branch.tokens * length), *["–"] * 4, format_branches(branch)))
         )
     whole = (
         "the whole run",
         format_noise(series.whole) if series is not None else "–",
-        format_critical(critical.steps.twice),
         format_critical(critical.steps.overhead),
+        format_critical(critical.steps.twice_samples),
+        format_critical(critical.steps.twice_steps),
         "–",
     )
     return Table(columns, tuple(Row(texts) for _, texts in [*sorted(lines), (math.inf, whole)]))

@@ -87,7 +87,9 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
     """
     reference = workload.task
     if reference.kind == "recipe":
-        return recipe(reference.target).task(workload, cache_dir)
+        found = recipe(reference.target)
+        load_framework(found.framework)  # where it is missing, the error says how to install it
+        return found.task(workload, cache_dir)
     module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
     builder = getattr(module, reference.attribute, None)
     if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
@@ -154,6 +156,13 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except InputError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"There is no module {error.name!r}; give a recipe name, study.toml, file.py[:name] or "
+                "package.module:name."
+            ) from None
+        raise _import_failure(name, error) from error
     except Exception as error:
         raise _import_failure(name, error) from error
 
@@ -180,7 +189,7 @@ def code_files(reference: TaskReference) -> dict[str, str]:
     files = {main}
     for module in list(sys.modules.values()):
         origin = getattr(module, "__file__", None)
-        if origin and origin.endswith(".py"):
+        if origin and origin.endswith(".py") and Path(origin).is_absolute():  # torch.ops says it is _ops.py
             path = Path(origin).resolve()
             if path.is_relative_to(root) and not _installed(path.relative_to(root)) and not _is_batchlab(path):
                 files.add(path)
@@ -212,4 +221,4 @@ def _installed(relative: Path) -> bool:
 
 
 def _is_batchlab(path: Path) -> bool:
-    return path.is_relative_to(Path(__file__).resolve().parent)
+    return path.is_relative_to(Path(__file__).resolve().parents[1])

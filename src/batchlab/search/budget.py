@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET
+from batchlab.core.format import format_duration
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.search.grid import runs_at_most, runs_expected
 from batchlab.search.repeats import Repeats
@@ -127,10 +128,11 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
     if tokens < enough:
         tokens = min(usable / cost.planned, enough)
     if round(tokens, 6) < one:
+        whole_minutes = 60 * math.ceil(one * cost.planned / (1 - reserve) / 60)
         raise InputError(
-            f"{format_time(time_seconds)} is not enough for {one:,} {sweep.unit} per run, the fewest that are a whole "
-            f"number of steps at every batch size; give at least {format_time(one * cost.planned / (1 - reserve))}, or "
-            "fewer, smaller or rounder batch sizes."
+            f"{format_duration(time_seconds)} is not enough for {one:,} {sweep.unit} per run, the fewest that are a "
+            f"whole number of steps at every batch size; give at least {format_duration(whole_minutes)}, or fewer, "
+            "smaller or rounder batch sizes."
         )
     return _plan(int(round(tokens, 6)), sweep, cost, reserve)
 
@@ -206,12 +208,3 @@ def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> Bu
         steps_to_judge=least,
         undertrained=undertrained,
     )
-
-
-def format_time(seconds: float) -> str:
-    """Seconds, minutes or hours, to about two digits, rounded up."""
-    if seconds < 90:
-        return f"{math.ceil(seconds)} s"
-    if seconds < 90 * 60:
-        return f"{math.ceil(seconds / 60)} min"
-    return f"{math.ceil(seconds / 360) / 10:.1f} h"

@@ -27,7 +27,10 @@ def resolve_task(task: str, variant: Variant | None = None) -> dict[str, Any]:
         )
     path, _, attribute = task.partition(":")
     if Path(path).is_dir():
-        raise InputError(f"{quote(path)} is a folder; give a study.toml, a Python file, or the name of a recipe.")
+        raise InputError(
+            f"{quote(path)} is a folder; give the recipe, study.toml or Python file that the study is of. A study is "
+            "continued by the same command that began it."
+        )
     if path.endswith(".toml"):
         return _from_toml(Path(path))
     if path.endswith(".py") or Path(path).is_file():

@@ -25,7 +25,6 @@ from batchlab.words.trust import trust_items
 
 NOT_MEASURED = "not measured in this study"
 CANNOT_TELL = "cannot tell"
-MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def _other_cards(found: Findings) -> Answer:
     if (unseen := memory.unseen_bytes) is not None:
         used = (
             f"{format_bytes(abs(unseen))} {'more' if unseen > 0 else 'less'} than"
-            if abs(unseen) >= MIB
+            if abs(unseen) >= 2**20
             else "as much as"
         )
         evidence += f"; runs here used {used} traced"
@@ -168,7 +167,7 @@ def _scale(found: Findings) -> Answer:
         question,
         said,
         f"each by its own definition, see Critical batch size; {caveat}",
-        "gradient norms, steps to a loss, branches",
+        "steps to a loss, branches",
     )
 
 

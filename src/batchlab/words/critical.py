@@ -1,4 +1,7 @@
-"""What the three estimators of the critical batch size say, in sentences: definition, answer, caveat, disagreement."""
+"""What steps to a loss, branches and the noise scale say, in sentences: definition, answer, caveat, disagreement.
+
+The noise scale stands beside the critical batch sizes and is never called one: with Adam or Muon it is not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.noise_series import NoiseSeries
 from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural
+from batchlab.core.format import batch_items, format_count, format_list, format_loss, format_plural, format_size
 from batchlab.words.critical_reasons import branch_reason, noise_reason, settling_runs, steps_reason
 from batchlab.words.estimates import (
     CANNOT_TELL,
@@ -20,47 +23,41 @@ from batchlab.words.estimates import (
     format_critical,
     format_noise,
     format_signs,
-    format_size,
 )
 from batchlab.words.gradient_samples import why_no_gradient_samples
 
-TWICE, OVERHEAD = DEFINITION[Definition.TWICE_SAMPLES], DEFINITION[Definition.OVERHEAD_20]
+TWICE_STEPS, TWICE, OVERHEAD = (
+    DEFINITION[one] for one in (Definition.TWICE_STEPS, Definition.TWICE_SAMPLES, Definition.OVERHEAD_20)
+)
 
 DEFINITIONS = {
-    "noise scale": "tr Σ / |G|²: the batch size whose gradient noise is as large as the gradient, from the "
-    "sweep's own runs. It is a critical batch size only for plain SGD on a loss of equal curvature in all directions.",
     "steps to a loss": "From the steps and samples that each size needs to reach one loss. "
-    f"{TWICE}: both are twice their minimum. {OVERHEAD}: 20 % more samples than at the smallest size fitted. "
-    "On one curve the first is three to five times the second.",
+    f"{OVERHEAD}: 20 % more samples than at the smallest size fitted. {TWICE}, {TWICE_STEPS}: twice the "
+    "fewest samples, twice the fewest steps. The last two are one number only on the textbook curve; the intervals "
+    "allow for others.",
     "branches": "branched: the largest multiple of the batch size that, continuing from one checkpoint for a window, "
     "loses no more than a tolerance. It holds for that moment, window and learning-rate rule.",
+    "noise scale": "tr Σ / |G|²: the batch size whose gradient noise is as large as the gradient, from the sweep's own "
+    "runs. Not a critical batch size: it would be one for plain SGD on a loss of equal curvature in all directions, "
+    "and it is not with Adam or Muon.",
 }
 
 
 def headline(found: Findings) -> str:
-    """All that has a number, by definition: `noise scale 41 [28, 66] late in training · B_crit (20 % overhead) 22`."""
+    """Critical batch sizes that are known, by definition: `B_crit (20 % overhead) 22 [18, 27] · branched below 64`."""
     critical = found.critical
     if critical is None:
         return ""
-    parts = []
-    series = at_recommended(found)
-    if series is not None and series.latest.value is not None:
-        of = " of norm layers" if series.parameters == "norm_layers" else ""
-        parts.append(f"noise scale{of} {format_noise(series.latest)} late in training")
-    for estimate in (critical.steps.twice, critical.steps.overhead):
-        if estimate is not None and format_critical(estimate) != CANNOT_TELL:
-            parts.append(f"{DEFINITION[estimate.definition]} {format_critical(estimate)}")
-    if critical.steps.overhead is None and critical.steps.read_off is not None:
-        parts.append(f"{OVERHEAD} {format_size(critical.steps.read_off)}, interpolated without the curve")
+    parts = [f"{DEFINITION[one.definition]} {format_critical(one)}" for one in critical.steps.estimates]
     if critical.branches and critical.branches[-1].status != "cannot_tell":
         parts.append(f"branched {format_branches(critical.branches[-1])}")
     return " · ".join(parts)
 
 
 def measured(found: Findings) -> bool:
-    """Whether the records hold anything to estimate it from, enough or not."""
+    """Whether runs were trained to estimate a critical batch size from, enough or not."""
     critical = found.critical
-    return critical is not None and bool(critical.noise or critical.branches or critical.curve)
+    return critical is not None and bool(critical.branches or critical.curve)
 
 
 def at_recommended(found: Findings) -> NoiseSeries | None:
@@ -78,7 +75,7 @@ def answer_lines(found: Findings) -> tuple[tuple[str, str, str], ...]:
     critical = found.critical
     if critical is None:
         return ()
-    return (_noise_line(found, critical), _steps_line(found, critical), _branch_line(found, critical))
+    return (_steps_line(found, critical), _branch_line(found, critical), _noise_line(found, critical))
 
 
 def _noise_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, str]:
@@ -125,10 +122,7 @@ def _norm_layers(series: NoiseSeries, norm_layers: NoiseScale) -> str:
 def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, str]:
     steps = critical.steps
     items = batch_items(found.experiment.unit, found.experiment.sequence_length)
-    known = [estimate for estimate in (steps.twice, steps.overhead) if estimate is not None]
-    numbers = [f"{DEFINITION[estimate.definition]} {format_critical(estimate)} {items}" for estimate in known]
-    if steps.read_off is not None:
-        numbers.append(f"{OVERHEAD} interpolated between the sizes {format_size(steps.read_off)}")
+    numbers = [f"{DEFINITION[one.definition]} {format_critical(one)} {items}{_over(one)}" for one in steps.estimates]
     nothing = "not bracketed by the sizes measured" if steps.status == "none_inside" else CANNOT_TELL
     caveats = [reason] if (reason := steps_reason(steps)) else []
     if critical.target is not None:
@@ -142,6 +136,11 @@ def _steps_line(found: Findings, critical: CriticalFinding) -> tuple[str, str, s
     if steps.settle:
         caveats.append(settling_runs(steps.settle))
     return "steps to a loss", "; ".join(numbers) or nothing, _sentences(caveats)
+
+
+def _over(estimate: CriticalBatch) -> str:
+    """The base batch size, where it is part of the definition."""
+    return f" over batch {estimate.base_batch:g}" if estimate.base_batch is not None else ""
 
 
 def format_source(critical: CriticalFinding) -> str:
@@ -192,7 +191,7 @@ def disagreement(found: Findings) -> tuple[str, ...]:
     full = series is not None and series.parameters == "all"
     noise = (series.latest.value or series.whole.value) if series is not None and full else None
     when = "over the run" if series is None or series.latest.value is None else "late in training"
-    twice = critical.steps.twice.value if critical.steps.twice else None
+    twice = critical.steps.twice_samples.value if critical.steps.twice_samples else None
     last = critical.branches[-1] if critical.branches else None
     said = []
     if noise is not None and twice is not None:
@@ -236,7 +235,7 @@ def beyond_warnings(critical: CriticalFinding | None, batch: int) -> tuple[str, 
     return tuple(f"batch {batch:,}{_exceeded(estimate)}" for estimate in beyond(critical, batch))
 
 
-def _exceeded(estimate: CriticalBatch | BranchFinding | NoiseScale) -> str:
+def _exceeded(estimate: CriticalBatch | BranchFinding) -> str:
     match estimate:
         case CriticalBatch():
             name = DEFINITION[estimate.definition]
@@ -247,8 +246,6 @@ def _exceeded(estimate: CriticalBatch | BranchFinding | NoiseScale) -> str:
         case BranchFinding():
             lost = format_size(estimate.below or 0.0)
             return f": a branch at {lost} lost more than {estimate.tolerance:g} nats (branched)"
-        case NoiseScale():
-            return f" is above the noise scale late in training, {format_noise(estimate)}"
 
 
 def schedule_lines(found: Findings) -> tuple[str, ...]:

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from batchlab.analysis.critical.branches import BranchFinding, BranchReason
-from batchlab.analysis.critical.hyperbola import Misfit
 from batchlab.analysis.critical.noise_scale import NoiseReason, NoiseScale
 from batchlab.analysis.critical.planned_runs import Gap, PlannedRun
 from batchlab.analysis.critical.ratio import MIN_BLOCKS
 from batchlab.analysis.critical.steps_finding import (
     LowestAtEnd,
+    Misfit,
     StepsFinding,
     StepsReason,
     TooFewAboveOptimum,
     TooFewReached,
 )
 from batchlab.analysis.critical.steps_to_target import MIN_SIZES
-from batchlab.core.format import format_list, format_plural
-from batchlab.words.estimates import format_size
+from batchlab.core.format import format_list, format_plural, format_size
 
 _STEPS = {
     StepsReason.ONE_BUDGET: "these runs share one budget and decay the learning rate to its end, so none of them shows "
@@ -30,7 +29,7 @@ _STEPS = {
     StepsReason.STEPS_DO_NOT_DEPEND: "steps hardly depend on the batch size: either all sizes are beyond the critical "
     "one, or noise hides it",
     StepsReason.NOISE: "noise hides how steps depend on the batch size",
-    StepsReason.NOISE_OF_LOSSES: "the noise of the losses leaves no upper limit",
+    StepsReason.TOO_WIDE: "noise leaves more than a factor of 4 between the limits",
     StepsReason.SAMPLES_DO_NOT_GROW: "samples to the target do not grow with the batch size over these sizes",
     StepsReason.NO_LARGE_SIZE: "no size is large enough to show where steps stop falling",
     StepsReason.NO_SMALL_SIZE: "no size is small enough to show where samples stop falling",
@@ -87,15 +86,10 @@ def steps_reason(found: StepsFinding) -> str:
                 f"the lowest loss is not bracketed: {format_size(end)}, an end of the sizes measured, has it or is "
                 "statistically tied with it"
             )
-        case Misfit(largest_residual, None):
-            return (
-                f"the model does not hold: steps leave the best curve by up to {100 * largest_residual:.0f} %, and not "
-                "at random, so its knee has another shape"
-            )
         case Misfit(largest_residual, noise_sd):
             return (
-                f"the model does not hold: steps leave the best curve by up to {100 * largest_residual:.0f} %, which "
-                f"is not within their noise of {100 * (noise_sd or 0.0):.1f} %"
+                f"steps leave every curve with one knee by up to {100 * largest_residual:.0f} %, which is not within "
+                f"their noise of {100 * noise_sd:.1f} %: a learning rate may not be the best, or a run is out of line"
             )
         case unknown:
             assert_never(unknown)

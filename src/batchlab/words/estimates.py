@@ -7,16 +7,15 @@ from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.sign_noise_scale import SignNoiseScale
 from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition
 from batchlab.analysis.values import Interval
-from batchlab.core.format import NONE
+from batchlab.core.format import NONE, format_size
 
 CANNOT_TELL = "cannot tell"
 
-DEFINITION = {Definition.TWICE_SAMPLES: "B_crit (2× samples)", Definition.OVERHEAD_20: "B_crit (20 % overhead)"}
-
-
-def format_size(value: float) -> str:
-    """An estimated batch size: three digits, whole from 100 on."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+DEFINITION = {
+    Definition.TWICE_STEPS: "B_crit (2× steps)",
+    Definition.TWICE_SAMPLES: "B_crit (2× samples)",
+    Definition.OVERHEAD_20: "B_crit (20 % overhead)",
+}
 
 
 def format_sizes(interval: Interval) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import format_hours, format_list, format_plural
+from batchlab.core.format import format_duration, format_list, format_plural
 from batchlab.words.setup import Term, setup
 from batchlab.words.units import Units
 
@@ -29,7 +29,7 @@ def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
         f"{experiment.sweep.search} search over batch × LR, then seeds",
         f"{tokens:,} {units.name} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets "
         f"{most:,}",
-        f"{format_hours(seconds / 3600)} of training at measured speed"
+        f"{format_duration(seconds)} of training at measured speed"
         if seconds
         else "training time unknown: speed was not measured before",
         f"the same {units.items} in the same order for every size; compared at equal {units.name}",

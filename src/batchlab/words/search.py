@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from batchlab.core.batch import Unit
-from batchlab.core.format import format_bytes, format_count, format_list, format_plural
-from batchlab.search.budget import format_time
+from batchlab.core.format import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_flops,
+    format_list,
+    format_plural,
+)
 from batchlab.search.cost import Cost
 from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, StopReason
 
@@ -23,20 +29,12 @@ def describe_cost(cost: Cost) -> str:
     return f"{text}; weights, gradients and optimizer state of one run take {format_bytes(cost.state_bytes)}"
 
 
-def format_flops(flops: float) -> str:
-    """`491 petaFLOP`."""
-    for factor, name in ((1e18, "exaFLOP"), (1e15, "petaFLOP"), (1e12, "teraFLOP")):
-        if flops >= factor:
-            return f"{flops / factor:.3g} {name}"
-    return f"{flops / 1e9:.3g} gigaFLOP"
-
-
 def describe_budget(budget: BudgetDecision, unit: Unit) -> str:
     """`28 runs × 4,096 samples, about 24 s; …`."""
     runs = format_plural(budget.runs_planned, "run")
     text = f"{'at most ' if budget.adaptive else ''}{runs} × {format_count(budget.token_budget)} {unit.value}"
     if budget.seconds_planned is not None:
-        text += f", about {format_time(budget.seconds_planned)}"
+        text += f", about {format_duration(budget.seconds_planned)}"
         text += f" with {budget.workers} at a time" if budget.workers > 1 else ""
     if budget.runs_at_most > budget.runs_planned:
         more = budget.runs_at_most - budget.runs_planned

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from batchlab.analysis.critical.hyperbola import Misfit
 from batchlab.analysis.critical.steps_finding import (
     CriticalBatch,
     LowestAtEnd,
+    Misfit,
     Reason,
     StepsFinding,
     StepsReason,
@@ -19,7 +19,6 @@ from batchlab.analysis.critical.steps_to_target import (
     StepsPoint,
     critical_batch,
     judge_sweep,
-    overhead_by_interpolation,
 )
 from batchlab.core.errors import InputError
 
@@ -36,7 +35,7 @@ def doublings(first: int, last: int) -> list[float]:
 
 
 def covers(found: CriticalBatch | None, truth: float) -> bool:
-    if found is None:
+    if found is None or not found.known:
         return True
     if found.value is not None:
         assert found.value.low is not None
@@ -46,7 +45,7 @@ def covers(found: CriticalBatch | None, truth: float) -> bool:
 
 
 def has_no_number(found: StepsFinding) -> bool:
-    return found.twice is None and found.overhead is None and found.fit is None and found.s_min is None
+    return not found.estimates and found.curve is None
 
 
 @pytest.mark.parametrize("noise_known", [False, True])
@@ -54,22 +53,19 @@ def has_no_number(found: StepsFinding) -> bool:
     ("batches", "noise"),
     [(doublings(2, 7), 0.02), (doublings(0, 9), 0.05), (doublings(4, 9), 0.05), (doublings(0, 5), 0.03)],
 )
-def test_nominal_95_percent_cover_the_exact_hyperbola(batches: list[float], noise: float, noise_known: bool) -> None:
-    rng, b_crit, s_min, base = np.random.default_rng(len(batches)), 32.0, 100.0, batches[0]
-    b = np.array(batches)
+def test_nominal_95_percent_cover_the_textbook_curve(batches: list[float], noise: float, noise_known: bool) -> None:
+    """The intervals allow for other knees than this one, so they are wider than they need to be here."""
+    rng, b = np.random.default_rng(len(batches)), np.array(batches)
     hits = []
-    for _ in range(600):
-        steps = s_min * (1 + b_crit / b) * np.exp(noise * rng.standard_normal(len(b)))
-        sd = noise if noise_known else None
-        found = critical_batch(points(batches, steps), origin="constant_lr", noise_sd=sd, base_batch=base)
-        one = [covers(found.twice, b_crit), covers(found.overhead, 0.2 * b_crit + 1.2 * base)]
-        for level, truth in ((found.s_min, s_min), (found.e_min, s_min * b_crit)):
-            one.append(level is None or (level.low or 0) <= truth <= (level.high or math.inf))
+    for _ in range(40):
+        steps = 100 * (1 + 32 / b) * np.exp(noise * rng.standard_normal(len(b)))
+        found = critical_batch(points(batches, steps), origin="constant_lr", noise_sd=noise if noise_known else None)
+        truth = 0.2 * 32 + 1.2 * found.used[0]
+        one = [covers(found.twice_steps, 32), covers(found.twice_samples, 32), covers(found.overhead, truth)]
         hits.append([*one, found.status == "found"])
     coverage = np.mean(hits, axis=0)
-    assert np.all(coverage[:4] >= 0.92)
-    assert np.all(coverage[:4] <= 0.97)
-    assert coverage[4] > 0.95
+    assert np.all(coverage[:3] >= 0.85)  # nominal 95 %; fewer than 34 of 40 by chance in 1 % of seeds
+    assert coverage[3] > 0.9
 
 
 @pytest.mark.parametrize(("batches", "side"), [(doublings(-6, -1), "low"), (doublings(10, 15), "high")])
@@ -77,26 +73,26 @@ def test_one_sided_where_a_side_is_not_bracketed(batches: list[float], side: str
     """The knee is at 32. Sizes far below see steps ∝ 1/B, sizes far above steps that hardly depend on B."""
     rng, b = np.random.default_rng(0), np.array(batches)
     hits, statuses = [], set()
-    for _ in range(500):
+    for _ in range(40):
         found = critical_batch(
             points(batches, 100 * (1 + 32 / b) * np.exp(0.03 * rng.standard_normal(6))),
             origin="branches",
             noise_sd=0.03,
         )
-        hits.append(covers(found.twice, 32))
+        hits.append(covers(found.twice_samples, 32))
         statuses.add(found.status)
         if found.status in ("at_least", "infinite"):
-            assert found.twice is not None
-            assert found.twice.at_least is not None
-            assert found.twice.at_least <= batches[-1]  # beyond the sizes only the model speaks
-            assert found.fit is None
+            assert found.twice_samples is not None
+            assert found.twice_samples.at_least is not None
+            assert found.twice_samples.at_least <= batches[-1]  # beyond the sizes only the model speaks
+            assert found.curve is None
             assert all(run.batch > batches[-1] for run in found.settle)
-    assert np.mean(hits) >= 0.95
+    assert np.mean(hits) >= 0.9
     assert statuses & ({"at_least", "infinite"} if side == "low" else {"at_most", "cannot_tell"})
 
 
 def test_greedy_isotropic_quadratic_has_the_critical_batch_of_theory() -> None:
-    """Damped greedy steps on a quadratic of one curvature obey the hyperbola; theory: 75.65, 2399, 31.71 to O(ρ)."""
+    """Damped greedy steps on a quadratic of one curvature obey the textbook curve; theory: 75.65, 2399, 31.71 to O(ρ)."""
     rho, start, target, noise = 0.02, 1.0, 0.05, 5.0
 
     def steps_at(batch: float) -> float:
@@ -110,12 +106,17 @@ def test_greedy_isotropic_quadratic_has_the_critical_batch_of_theory() -> None:
 
     batches = doublings(0, 11)
     found = critical_batch(points(batches, [steps_at(b) for b in batches]), origin="constant_lr")
-    assert found.fit is not None
-    assert found.fit.b_crit == pytest.approx(noise * (1 / target - 1) / math.log(20), rel=0.03)
-    assert found.fit.s_min == pytest.approx(math.log(20) / (2 * rho - rho**2), rel=0.03)
-    assert found.fit.samples(0) == pytest.approx(noise * 19 / (2 * rho - rho**2), rel=0.01)
-    assert found.fit.largest_residual < 0.003
-    assert found.read_off == pytest.approx(0.2 * found.fit.b_crit + 1.2, rel=0.05)
+    theory = noise * (1 / target - 1) / math.log(20)
+    for estimate in (found.twice_steps, found.twice_samples):
+        assert estimate is not None
+        assert estimate.value is not None
+        assert estimate.value.value == pytest.approx(theory, rel=0.06)
+        assert covers(estimate, theory)
+    assert found.curve is not None
+    assert found.curve.s_min == pytest.approx(math.log(20) / (2 * rho - rho**2), rel=0.04)
+    assert found.curve.e_min == pytest.approx(noise * 19 / (2 * rho - rho**2), rel=0.03)
+    assert found.curve.largest_residual < 0.02
+    assert covers(found.overhead, 0.2 * theory + 1.2)
 
 
 def test_exact_newton_steps_are_infinite_not_a_number() -> None:
@@ -123,24 +124,57 @@ def test_exact_newton_steps_are_infinite_not_a_number() -> None:
     batches = doublings(0, 11)
     found = critical_batch(points(batches, [95 / b for b in batches]), origin="constant_lr")
     assert found.status == "infinite"
-    assert found.twice is not None
-    assert (found.twice.value, found.twice.at_least, found.twice.at_most) == (None, 2048, None)
-    assert found.fit is None
-    assert found.s_min is None
-    assert found.read_off is None
+    assert found.twice_samples is not None
+    assert (found.twice_samples.value, found.twice_samples.at_least, found.twice_samples.at_most) == (None, 2048, None)
+    assert found.curve is None
 
 
-def test_ill_conditioned_spectrum_does_not_hold() -> None:
-    found = critical_batch(points(doublings(0, 14), ILL_CONDITIONED), origin="constant_lr")
-    assert found.status == "cannot_tell"
-    assert isinstance(found.reason, Misfit)
-    assert found.reason.largest_residual == pytest.approx(0.08, abs=0.005)
-    assert found.reason.noise_sd is None
-    assert has_no_number(found)
-    assert found.read_off == pytest.approx(16, rel=0.25)  # the 20 % definition needs no curve
-    known = critical_batch(points(doublings(0, 14), ILL_CONDITIONED), origin="constant_lr", noise_sd=0.01)
-    assert isinstance(known.reason, Misfit)
-    assert known.reason.noise_sd == 0.01
+def test_a_spectrum_of_curvatures_has_three_numbers() -> None:
+    """Computed: S = 2 S_min at 46.6, E = 2 E_min at 65.6, and 20 % more samples than at batch 1 at 20.0. The textbook
+    curve gives 51 for the first two, 11.4 for the last, and leaves the steps by 8 %."""
+    found = critical_batch(points(doublings(0, 14), ILL_CONDITIONED), origin="constant_lr", noise_sd=0.01)
+    truths = ((found.twice_steps, 46.6), (found.twice_samples, 65.6), (found.overhead, 20.0))
+    for estimate, truth in truths:
+        assert estimate is not None
+        assert estimate.value is not None
+        assert covers(estimate, truth)
+        assert estimate.value.value == pytest.approx(truth, rel=0.15)
+
+
+def test_the_steps_of_the_study_of_real_text() -> None:
+    """Of benchmarks/critical_study, whose noise is not told here. docs/critical_batch.md quotes the answer."""
+    steps = {1: 2560, 4: 718, 8: 444, 16: 266, 24: 216, 32: 179, 64: 132}
+    found = critical_batch(points(list(steps), steps.values()), origin="budgets")
+    assert found.overhead is not None
+    assert found.twice_samples is not None
+    assert found.overhead.value is not None
+    assert found.twice_samples.value is not None
+    assert found.overhead.value.value == pytest.approx(4.50, abs=0.005)
+    assert found.twice_samples.value.value == pytest.approx(19.6, abs=0.05)
+    assert found.twice_steps is not None
+    assert found.twice_steps.at_least == pytest.approx(25.3, abs=0.05)
+
+
+def test_steps_out_of_line_widen_the_intervals_and_then_refuse() -> None:
+    batches = doublings(0, 8)
+    b = np.array(batches)
+    smooth = 100 * (1 + 16 / b)
+
+    def zigzag(size: float) -> StepsFinding:
+        steps = smooth * np.exp(size * (-1.0) ** np.arange(9))
+        return critical_batch(points(batches, steps), origin="constant_lr", noise_sd=0.01)
+
+    def width(found: StepsFinding) -> float:
+        assert found.overhead is not None
+        assert found.overhead.value is not None
+        return (found.overhead.value.high or 0) / (found.overhead.value.low or 1)
+
+    assert width(zigzag(0.08)) > 1.5 * width(zigzag(0.0))
+    refused = zigzag(0.3)
+    assert refused.status == "cannot_tell"
+    assert isinstance(refused.reason, Misfit)
+    assert refused.reason.noise_sd == 0.01
+    assert has_no_number(refused)
 
 
 def test_fixed_tokens_of_a_quadratic_have_none_inside() -> None:
@@ -176,7 +210,7 @@ def test_steps_that_do_not_depend_on_the_batch_are_refused() -> None:
     """Without any dependence R² ≈ 0: a number may appear only where luck alone makes one of at least 0.5."""
     rng = np.random.default_rng(3)
     numbers = 0
-    for _ in range(300):
+    for _ in range(100):
         found = critical_batch(
             points(doublings(0, 7), 100 * np.exp(0.1 * rng.standard_normal(8))), origin="constant_lr"
         )
@@ -184,8 +218,8 @@ def test_steps_that_do_not_depend_on_the_batch_are_refused() -> None:
             assert found.status == "cannot_tell"
         else:
             numbers += 1
-            assert found.status != "found" or (found.fit is not None and found.fit.r_squared >= 0.5)
-    assert numbers / 300 <= 0.05
+            assert found.curve is None or found.curve.r_squared >= 0.5
+    assert numbers / 100 <= 0.05
 
 
 def test_batches_below_the_token_optimal_one_are_left_out() -> None:
@@ -194,8 +228,9 @@ def test_batches_below_the_token_optimal_one_are_left_out() -> None:
     steps = 100 * (1 + 64 / b) * np.where(b < 8, (8 / b) ** 0.4, 1)
     found = critical_batch(points(batches, steps), origin="constant_lr")
     assert (found.status, found.left_out, found.token_optimal) == ("found", (1, 2, 4), 8)
-    assert found.fit is not None
-    assert found.fit.b_crit == pytest.approx(64)
+    assert covers(found.twice_samples, 64)
+    assert found.overhead is not None
+    assert found.overhead.base_batch == 8
 
 
 def test_every_larger_batch_needs_fewer_samples() -> None:
@@ -223,10 +258,11 @@ def test_wrong_input_is_refused() -> None:
         critical_batch(points([1.0, 2, 4, 8], [1, math.inf, 1, 1]), origin="constant_lr")
 
 
-def test_overhead_is_read_off_between_sizes() -> None:
-    b = np.array(doublings(0, 12))
-    samples = 100 * (b + 64)
-    assert overhead_by_interpolation(np.log(b), np.log(samples)) == pytest.approx(0.2 * 64 + 1.2, rel=0.05)
-    assert overhead_by_interpolation(np.log(b), np.log(samples), 16) == pytest.approx(12.8 + 19.2, rel=0.03)
-    assert overhead_by_interpolation(np.log(b[:3]), np.log(samples[:3])) is None
-    assert overhead_by_interpolation(np.log(b), np.log(samples), 3) is None
+def test_the_base_batch_size_is_one_of_those_fitted() -> None:
+    batches = doublings(0, 9)
+    curve = points(batches, [100 * (1 + 64 / b) for b in batches])
+    found = critical_batch(curve, origin="constant_lr", base_batch=16)
+    assert covers(found.overhead, 12.8 + 19.2)
+    outside = critical_batch(curve, origin="constant_lr", base_batch=0.5).overhead
+    assert outside is not None
+    assert not outside.known

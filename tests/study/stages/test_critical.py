@@ -138,7 +138,7 @@ def test_the_report_shows_all_three_against_tokens_and_what_a_loss_costs(settled
     drawn = {str(trace.get("name")) for trace in figures["noise-scale"].data}
     assert bool(drawn & {"accepted", "rejected"}) == any(b.at_least or b.below for b in found.critical.branches)
     assert ("B_crit (2× samples)" in drawn) == (
-        found.critical.steps.twice is not None and found.critical.steps.twice.value is not None
+        found.critical.steps.twice_samples is not None and found.critical.steps.twice_samples.value is not None
     )
     assert {"1 device", "4 devices"} <= {str(trace.get("name")) for trace in figures["cost-to-target"].data}
     asked = {str(trace.get("name")) for trace in build_figures(replace(found, devices=6))["cost-to-target"].data}

@@ -1,4 +1,4 @@
-"""The critical batch size of a study by all three estimators, side by side; each keeps its own definition.
+"""The critical batch sizes of a study and its noise scale, side by side; each keeps its own definition.
 
 Batch sizes are in samples, and so are the tokens inside `branches` and `schedule`, because their formulas need both in
 one unit. Everywhere else, tokens are tokens.
@@ -19,7 +19,6 @@ from batchlab.analysis.critical.branches import (
     branched_critical_batch,
     doubling_schedule,
 )
-from batchlab.analysis.critical.noise_scale import NoiseScale
 from batchlab.analysis.critical.noise_series import NoiseSeries, noise_series
 from batchlab.analysis.critical.steps_finding import CriticalBatch, StepsFinding
 from batchlab.analysis.critical.steps_from_runs import (
@@ -181,12 +180,11 @@ def _branches(
     return tuple(found), tuple(left_out), window
 
 
-def beyond(found: CriticalFinding | None, batch: int) -> tuple[CriticalBatch | BranchFinding | NoiseScale, ...]:
-    """The estimates whose critical batch size `batch` exceeds: with 20 % overhead, branched, and the noise scale late
-    in training where even its upper limit is exceeded."""
+def beyond(found: CriticalFinding | None, batch: int) -> tuple[CriticalBatch | BranchFinding, ...]:
+    """The critical batch sizes that `batch` exceeds: with 20 % overhead, and branched late in training."""
     if found is None:
         return ()
-    exceeded: list[CriticalBatch | BranchFinding | NoiseScale] = []
+    exceeded: list[CriticalBatch | BranchFinding] = []
     overhead = found.steps.overhead
     if overhead is not None:
         most = overhead.value.value if overhead.value is not None else overhead.at_most
@@ -196,9 +194,4 @@ def beyond(found: CriticalFinding | None, batch: int) -> tuple[CriticalBatch | B
         last = found.branches[-1]
         if last.below is not None and batch >= last.below:
             exceeded.append(last)
-    full = [series for series in found.noise if series.parameters == "all"]
-    longest = max(full, key=lambda s: s.whole.steps, default=None)
-    value = longest.latest.value if longest else None
-    if longest is not None and value is not None and value.high is not None and batch > value.high:
-        exceeded.append(longest.latest)
     return tuple(exceeded)

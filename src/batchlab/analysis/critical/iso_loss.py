@@ -15,17 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from batchlab.analysis.critical.hyperbola import fit_hyperbola
-from batchlab.analysis.critical.planned_runs import plan_runs
-from batchlab.analysis.critical.steps_finding import CriticalBatch, Definition, StepsFinding, StepsReason
-from batchlab.analysis.critical.steps_to_target import OVERHEAD, StepsPoint, critical_batch
-from batchlab.analysis.values import Interval
+from batchlab.analysis.critical.steps_finding import StepsFinding
+from batchlab.analysis.critical.steps_to_target import StepsPoint, critical_batch
 from batchlab.core.errors import InputError
 
 MIN_BUDGETS = 3
 DRAWS = 200
-RUNAWAY = 100.0
-"""A critical batch size this many times the largest size measured is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,54 +83,36 @@ def points_at_loss(runs: Sequence[BudgetRun], target: float) -> tuple[StepsPoint
     return tuple(found)
 
 
+def noise_of_steps(runs: Sequence[BudgetRun], target: float, loss_sd: float, *, seed: int = 0) -> float | None:
+    """The standard deviation of ln S that noise of `loss_sd` (relative) in every loss causes, over all batch sizes.
+
+    Each draw adds Gaussian noise to the loss of every run and repeats tuning and crossing. None where that hardly ever
+    reaches the target at any batch size.
+    """
+    generator = np.random.Generator(np.random.PCG64(seed))
+    drawn: dict[float, list[float]] = defaultdict(list)
+    for _ in range(DRAWS):
+        factors = 1 + loss_sd * generator.standard_normal(len(runs))
+        noisy = [replace(run, loss=run.loss * float(f)) for run, f in zip(runs, factors, strict=True)]
+        for point in points_at_loss(noisy, target):
+            if point.steps is not None:
+                drawn[point.batch].append(math.log(point.steps))
+    variances = [float(np.var(values)) for values in drawn.values() if len(values) > DRAWS / 2]
+    return math.sqrt(math.fsum(variances) / len(variances)) if variances else None
+
+
 def critical_batch_from_budgets(
     runs: Sequence[BudgetRun],
     target: float,
     *,
     loss_sd: float,
     base_batch: float | None = None,
-    draws: int = DRAWS,
     seed: int = 0,
 ) -> StepsFinding:
-    """Critical batch sizes at `target` with 95 % intervals that include every step from the losses to the fit.
+    """Critical batch sizes at `target` with 95 % intervals that include every step from the losses to the curve.
 
-    Each draw adds Gaussian noise of `loss_sd` (relative: the spread between seeds) to the loss of every run and repeats
-    tuning, crossing and the fit over the sizes chosen. Limits are the 2.5 and 97.5 % quantiles or those of the profile,
-    whichever are wider: draws contain only that noise, the residuals of the profile also the error of the curve. An
-    upper limit far beyond the sizes is dropped, and only the lower one is kept. S_min and E_min keep their profile
-    intervals.
+    `loss_sd`: the relative spread of losses between seeds; 0 where it is not known.
     """
-    finding = critical_batch(points_at_loss(runs, target), origin="budgets", base_batch=base_batch)
-    if finding.fit is None or finding.twice is None or finding.twice.value is None:
-        return finding
-    generator = np.random.Generator(np.random.PCG64(seed))
-    drawn = []
-    for _ in range(draws):
-        factors = 1 + loss_sd * generator.standard_normal(len(runs))
-        noisy = [replace(run, loss=run.loss * float(f)) for run, f in zip(runs, factors, strict=True)]
-        reached = [(p.batch, p.steps) for p in points_at_loss(noisy, target) if p.batch in finding.used and p.steps]
-        if len(reached) > 2:
-            drawn.append(fit_hyperbola(*np.array(reached).T).b_crit)
-    drawn.sort()
-    low, high = drawn[math.floor(0.025 * len(drawn))], drawn[math.ceil(0.975 * len(drawn)) - 1]
-    if high > RUNAWAY * finding.used[-1]:
-        return replace(
-            finding,
-            status="at_least",
-            reason=StepsReason.NOISE_OF_LOSSES,
-            fit=None,
-            twice=CriticalBatch(Definition.TWICE_SAMPLES, None, at_least=min(low, finding.used[-1])),
-            overhead=None,
-            s_min=None,
-            settle=plan_runs(finding.used, "larger"),
-        )
-    profile = finding.twice.value
-    low, high = min(low, profile.low or low), max(high, profile.high or high)
-    n, base, b_crit = finding.fit.n, base_batch or finding.used[0], finding.fit.b_crit
-    at_fit, at_low, at_high = (OVERHEAD * value + (1 + OVERHEAD) * base for value in (b_crit, low, high))
-    overhead = Interval(at_fit, at_low, at_high, n)
-    return replace(
-        finding,
-        twice=CriticalBatch(Definition.TWICE_SAMPLES, Interval(b_crit, low, high, n)),
-        overhead=CriticalBatch(Definition.OVERHEAD_20, overhead, base_batch=base),
-    )
+    points = points_at_loss(runs, target)
+    noise = noise_of_steps(runs, target, loss_sd, seed=seed) if loss_sd > 0 else None
+    return critical_batch(points, origin="budgets", noise_sd=noise, base_batch=base_batch)

@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from batchlab.analysis.critical.ratio import MIN_BLOCKS, block_means, bootstrap_ratio, fieller
+from batchlab.analysis.critical.ratio import MIN_BLOCKS, block_means, bootstrap_ratio, fieller, tail_allowance
 from batchlab.analysis.values import Interval
 from batchlab.core.errors import InputError
 
@@ -121,7 +121,8 @@ def noise_scale(
     """B_simple over the sampled steps with a 95 % interval.
 
     Consecutive steps are averaged in blocks of `block_length` (by default the cube root of their number), because the
-    parameters of neighbouring steps are nearly the same; blocks then count as independent. Steps count equally.
+    parameters of neighbouring steps are nearly the same; blocks then count as independent. Steps count equally. Where T
+    has a heavy tail, the upper limit is raised by what the sample is likely to lack of it. The value is not.
     """
     kept = [norms for norms in steps if norms.finite]
     overflowed = len(steps) - len(kept)
@@ -147,6 +148,7 @@ def noise_scale(
             return finding("undetermined", reason=NoiseReason.GRADIENT_WITHIN_NOISE)
         return finding("at_least", at_least=ratio.low, reason=NoiseReason.GRADIENT_WITHIN_NOISE)
     low, high = (ratio.low, ratio.high) if method == "fieller" else bootstrap_ratio(blocks, seed)
+    high *= tail_allowance(parts[:, 0])
     return finding("measured", value=Interval(max(ratio.value, 0.0), max(low, 0.0), max(high, 0.0), len(kept)))
 
 

@@ -1,15 +1,18 @@
 """The critical batch size from the steps and samples that different batch sizes need to reach one loss.
 
-    S = S_min (1 + B_crit / B)        E = S·B = E_min (1 + B / B_crit)        E_min = S_min · B_crit
+The definitions in use (`Definition`) are three numbers, each with its own interval: twice the fewest steps, twice the
+fewest samples, and 20 % more samples than at a base batch size. They are read from a posterior over curves whose knee
+may have any of many shapes (`tradeoff_fit`). On the textbook curve S = S_min (1 + B_crit/B) they would all follow from
+one B_crit; on computed curves of quadratics with a spectrum they do not.
 
-Both definitions in use are reported, each by its name (`Definition`). On this curve the one with 2× samples is B_crit
-itself, and the one with 20 % overhead from a base batch size b₀ is 0.2 B_crit + 1.2 b₀. Sources: McCandlish et al. 2018
-(arXiv:1812.06162), Zhang et al. 2024 (arXiv:2410.21676).
+A number is given only where its interval lies within the sizes measured and spans at most a factor of 4. Otherwise
+the answer is a limit, never beyond those sizes, or nothing.
 
-Limits. On the curve a smaller batch size never needs more samples. Real tables contradict that below the batch size
-that needs the fewest, so only that one and larger ones are fitted. Steps must come from runs whose schedule leaves open
-when the target is reached: constant learning rate with averaged weights, decayed branches, or several budgets
-(`iso_loss`). A single decayed sweep has one budget and says nothing about steps to a target.
+Limits. On the curves a smaller batch size never needs more samples. Real tables contradict that below the batch size
+that needs the fewest, so only that one and larger ones are fitted, and smaller ones within noise. Steps must come from
+runs whose schedule leaves open when the target is reached: constant learning rate with averaged weights, decayed
+branches, or several budgets (`iso_loss`). A single decayed sweep has one budget and says nothing about steps to a
+target.
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from batchlab.analysis.critical.hyperbola import RESOLUTION, Hyperbola, Limits, Profile, Vector
 from batchlab.analysis.critical.planned_runs import Gap, plan_runs
 from batchlab.analysis.critical.steps_finding import (
     CriticalBatch,
     Definition,
     LowestAtEnd,
+    Misfit,
     Reason,
     Status,
     StepsFinding,
@@ -35,6 +39,8 @@ from batchlab.analysis.critical.steps_finding import (
     TooFewAboveOptimum,
     TooFewReached,
 )
+from batchlab.analysis.critical.tradeoff import Vector
+from batchlab.analysis.critical.tradeoff_fit import MODEL_ERROR, UNKNOWN_NOISE, Credible, TradeoffFit
 from batchlab.analysis.sweep.noise import CONFIDENCE, t_quantile
 from batchlab.analysis.values import Interval
 from batchlab.core.errors import InputError
@@ -43,9 +49,16 @@ Origin = Literal["constant_lr", "branches", "budgets", "decayed_sweep"]
 
 OVERHEAD = 0.2
 MIN_SIZES = 4
-"""Two parameters are fitted; with fewer sizes the residuals cannot contradict the curve."""
+"""The knee and its height are two unknowns, and its shape two more, of which something is known."""
+WIDEST = 4.0
+"""An interval wider than this factor is told as two limits."""
 LEAST_R_SQUARED = 0.5
 """Where the curve explains less of ln S than this, it is not even used for a limit."""
+RESOLUTION = 0.002
+"""Relative. However smooth they look, steps are not known better than this: losses are evaluated every so often."""
+MISFIT = 0.15
+"""Residuals beyond the known noise widen the intervals up to this size. Beyond it no curve with one knee is used."""
+MISFIT_LEVEL = 0.001
 SAME_SAMPLES = 0.05
 ONE_SIDED_99 = 2.326
 
@@ -65,10 +78,11 @@ def critical_batch(
     noise_sd: float | None = None,
     base_batch: float | None = None,
 ) -> StepsFinding:
-    """Both critical batch sizes from steps to one target, with 95 % profile intervals.
+    """Critical batch sizes by every definition, from steps to one target, with 95 % intervals.
 
-    `noise_sd`: relative standard deviation of the steps between seeds, where known; otherwise it is estimated from the
-    residuals. `base_batch`: b₀ of the definition with 20 % overhead, by default the smallest size fitted.
+    `noise_sd`: relative standard deviation of the steps between seeds, where known; otherwise 2 % is assumed, and the
+    residuals correct it. `base_batch`: that of the definition with 20 % overhead, by default the smallest size fitted;
+    it must be among those.
 
     Raises InputError for sizes or steps that are not positive numbers.
     """
@@ -113,55 +127,19 @@ def judge_sweep(batches: Sequence[float], losses: Sequence[float], *, loss_sd: f
     return replace(_one_budget(sizes), token_optimal=best)
 
 
-def at_or_above_optimum(log_batch: Vector, log_samples: Vector, noise_sd: float | None = None) -> npt.NDArray[np.bool_]:
+def at_or_above_optimum(log_samples: Vector, noise_sd: float | None = None) -> npt.NDArray[np.bool_]:
     """Which points (sorted by batch size) lie at or above the token-optimal batch size, as far as noise allows.
 
-    The batch size that needed the fewest samples and all larger ones; then, downwards, each smaller one whose samples
-    exceed the prediction of the curve through the points taken by no more than noise (one-sided 99 %, noise as given or
-    from their residuals). Stopping at the lowest point would, where the curve is flat, discard good points because
-    another was lucky. Before there are enough points for a curve, one within 5 % of the fewest samples is taken.
+    The batch size that needed the fewest samples, all larger ones, and smaller ones down to the first whose samples
+    exceed the fewest by more than noise (one-sided 99 %) and 5 %. Stopping at the lowest point would, where the
+    curve is flat, discard good points because another was lucky.
     """
     best = first = int(np.argmin(log_samples))
-    n = len(log_batch)
-    while first > 0:
-        if n - first < MIN_SIZES:
-            excess, margin = float(log_samples[first - 1] - log_samples[best]), SAME_SAMPLES
-            if noise_sd is not None:
-                margin = max(margin, ONE_SIDED_99 * math.sqrt(2) * noise_sd)
-        else:
-            taken = Profile(np.exp(log_batch[first:]), (log_samples - log_batch)[first:], noise_sd)
-            predicted, error = taken.predict(float(log_batch[first - 1]))
-            free = n - first - 2
-            factor = t_quantile(0.99, free) if noise_sd is None else ONE_SIDED_99
-            excess = float((log_samples - log_batch)[first - 1]) - predicted
-            margin = factor * error
-        if excess > margin:
-            break
+    noise = UNKNOWN_NOISE if noise_sd is None else noise_sd
+    margin = max(SAME_SAMPLES, ONE_SIDED_99 * math.sqrt(2) * noise)
+    while first > 0 and float(log_samples[first - 1] - log_samples[best]) <= margin:
         first -= 1
-    return np.asarray(np.arange(n) >= first)
-
-
-def overhead_by_interpolation(log_batch: Vector, log_samples: Vector, base_batch: float | None = None) -> float | None:
-    """Largest batch size whose samples to the target are within 20 % of those at the base batch size.
-
-    The default base is the size with the fewest samples. Straight lines in ln E over ln B between sizes. None where the
-    largest size is still within 20 %, or the base is not among the sizes.
-    """
-    if base_batch is None:
-        start = int(np.argmin(log_samples))
-    else:
-        at_base = np.flatnonzero(np.isclose(log_batch, math.log(base_batch)))
-        if not len(at_base):
-            return None
-        start = int(at_base[0])
-    limit = float(log_samples[start]) + math.log1p(OVERHEAD)
-    above = np.flatnonzero(log_samples > limit)
-    above = above[above > start]
-    if not len(above):
-        return None
-    i = int(above[0])
-    share = (limit - log_samples[i - 1]) / (log_samples[i] - log_samples[i - 1])
-    return math.exp(float(log_batch[i - 1] + share * (log_batch[i] - log_batch[i - 1])))
+    return np.asarray(np.arange(len(log_samples)) >= first)
 
 
 def _one_budget(sizes: tuple[float, ...]) -> StepsFinding:
@@ -174,10 +152,9 @@ def _judge(
     log_batch = np.log(batch)
     log_samples = log_batch + log_steps
     optimal = float(batch[int(np.argmin(log_samples))])
-    chosen = at_or_above_optimum(log_batch, log_samples, noise_sd)
+    chosen = at_or_above_optimum(log_samples, noise_sd)
     used = tuple(dict.fromkeys(batch[chosen].tolist()))
     left_out = tuple(b for b in sizes if b not in used)
-    read_off = overhead_by_interpolation(log_batch[chosen], log_samples[chosen], base_batch)
 
     def refuse(status: Status, reason: Reason, gap: Gap) -> StepsFinding:
         plan = plan_runs(sizes, gap)
@@ -187,43 +164,30 @@ def _judge(
         if optimal == batch[-1]:
             return refuse("none_inside", StepsReason.FEWEST_AT_LARGEST, "larger")
         return refuse("cannot_tell", TooFewAboveOptimum(len(used), optimal), "larger")
-    if _steps_grow(log_batch[chosen], log_steps[chosen], noise_sd):
+    if _slope(log_batch[chosen], log_steps[chosen], noise_sd).grows:
         return refuse("cannot_tell", StepsReason.STEPS_GROW, "repeat")
-    profile = Profile(batch[chosen], log_steps[chosen], noise_sd)
-    misfit = profile.misfit()
-    if misfit is not None:
-        return replace(refuse("cannot_tell", misfit, "repeat"), read_off=read_off)
-    limits, fit = profile.b_crit, profile.fit
-    if limits.high is None and limits.low is not None:  # beyond the sizes a limit rests on the model alone
-        limits = Limits(min(limits.low, used[-1]), None)
-    if limits.low is None and limits.high is not None:
-        limits = Limits(None, max(limits.high, used[0]))
-    if limits.low is None and limits.high is None:
-        return refuse("cannot_tell", StepsReason.NOISE, "repeat")
-    if fit.r_squared < LEAST_R_SQUARED:
+    fit = TradeoffFit(log_batch[chosen], log_steps[chosen], noise_sd)
+    if noise_sd is not None and _beyond_noise(fit, noise_sd):
+        if fit.curve.largest_residual > MISFIT:
+            return refuse("cannot_tell", Misfit(fit.curve.largest_residual, noise_sd), "repeat")
+        fit = TradeoffFit(log_batch[chosen], log_steps[chosen])
+    if fit.curve.r_squared < LEAST_R_SQUARED:
         return refuse("cannot_tell", StepsReason.STEPS_DO_NOT_DEPEND, "smaller")
     base = base_batch if base_batch is not None else used[0]
-    twice, overhead = _definitions(fit, limits, base)
-    s_min, e_min = profile.level_limits(of_samples=False), profile.level_limits(of_samples=True)
-    status: Status = "found"
-    reason: Reason | None = None
-    gap: Gap | None = None
-    if limits.high is None and profile.best_is_ideal:
-        status, gap, reason = "infinite", "larger", StepsReason.SAMPLES_DO_NOT_GROW
-    elif limits.high is None:
-        status, gap, reason = "at_least", "larger", StepsReason.NO_LARGE_SIZE
-    elif limits.low is None:
-        status, gap, reason = "at_most", "smaller", StepsReason.NO_SMALL_SIZE
-    found = status == "found"
+    twice_steps = _within_sizes(Definition.TWICE_STEPS, fit.twice_steps, used)
+    twice_samples = _within_sizes(Definition.TWICE_SAMPLES, fit.twice_samples, used)
+    overhead = CriticalBatch(Definition.OVERHEAD_20, None, base_batch=base)
+    if used[0] <= base < used[-1]:
+        overhead = _within_sizes(Definition.OVERHEAD_20, fit.more_samples(base, 1 + OVERHEAD), used, base)
+    ideal = _slope(log_batch[chosen], log_samples[chosen], noise_sd).value <= RESOLUTION
+    status, why, gap = _status([twice_steps, twice_samples, overhead], ideal)
     return StepsFinding(
         status,
-        reason,
-        twice=twice,
-        overhead=overhead,
-        read_off=read_off,
-        s_min=Interval(fit.s_min, s_min.low, s_min.high, fit.n) if found or status == "at_most" else None,
-        e_min=Interval(fit.s_min * fit.b_crit, e_min.low, e_min.high, fit.n) if found or status == "at_least" else None,
-        fit=fit if found else None,
+        why,
+        twice_steps,
+        twice_samples,
+        overhead,
+        curve=fit.curve if status == "found" else None,
         token_optimal=optimal,
         used=used,
         left_out=left_out,
@@ -231,28 +195,59 @@ def _judge(
     )
 
 
-def _definitions(fit: Hyperbola, limits: Limits, base: float) -> tuple[CriticalBatch, CriticalBatch]:
-    def at_overhead(b_crit: float | None) -> float | None:
-        return None if b_crit is None else OVERHEAD * b_crit + (1 + OVERHEAD) * base
-
-    twice, overhead = Definition.TWICE_SAMPLES, Definition.OVERHEAD_20
-    low, high = limits.low, limits.high
-    low_20, high_20 = at_overhead(low), at_overhead(high)
-    if low is None or high is None:
-        return CriticalBatch(twice, None, low, high), CriticalBatch(overhead, None, low_20, high_20, base)
-    at_fit = OVERHEAD * fit.b_crit + (1 + OVERHEAD) * base
-    return (
-        CriticalBatch(twice, Interval(fit.b_crit, low, high, fit.n)),
-        CriticalBatch(overhead, Interval(at_fit, low_20, high_20, fit.n), base_batch=base),
-    )
+def _within_sizes(
+    definition: Definition, found: Credible, sizes: Sequence[float], base: float | None = None
+) -> CriticalBatch:
+    """A number where the sizes measured bracket its interval; else what limits they give."""
+    smallest, largest = sizes[0], sizes[-1]
+    if smallest <= found.low and found.high <= min(largest, WIDEST * found.low):
+        return CriticalBatch(definition, Interval(found.median, found.low, found.high, len(sizes)), base_batch=base)
+    at_least = min(found.low, largest) if found.low > smallest else None
+    at_most = max(found.high, smallest) if found.high < largest else None
+    return CriticalBatch(definition, None, at_least, at_most, base)
 
 
-def _steps_grow(log_batch: Vector, log_steps: Vector, noise_sd: float | None) -> bool:
-    """Whether ln S rises with ln B, one-sided at 97.5 %."""
+def _status(estimates: Sequence[CriticalBatch], ideal: bool) -> tuple[Status, StepsReason | None, Gap | None]:
+    """What the estimates are as a whole. `ideal`: samples do not grow with the batch size."""
+    if any(one.value is not None for one in estimates):
+        return "found", None, None
+    of_samples = [one for one in estimates if one.definition is not Definition.TWICE_STEPS]
+    if any(one.at_least is not None and one.at_most is None for one in of_samples):
+        if ideal:
+            return "infinite", StepsReason.SAMPLES_DO_NOT_GROW, "larger"
+        return "at_least", StepsReason.NO_LARGE_SIZE, "larger"
+    if any(one.at_most is not None and one.at_least is None for one in estimates):
+        return "at_most", StepsReason.NO_SMALL_SIZE, "smaller"
+    if any(one.known for one in estimates):
+        return "between", StepsReason.TOO_WIDE, "repeat"
+    return "cannot_tell", StepsReason.NOISE, "repeat"
+
+
+def _beyond_noise(fit: TradeoffFit, noise_sd: float) -> bool:
+    """Whether noise explains the residuals with a probability of under 0.1 %. Then something else is in the steps too,
+    such as the spacing of learning rates, and the residuals themselves are the noise."""
+    limit = _chi_squared_quantile(1 - MISFIT_LEVEL, len(fit.log_steps) - 2)
+    return fit.least_squares > limit * (noise_sd**2 + MODEL_ERROR**2)
+
+
+def _chi_squared_quantile(probability: float, df: int) -> float:
+    """Wilson and Hilferty 1931; within 1 % where it is used."""
+    z = NormalDist().inv_cdf(probability)
+    return float(df * (1 - 2 / (9 * df) + z * math.sqrt(2 / (9 * df))) ** 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    value: float
+    grows: bool  # one-sided at 97.5 %
+
+
+def _slope(log_batch: Vector, y: Vector, noise_sd: float | None) -> _Slope:
+    """Of the straight line through y over ln B."""
     x = log_batch - log_batch.mean()
-    slope = float(x @ log_steps / (x @ x))
-    rest = log_steps - log_steps.mean() - slope * x
+    slope = float(x @ y / (x @ x))
+    rest = y - y.mean() - slope * x
     free = len(x) - 2
     sd = math.sqrt(float(rest @ rest) / free) if noise_sd is None else noise_sd
     factor = t_quantile(0.5 + CONFIDENCE / 2, free) if noise_sd is None else 1.96
-    return slope > factor * max(sd, RESOLUTION) / math.sqrt(float(x @ x))
+    return _Slope(slope, slope > factor * max(sd, RESOLUTION) / math.sqrt(float(x @ x)))

@@ -53,9 +53,9 @@ def capacity(
 
 
 def _bytes(text: str) -> int:
-    from batchlab.core.parse import parse_bytes
+    from batchlab.core.parse import parse_memory_limit
 
     try:
-        return parse_bytes(text)
+        return parse_memory_limit(text)
     except ValueError as error:
         raise InputError(f"--predict: {error}.") from None

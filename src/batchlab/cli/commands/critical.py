@@ -20,7 +20,7 @@ def critical(
     plan_runs: Annotated[bool, Parameter(negative=())] = False,
     run: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """The critical batch size of a finished study by three estimators: noise scale, steps to a loss, branches.
+    """The critical batch size of a finished study: steps to a loss, branches, and the noise scale beside them.
 
     Parameters
     ----------

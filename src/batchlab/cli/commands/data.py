@@ -70,7 +70,8 @@ def bars() -> Iterator[Progress]:
 
     tasks: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
 
         def show(doing: str, done: int, total: int) -> None:
             if doing not in tasks:

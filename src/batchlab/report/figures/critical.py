@@ -82,8 +82,8 @@ def _beside_noise(findings: Findings) -> tuple[list[Trace], list[float]]:
         return [], []
     traces: list[Trace] = []
     values: list[float] = []
-    for found, dash in ((critical.steps.twice, "dash"), (critical.steps.overhead, "dot")):
-        if found is not None and found.value is not None:
+    for found, dash in zip(critical.steps.estimates, ("dot", "dash", "dashdot"), strict=False):
+        if found.value is not None:
             name = DEFINITION[found.definition]
             values.append(found.value.value)
             traces.append(
@@ -142,8 +142,8 @@ def cost_to_target(findings: Findings) -> Figure:
             "marker": {"size": 7, "symbol": "square-open"},
         },
     ]
-    fit = critical.steps.fit
-    if fit is not None:
+    curve = critical.steps.curve
+    if curve is not None:
         length = findings.experiment.sequence_length
         traces.append(
             {
@@ -151,7 +151,7 @@ def cost_to_target(findings: Findings) -> Figure:
                 "mode": "lines",
                 "name": "fitted curve",
                 "x": x,
-                "y": [fit.samples(batch) * length for batch in x],
+                "y": [curve.samples(batch) * length for batch in x],
                 "line": {"color": "@soft", "width": 1.2, "dash": "dash"},
                 "hoverinfo": "skip",
             }

@@ -7,7 +7,7 @@ from batchlab.core.format import format_count, format_loss, format_plural
 from batchlab.words.critical import format_source
 from batchlab.words.units import Units
 
-ALONG_TRAINING = "Critical batch size along training"
+ALONG_TRAINING = "Noise scale and critical batch size along training"
 
 NO_NOISE_SCALE = "No run has a window of sampled steps in which the noise scale is determined."
 NO_TARGET = "Steps to a loss need runs at three budgets; batchlab critical STUDY --run trains them."
