@@ -137,7 +137,7 @@ def judge(family: str, seed: int, search: str, scratch: Path | None = None) -> J
         best_tried=None if tried is None else (tried.size, tried.rate, tried.loss),
         noise_percent=100 * truth.deviation(best.size, best.rate, ask.budget) / best.loss,
         quoted=_quoted(surface.best, truth, ask.budget) if surface.best else None,
-        rows=tuple(found for row in surface.rows if (found := _row_covers(row, truth, ask.budget)) is not None),
+        rows=tuple(one for row in surface.rows if (one := _row_covers(row, truth, ask.budget)) is not None),
         best_tried_tied=None if tried is None or surface.best is None else _is_tied(tried, surface),
         best_size_tied=best.size in {row.global_batch_size for row in surface.tied} if surface.best else None,
         tied=len(surface.tied),
