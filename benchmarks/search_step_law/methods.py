@@ -4,15 +4,15 @@ generator (`dice`), and returns the cells it ran, in order."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from ranges import Range
 from replay import Cell, Task, cell_of
 
 from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.prior import EarlierStudy, Hint
 
-Range = tuple[int, int]
 Method = Callable[[Task, Range, int, np.random.Generator], list[Cell]]
 
 
@@ -87,17 +87,27 @@ def ours(
     *,
     hinted: bool = False,
     hint_error: float = 0.0,
+    too_high: float = 0.0,
     round_size: int = 1,
     stop: bool = False,
 ) -> Method:
     """batchlab's search. `hinted`: starts from DeepSeek's law, with an error of `hint_error` doublings (standard
-    deviation) in both coordinates. `stop`: ends by itself; otherwise it spends all runs."""
+    deviation) in both coordinates, and its learning rate `too_high` doublings higher. `stop`: ends by itself; otherwise
+    it spends all runs."""
 
     def method(task: Task, given: Range, runs: int, dice: np.random.Generator) -> list[Cell]:
-        search = search_on(task, given, runs, dice, hinted=hinted, hint_error=hint_error, stop=stop, rounds=round_size)
+        wrong = (hint_error * dice.standard_normal(2) + (0.0, too_high)) if hinted else None
+        search = search_on(task, given, runs, dice, hint_error=wrong, hinted=hinted, stop=stop, rounds=round_size)
         return run_search(task, search, until_found=not stop)
 
     return method
+
+
+def shipped(task: Task, given: Range, runs: int, *, hinted: bool) -> AdaptiveSearch:
+    """What a study does with `--max-runs`: it may stop by itself, and runs further seeds and confirmation seeds."""
+    hint = Hint(*task.deepseek()) if hinted else None
+    rates = (2 ** (given[0] / 2), 2 ** (given[1] / 2))
+    return AdaptiveSearch(task.sizes, rates, hint=hint, max_runs=runs, seeds=3, confirm=2)
 
 
 def search_on(
@@ -107,7 +117,7 @@ def search_on(
     dice: np.random.Generator,
     *,
     hinted: bool = False,
-    hint_error: float = 0.0,
+    hint_error: Sequence[float] | None = None,
     stop: bool = False,
     rounds: int = 1,
     earlier: EarlierStudy | None = None,
@@ -116,7 +126,7 @@ def search_on(
     hint = None
     if hinted:
         size, rate = task.deepseek()
-        error = hint_error * dice.standard_normal(2)
+        error = (0.0, 0.0) if hint_error is None else hint_error
         hint = Hint(size * 2 ** error[0], rate * 2 ** error[1])
     return AdaptiveSearch(
         task.sizes,
@@ -131,10 +141,11 @@ def search_on(
 
 
 def run_search(task: Task, search: AdaptiveSearch, until_found: bool = False) -> list[Cell]:
-    """Answer every round from the table. `until_found` ends at the table's lowest loss: regret cannot change then."""
+    """The different cells of a search that the table answers. `until_found` ends at its lowest loss: regret cannot
+    change then."""
     cells: list[Cell] = []
     while (trials := search.ask()) and not (until_found and task.lowest in map(task.losses.get, cells)):
         asked = [cell_of(trial) for trial in trials]
-        search.tell(trials, [task.answer(cell) for cell in asked])
-        cells += asked
+        search.tell(trials, [task.answer(cell, trial.seed) for cell, trial in zip(asked, trials, strict=True)])
+        cells += [cell for cell in dict.fromkeys(asked) if cell not in cells]
     return cells

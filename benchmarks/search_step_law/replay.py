@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from batchlab.core.record import Outcome
 from batchlab.search.trial import Trial, TrialOutcome
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "steplaw" / "dense_lr_bs_loss.csv"
 SEQUENCE_LENGTH = 2048
 DIVERGED = 4.0  # nats, at best losses of 2.2 to 2.6
+SEED_SD = 0.0005  # of the loss: the noise that a search assumes until it has measured it
 SHORT = 2000  # steps; the warm-up is believed to be 2,000 steps, so such a run never reached its learning rate
 
 Cell = tuple[int, int]  # batch size in sequences, 2 · log2 of the learning rate
@@ -21,13 +24,19 @@ Cell = tuple[int, int]  # batch size in sequences, 2 · log2 of the learning rat
 
 @dataclass(frozen=True)
 class Task:
-    """One (parameters, tokens) group of the table. `padded`: cells outside the table have a made-up outcome."""
+    """One (parameters, tokens) group of the table.
+
+    `padded`: cells outside the table have a made-up outcome. `diverged`: losses above it are divergences. `all_sizes`:
+    those that may be asked for, where some have no cell.
+    """
 
     parameters: float
     tokens: float
     losses: dict[Cell, float]
     short: frozenset[Cell]
     padded: bool = False
+    diverged: float = DIVERGED
+    all_sizes: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -35,7 +44,7 @@ class Task:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return tuple(sorted({size for size, _ in self.losses}))
+        return self.all_sizes or tuple(sorted({size for size, _ in self.losses}))
 
     @property
     def rates(self) -> tuple[int, int]:
@@ -47,13 +56,17 @@ class Task:
     def lowest(self) -> float:
         return min(self.losses.values())
 
-    def answer(self, cell: Cell) -> TrialOutcome:
+    def answer(self, cell: Cell, seed: int = 0) -> TrialOutcome:
+        """The table has one seed; the loss of any other is simulated from it, `SEED_SD` apart."""
         loss = self.losses.get(cell)
         if loss is None and self.padded:
             loss = self._padding(cell)
         if loss is None:
             return TrialOutcome(None, why=Outcome.FAILED)
-        return TrialOutcome(None, why=Outcome.DIVERGED) if loss > DIVERGED else TrialOutcome(loss)
+        if loss > self.diverged:
+            return TrialOutcome(None, why=Outcome.DIVERGED)
+        luck = np.random.default_rng([seed, cell[0], -cell[1]]).standard_normal() if seed else 0.0
+        return TrialOutcome(loss * (1 + SEED_SD * luck))
 
     def regret(self, cell: Cell) -> float:
         """Loss ÷ the lowest loss of the table − 1, in percent; infinite for a cell without a loss."""

@@ -59,6 +59,19 @@ def test_large_budgets_are_predicted_from_small_ones(batches: ModuleType) -> Non
         assert loss / own[-1].best_loss < 1.004
 
 
+def test_a_group_without_moves_is_a_dash_and_not_a_crash(batches: ModuleType) -> None:
+    """Two batch sizes whose best is the larger one: no move lies above B_opt."""
+    table = import_module("table")
+    losses = {
+        size: {rate: 2 + 0.01 * (rate + 9) ** 2 + 0.1 / size for rate in (-10.0, -9.0, -8.0)} for size in (32, 64)
+    }
+    tasks = [table.Task(1e8, tokens, losses) for tokens in (1e9, 4e9)]
+    text = "\n".join(batches.batch_moves(tasks))
+    assert "–" in text
+    assert "nan" not in text
+    assert "above B_opt: no move of these tasks lies there" in text
+
+
 def test_without_the_table_it_says_so(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARK / "run.py"), "--data", str(tmp_path), "--out", str(tmp_path / "out.md")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -85,3 +85,20 @@ def test_millions_of_tiny_steps_never_go_below_zero() -> None:
     for kind in ("cosine", "wsd"):
         schedule = Schedule(ScheduleConfig.model_validate({"kind": kind, "final_fraction": 0.0}), 1e-3, total)
         assert min(schedule.mean(total - k * 64, total - k * 64 + 64) for k in range(1, 2000)) >= 0.0
+
+
+def test_warmup_and_decay_have_floors_in_steps() -> None:
+    config = ScheduleConfig(
+        kind="wsd", warmup_fraction=0.02, decay_fraction=0.1, min_warmup_steps=10, min_decay_steps=30
+    )
+    small, large = Schedule(config, 1.0, 10_000, step=10), Schedule(config, 1.0, 10_000, step=100)
+    assert (small.warmup, small.decay_start) == (200, 9_000)  # the shares: 20 steps, 100 steps
+    assert (large.warmup, large.decay_start) == (1_000, 7_000)  # the floors: 10 steps, 30 steps
+    assert large.mean(0, 10_000) == pytest.approx(sum(large.mean(t, t + 100) for t in range(0, 10_000, 100)) / 100)
+
+
+def test_a_floor_takes_at_most_half_of_the_run() -> None:
+    config = ScheduleConfig(kind="wsd", min_warmup_steps=40, min_decay_steps=100)
+    schedule = Schedule(config, 1.0, 5_000, step=100)
+    assert schedule.warmup == schedule.decay_start == 2_500
+    assert schedule.at(5_000) == pytest.approx(config.final_fraction)

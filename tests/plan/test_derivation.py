@@ -26,7 +26,7 @@ def test_one_device_is_what_was_measured(findings: Findings) -> None:
     assert (c.tokens_per_step, c.token_budget, c.steps) == (4096, 409_600, 100)
     assert (c.warmup_tokens, c.warmup_steps) == (40_960, 10)
     assert c.learning_rate == 3e-3
-    assert c.optimizer.beta2 == pytest.approx(0.95**4)
+    assert c.optimizer.beta2 == 0.95  # kept from 0.95 down
     assert plan.made_from.study == "synthetic"
     assert plan.made_from.run_ids
     assert set(plan.made_from.run_ids) <= {run.run_id for run in findings.runs}

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from batchlab.analysis.assemble import assemble
 from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
+from batchlab.core.errors import InputError
 from batchlab.plan import TrainingPlan, format_plan, make_plan, paste_block
-from batchlab.scaling import Optimum
+from batchlab.scaling import LearningRateRule, Optimum
+from batchlab.words.conclusions import conclusions
 
 Study = Callable[..., Any]
 
@@ -27,7 +30,7 @@ def test_a_batch_that_was_not_measured_is_extrapolated_and_every_number_says_so(
     assert "interpolated" in rate.rule
     assert rate.range
     assert plan.provenance["optimizer.beta2"].status == "extrapolated"
-    assert c.optimizer.beta2 == pytest.approx(0.95 ** (24 / 16))
+    assert c.optimizer.beta2 == 0.95
     assert plan.expectation.val_loss is None
     assert "at batch 24" in plan.confirm
     assert "extrapolated: learning_rate" in paste_block(plan)
@@ -65,3 +68,53 @@ def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None
     assert plan.provenance["learning_rate"].rule.count("N^") == 1
     assert plan.batch_configuration.learning_rate < findings.surface.best.best.learning_rate
     assert "the model of" in plan.confirm
+
+
+def test_an_optimum_at_an_end_of_the_axis_is_not_moved_to_another_budget(synthetic_study: Study) -> None:
+    bounded = assemble(*synthetic_study(best_batch=2))
+    with pytest.raises(InputError, match="smallest one tried"):
+        make_plan(bounded, target=Target(token_budget=4 * 409_600))
+    asked = make_plan(bounded, target=Target(8, token_budget=4 * 409_600))
+    rate = asked.provenance["learning_rate"]
+    assert rate.range.endswith("the best batch was the smallest tried, so B_opt may be smaller")
+    assert "Nothing is extrapolated to 4 × the budget." in " ".join(conclusions(bounded))
+
+
+def test_a_tied_size_at_the_end_leaves_the_interval_open_and_says_so(findings: Findings) -> None:
+    batch = make_plan(findings, target=Target(token_budget=4 * 409_600)).provenance["global_batch_size"]
+    assert (batch.low, batch.high) == (None, None)
+    assert "no lower bound" in batch.range
+    assert "no upper bound" in batch.range
+    (sentence,) = (text for text in conclusions(findings) if "Extrapolated" in text)
+    assert "no lower bound" in sentence
+    assert "no upper bound" in sentence
+
+
+def test_the_measured_interval_of_the_optimum_is_moved_with_it(synthetic_study: Study) -> None:
+    sharp = assemble(*synthetic_study(best_batch=16, batch_curvature=0.02))
+    batch = make_plan(sharp, target=Target(token_budget=4 * 409_600)).provenance["global_batch_size"]
+    assert batch.low is not None
+    assert batch.high is not None
+    assert batch.low < 32 < batch.high  # 16 · 4^0.5
+
+
+def test_no_exponent_of_another_optimizer_is_taken_for_granted(synthetic_study: Study) -> None:
+    store = synthetic_study()
+    other = replace(
+        assemble(*store), task_info=assemble(*store).task_info.model_copy(update={"optimizer_family": "sgd"})
+    )
+    with pytest.raises(InputError, match="published for Adam"):
+        make_plan(other, target=Target(token_budget=4 * 409_600))
+
+
+def test_a_rule_that_was_asked_for_moves_the_best_learning_rate_even_to_a_measured_size(synthetic_study: Study) -> None:
+    study = assemble(*synthetic_study(best_batch=32, batch_curvature=0.02))
+    assert study.surface is not None
+    assert study.surface.best is not None
+    assert study.surface.best.best is not None
+    best = study.surface.best.best
+    plan = make_plan(study, target=Target(16, rate_rule=LearningRateRule.LINEAR))
+    assert plan.batch_configuration.learning_rate == pytest.approx(best.learning_rate / 2, rel=0.01)
+    assert "shown for SGD" in plan.provenance["learning_rate"].range
+    with pytest.raises(InputError, match="linear rule ends at the best batch size"):
+        make_plan(study, target=Target(64, rate_rule=LearningRateRule.LINEAR))

@@ -115,8 +115,9 @@ def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
 
 def test_beta2_of_every_size_is_in_the_method(study: Study, plan: Any) -> None:
     text = render_markdown(study("whole"), tell(study("whole")), plan(), None)
-    assert re.search(r"\| 16 \| 0\.95 \|", text)
-    assert re.search(r"\| 32 \| 0\.9025 \|", text)
+    assert re.search(r"\| 16 \| 0\.95 \| 1e-08 \|", text)
+    assert re.search(r"\| 8 \| 0\.97468 \| 1\.4e-08 \|", text)
+    assert re.search(r"\| 32 \| 0\.95 \| 7\.1e-09 \|", text)
 
 
 def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:

@@ -13,7 +13,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig, TaskReference
 from batchlab.core.spec import Workload
 from batchlab.runs import workload as module
-from batchlab.runs.workload import code_files, digest_of, file_states, hash_files, load, load_framework, load_task
+from batchlab.runs.workload import code_files, data_files, digest_of, hash_files, load, load_framework, load_task
 
 TASK = """
 import numpy as np
@@ -118,8 +118,8 @@ def test_batchlab_itself_is_no_code_of_the_task_in_a_checkout() -> None:
 def test_replaced_and_missing_files_are_noticed(tmp_path: Path) -> None:
     file, missing = tmp_path / "a.txt", tmp_path / "b.txt"
     file.write_text("one")
-    before = file_states([file, missing])
-    assert before[str(missing)] == ""
+    cache = tmp_path / "cache"
+    before = data_files([file], cache)
     file.write_text("three")
-    assert file_states([file])[str(file)] != before[str(file)]
+    assert data_files([file], cache)[str(file)].sha256 != before[str(file)].sha256
     assert hash_files([missing]) == {str(missing): ""}

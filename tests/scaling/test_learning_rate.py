@@ -34,8 +34,8 @@ def value(answer: Scaled | Refused) -> float:
     [
         (SATURATING, 64, 256, 256, 2.5),  # (1 + 4)/(1 + 1)
         (SATURATING, 256, 64, 256, 0.4),
-        (SATURATING, 64, 512, 256, 2.5),  # flat from 256 on
-        (SATURATING, 512, 2048, 256, 1.0),
+        (SATURATING, 64, 512, 256, 2.5 * (2 / 1.5) ** (1 / 3)),
+        (SATURATING, 512, 2048, 256, (1.5 / 1.125) ** (1 / 3)),
         (UNCAPPED, 256, 512, 256, 2 / 1.5),
         (SQUARE_ROOT, 64, 256, 256, 2.0),
         (LINEAR, 64, 256, 256, 4.0),
@@ -94,7 +94,7 @@ def test_an_uncertain_best_batch_widens_the_interval() -> None:
     assert unsure.value == sure.value
     assert unsure.low is not None
     assert sure.low is not None
-    assert unsure.low == pytest.approx(sure.low / 2.5)  # had B_opt been 64, the learning rate would not have risen
+    assert unsure.low == pytest.approx(sure.low / 2.5 * (2 / (9 / 8)) ** (1 / 3) / (2 / 1.5) ** (1 / 3))
     assert unsure.high > sure.high  # type: ignore[operator]
 
 
@@ -165,7 +165,7 @@ def test_between_measured_sizes_the_study_itself_answers() -> None:
 
 def test_outside_measured_sizes_the_nearest_is_extrapolated() -> None:
     tuned: dict[float, float] = {64: 1e-3, 256: 4e-3}
-    assert value(learning_rate_between(tuned, 512, best_batch_size=256)) == pytest.approx(4e-3)
+    assert value(learning_rate_between(tuned, 512, best_batch_size=256)) == pytest.approx(4e-3 * (2 / 1.5) ** (1 / 3))
     assert value(learning_rate_between(tuned, 32, best_batch_size=256)) == pytest.approx(1e-3 * 5 / 9)
     assert value(learning_rate_between(tuned, 256)) == 4e-3
     assert isinstance(learning_rate_between(tuned, 512), Refused)

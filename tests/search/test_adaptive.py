@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
+from batchlab.search.budget import runs_planned
 from batchlab.search.prior import EarlierStudy, Hint
+from batchlab.search.repeats import Repeats
 from batchlab.search.surrogate import SEED_NOISE
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import GainBound, StopReason
@@ -88,9 +90,21 @@ def test_a_good_hint_saves_runs_and_a_wrong_one_does_not_mislead() -> None:
     assert all(excess(search, judge) < 0.002 for search in (cold, hinted, misled))
 
 
-def test_the_hint_is_the_first_run_snapped_to_what_is_allowed() -> None:
-    first = AdaptiveSearch(SIZES, (1e-3, 8e-3), hint=Hint(50, 3.1e-3)).ask()
+def test_the_first_run_is_a_doubling_below_the_hint_snapped_to_what_is_allowed() -> None:
+    first = AdaptiveSearch(SIZES, (1e-3, 8e-3), hint=Hint(50, 6.2e-3)).ask()
     assert first == (Trial(64, 2.83e-3, 0),)
+
+
+@pytest.mark.parametrize("doublings", [-2, 0, 2])
+def test_a_hint_that_is_two_doublings_wrong_costs_no_more_than_none(doublings: int) -> None:
+    judge = valley(4e-3)
+
+    def after(runs: int, hint: Hint | None) -> float:
+        search = AdaptiveSearch(SIZES, RANGE, seeds=1, max_runs=runs, hint=hint, smallest_gain_percent=0.0)
+        run(search, judge)
+        return excess(search, judge)
+
+    assert after(8, Hint(32, 4e-3 * 2**doublings)) <= after(8, None) + 0.001
 
 
 def test_a_cheaper_study_moves_the_start_to_larger_batches_and_widens_its_uncertainty() -> None:
@@ -273,12 +287,21 @@ def test_a_budget_that_ends_too_early_names_what_is_left_to_gain() -> None:
     assert (search.stopped.expected_gain_percent or 0.0) > (search.stopped.least_gain_percent or 0.0)
 
 
-@pytest.mark.parametrize("max_runs", [1, 2, 5, 6, 9, 30])
-def test_the_budget_in_runs_is_kept_and_seeds_of_the_best_reserved(max_runs: int) -> None:
-    search = AdaptiveSearch(SIZES, RANGE, seeds=3, max_runs=max_runs, round_size=2)
+@pytest.mark.parametrize("max_runs", [1, 5, 8, 12])
+def test_max_runs_counts_different_cells_and_seeds_come_on_top(max_runs: int) -> None:
+    search = AdaptiveSearch(SIZES, RANGE, seeds=3, confirm=2, max_runs=max_runs, smallest_gain_percent=0.0)
     run(search, valley())
-    assert len(search.outcomes) <= max_runs
-    if max_runs >= 9:
+    assert len({(trial.global_batch_size, trial.learning_rate) for trial in search.outcomes}) == max_runs
+    most = runs_planned(len(SIZES), 2, Repeats(3, 2), adaptive=True, max_runs=max_runs)
+    assert max_runs < len(search.outcomes) <= most
+
+
+@pytest.mark.parametrize("total_runs", [1, 2, 5, 6, 9, 30])
+def test_the_budget_in_runs_is_kept_and_seeds_of_the_best_reserved(total_runs: int) -> None:
+    search = AdaptiveSearch(SIZES, RANGE, seeds=3, total_runs=total_runs, round_size=2)
+    run(search, valley())
+    assert len(search.outcomes) <= total_runs
+    if total_runs >= 9:
         assert search.best is not None
         cell = (search.best.global_batch_size, search.best.learning_rate)
         assert sum((t.global_batch_size, t.learning_rate) == cell for t in search.outcomes) == 3
@@ -306,12 +329,12 @@ def test_rounds_are_full_of_different_cells_until_little_is_left_to_gain() -> No
     low=st.integers(-14, -4),
     width=st.integers(0, 6),
     round_size=st.integers(1, 4),
-    max_runs=st.integers(1, 10),
+    total_runs=st.integers(1, 10),
     seeds=st.integers(1, 3),
     salt=st.integers(0, 1000),
 )
 def test_deterministic_bounded_and_independent_of_completion_order(
-    sizes: set[int], low: int, width: int, round_size: int, max_runs: int, seeds: int, salt: int
+    sizes: set[int], low: int, width: int, round_size: int, total_runs: int, seeds: int, salt: int
 ) -> None:
     def judge(trial: Trial) -> TrialOutcome:
         rng = random.Random(f"{salt} {trial}")
@@ -321,13 +344,13 @@ def test_deterministic_bounded_and_independent_of_completion_order(
 
     def make() -> AdaptiveSearch:
         rates = (2.0**low, 2.0 ** (low + width))
-        return AdaptiveSearch(list(sizes), rates, round_size=round_size, max_runs=max_runs, seeds=seeds)
+        return AdaptiveSearch(list(sizes), rates, round_size=round_size, total_runs=total_runs, seeds=seeds)
 
     search = make()
     rounds = run(search, judge)
     assert rounds == run(make(), judge, random.Random(salt))
     trials = [trial for one in rounds for trial in one]
-    assert len(trials) == len(set(trials)) <= max_runs
+    assert len(trials) == len(set(trials)) <= total_runs
     assert {trial.global_batch_size for trial in trials} <= sizes
     assert all(len(one) <= max(round_size, 2 * (seeds - 1)) for one in rounds)
     assert search.stopped

@@ -81,13 +81,21 @@ def test_the_time_of_the_planned_runs_is_the_sum_of_their_tokens_over_speed() ->
     assert made.runs_planned == made.runs_at_most == runs_expected(5, 4, Repeats())
 
 
-@given(seconds=st.floats(60, 1e6), extensions=st.integers(0, 3), max_runs=st.one_of(st.none(), st.integers(1, 60)))
-def test_a_plan_never_takes_longer_than_asked(seconds: float, extensions: int, max_runs: int | None) -> None:
-    made = plan(seconds, max_extensions=extensions, max_runs=max_runs)
+@given(
+    seconds=st.floats(60, 1e6),
+    extensions=st.integers(0, 3),
+    max_runs=st.one_of(st.none(), st.integers(1, 60)),
+    total_runs=st.one_of(st.none(), st.integers(1, 60)),
+)
+def test_a_plan_never_takes_longer_than_asked(
+    seconds: float, extensions: int, max_runs: int | None, total_runs: int | None
+) -> None:
+    made = plan(seconds, max_extensions=extensions, max_runs=max_runs, total_runs=total_runs)
     assert made.seconds_planned is not None
     assert made.seconds_planned <= seconds * (1 + 1e-9)
     assert made.token_budget % quantum(SIZES, 64) == 0
-    assert max_runs is None or made.runs_at_most <= max_runs
+    assert max_runs is None or made.runs_at_most <= max_runs + Repeats().runs(len(SIZES))
+    assert total_runs is None or made.runs_at_most <= total_runs
 
 
 def test_extension_time_is_spent_on_steps_when_the_largest_size_would_be_undertrained() -> None:
@@ -150,7 +158,7 @@ def test_a_short_warm_up_needs_more_steps(fraction: float, steps: int) -> None:
 
 def test_an_adaptive_search_is_planned_with_fewer_runs_and_so_more_tokens() -> None:
     grid, adaptive = (plan(600, sequence_length=1, adaptive=kind) for kind in (False, True))
-    assert adaptive.runs_planned == adaptive.runs_at_most == 16 + 4 < grid.runs_planned
+    assert adaptive.runs_planned == adaptive.runs_at_most == 16 + 4 + 1 < grid.runs_planned
     assert adaptive.token_budget > grid.token_budget
     assert adaptive.adaptive
     assert not grid.adaptive
@@ -172,9 +180,7 @@ def test_confirmation_seeds_are_part_of_the_cost() -> None:
 
 
 def test_tokens_of_all_runs_together_are_a_number_of_runs() -> None:
-    assert runs_within(1_000, None, 7_500) == 7
-    assert runs_within(1_000, 3, 7_500) == 3
-    assert runs_within(1_000, 3, None) == 3
-    assert runs_within(1_000, None, None) is None
+    assert runs_within(1_000, 7_500) == 7
+    assert runs_within(1_000, None) is None
     with pytest.raises(InputError, match="less than one run of 1,000"):
-        runs_within(1_000, None, 999)
+        runs_within(1_000, 999)

@@ -147,9 +147,17 @@ def test_telling_another_round_is_refused() -> None:
         search.tell([Trial(4, 1.0, 0)], [TrialOutcome(1.0)])
 
 
-@pytest.mark.parametrize("max_runs", range(1, 30))
-def test_max_runs_keeps_every_size_first_then_seeds_of_the_best(max_runs: int) -> None:
+@pytest.mark.parametrize("max_runs", [1, 5, 12])
+def test_max_runs_counts_cells_and_seeds_come_on_top(max_runs: int) -> None:
     search = GridSearch((8, 16, 32), RATES, max_runs=max_runs)
+    trials = [trial for one in run(search, basin(2e-3)) for trial in one]
+    assert sum(trial.seed == 0 for trial in trials) == max_runs
+    assert {trial.seed for trial in trials} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("max_runs", range(1, 30))
+def test_total_runs_keep_every_size_first_then_seeds_of_the_best(max_runs: int) -> None:
+    search = GridSearch((8, 16, 32), RATES, total_runs=max_runs)
     rounds = run(search, basin(2e-3))
     trials = [trial for one in rounds for trial in one]
     assert len(trials) <= max_runs
@@ -190,7 +198,7 @@ def test_deterministic_bounded_and_independent_of_completion_order(
         return TrialOutcome(loss, judged=trial.global_batch_size < undertrained_from)
 
     def make() -> GridSearch:
-        return GridSearch(list(sizes), rates, seeds=seeds, max_extensions=extensions, max_runs=max_runs)
+        return GridSearch(list(sizes), rates, seeds=seeds, max_extensions=extensions, total_runs=max_runs)
 
     rounds = run(make(), judge)
     assert rounds == run(make(), judge, random.Random(salt))

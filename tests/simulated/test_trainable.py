@@ -193,9 +193,10 @@ def test_optimizers_match_torch(settings: dict[str, object]) -> None:
 
 def test_time_constants_follow_the_batch_size() -> None:
     def optimizer(rule: AcrossBatch) -> Optimizer:
-        config = OptimizerConfig(beta2=0.9, weight_decay=0.1, across_batch=rule)
+        config = OptimizerConfig(beta2=0.99, weight_decay=0.1, across_batch=rule)
         return Optimizer(OptimizerSettings(config=config, batch_ratio=2.0), 3)
 
     rules = (AcrossBatch.FIXED, AcrossBatch.HALF_LIFE, AcrossBatch.HALF_LIFE_AND_DECAY)
-    assert [optimizer(rule).beta2 for rule in rules] == pytest.approx([0.9, 0.81, 0.81])
+    assert [optimizer(rule).beta2 for rule in rules] == pytest.approx([0.99, 0.99**2, 0.99**2])
+    assert [optimizer(rule).epsilon for rule in rules] == pytest.approx([1e-8, 1e-8 / 2**0.5, 1e-8 / 2**0.5])
     assert [optimizer(rule).weight_decay for rule in rules] == pytest.approx([0.1, 0.1, 0.2])

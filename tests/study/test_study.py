@@ -183,7 +183,8 @@ def test_a_study_decides_budget_from_time_once(tmp_path: Path) -> None:
 
 def test_max_runs_bounds_the_sweep(tmp_path: Path) -> None:
     result = study(tmp_path / "s", budget={"max_runs": 12})
-    assert 0 < len(result.findings.runs) <= 12
+    assert len({(run.global_batch_size, run.learning_rate) for run in result.findings.runs}) == 12
+    assert len(result.findings.runs) > 12
 
 
 def test_sizes_with_too_few_steps_are_run_but_never_judged(tmp_path: Path) -> None:

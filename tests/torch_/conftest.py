@@ -48,6 +48,7 @@ def make() -> Iterator[Callable[..., InspectableTorchTrainable]]:
         loss: Callable[..., Any] = squared_error,
         optimizer: Callable[..., Any] | None = None,
         batch_ratio: float = 1.0,
+        rate_ratio: float = 1.0,
         device: dict[str, Any] | None = None,
         task: dict[str, Any] | None = None,
         **settings: Any,
@@ -56,9 +57,8 @@ def make() -> Iterator[Callable[..., InspectableTorchTrainable]]:
             model=model, loss=loss, train=np.zeros(9), valid=np.zeros(9), optimizer=optimizer, **(task or {})
         )
         config = OptimizerConfig(**{"name": "task" if optimizer else "adamw", **settings})
-        return TorchFramework().trainable(
-            what, DeviceSettings(**(device or {})), OptimizerSettings(config=config, batch_ratio=batch_ratio)
-        )
+        ratios = OptimizerSettings(config=config, batch_ratio=batch_ratio, rate_ratio=rate_ratio)
+        return TorchFramework().trainable(what, DeviceSettings(**(device or {})), ratios)
 
     yield build
     torch.set_default_dtype(torch.float32)

@@ -91,11 +91,18 @@ def test_shipped_optimizers_have_the_configured_settings(make):
     adam.init(0)
     (group,) = adam.optimizer.torch.param_groups
     assert group["betas"] == (0.8, pytest.approx(0.95**0.25))
-    assert (group["eps"], group["weight_decay"]) == (1e-7, 0.05)
+    assert (group["eps"], group["weight_decay"]) == (pytest.approx(2e-7), 0.05)
     sgd = make(name="sgd", momentum=0.7, weight_decay=0.02)
     sgd.init(0)
     (group,) = sgd.optimizer.torch.param_groups
     assert (group["momentum"], group["weight_decay"]) == (0.7, 0.02)
+
+
+def test_a_reference_learning_rate_makes_weight_decay_follow(make):
+    trainable = make(weight_decay=0.1, reference_learning_rate=1e-3, rate_ratio=4.0, across_batch="fixed")
+    trainable.init(0)
+    (group,) = trainable.optimizer.torch.param_groups
+    assert group["weight_decay"] == pytest.approx(0.025)
 
 
 def test_shipped_adamw_is_torchs(make, samples):

@@ -158,7 +158,7 @@ def test_a_dry_run_names_axes_budget_and_cost() -> None:
     assert "1,000 samples, 100 held out" in text
     assert "batch 4 and 8 × LR 1.0e-3 and 1.0e-2 = 4 runs" in text
     assert "edge" not in text
-    assert "at most 9 runs in all; at most 50,000 tokens in all" in text
+    assert "at most 9 runs before the seeds; at most 50,000 tokens in all" in text
     assert "6,400 tokens a run; the largest size gets 100 steps" in text
     assert text.endswith("cost: 12 runs\nnothing was written")
 

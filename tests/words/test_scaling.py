@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from batchlab.core.batch import Unit
@@ -27,6 +29,7 @@ from batchlab.scaling import (
 )
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.words.scaling import (
+    describe_batch_interval,
     describe_confirmation,
     describe_formula,
     describe_law_caveat,
@@ -46,12 +49,18 @@ def rule_of(answer: Scaling) -> Rule:
 
 def test_a_learning_rate_at_another_batch() -> None:
     rule = rule_of(learning_rate_at(1e-3, 64, 128, best_batch_size=256))
-    assert describe_rule(rule) == "lr_max/(1 + B_opt/B) up to B_opt = 256, the same above; batch 64 → 128"
+    assert (
+        describe_rule(rule) == "lr_max/(1 + B_opt/B) up to B_opt = 256, the cube root of its rise above; batch 64 → 128"
+    )
     assert "1812.06162" in describe_source(rule)
     assert "2503.04715" in describe_source(rule)
-    assert describe_range(rule) == "batch 8 to 512, same model and budget"
+    assert describe_range(rule) == (
+        "batch 8 to 512, same model and budget; tested with beta2, epsilon, weight decay and warm-up steps fixed"
+    )
     follows = learning_rate_at(1e-3, 8, 64, best_batch_size=1e6, across_batch=AcrossBatch.HALF_LIFE)
-    assert "beta2 follows the batch" in describe_range(rule_of(follows))
+    assert describe_range(rule_of(follows)).endswith("beta2 and epsilon follow the batch, where the rise was slower")
+    root = learning_rate_at(1e-3, 64, 128, LearningRateRule.SQUARE_ROOT, best_batch_size=256)
+    assert describe_range(rule_of(root)).endswith("without weight decay, here they are fixed")
 
 
 @pytest.mark.parametrize("rule", LearningRateRule)
@@ -116,14 +125,27 @@ def test_every_law_has_its_formula_and_its_caveat() -> None:
 
 
 def test_time_constants() -> None:
-    beta2 = rule_of(beta2_by_half_life(0.95, 4))
-    assert describe_rule(beta2) == "half-life in tokens held: 0.95^4"
-    assert describe_range(beta2).startswith("up to 13.5 × the batch")
+    beta2 = rule_of(beta2_by_half_life(0.99, 4))
+    assert describe_rule(beta2) == "half-life in tokens held: 0.99^4, within 0.95 to 0.9999"
+    assert describe_range(beta2) == "beta2 from 0.95 to 0.9999; it is kept at these ends"
     assert describe_rule(rule_of(beta_by_sde(0.95, 4))) == "1 − κ(1 − beta) with κ = 4"
     decay = rule_of(weight_decay_by_timescale(0.1, 64, 128, learning_rate_ratio=2, budget_ratio=16))
     assert describe_rule(decay) == ("timescale in tokens held: × 2 (batch) ÷ 2 (learning rate) ÷ 16^0.47 (budget)")
     assert "not checked by us" in describe_source(decay)
     assert describe_range(rule_of(warmup_by_tokens(1e6, 8192))) == "at least 5 steps of warm-up"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (16.0, 90.0, "near 32 [16, 90]"),
+        (0.0, 90.0, "near 32 (at most 90)"),
+        (16.0, math.inf, "near 32 (at least 16)"),
+        (0.0, math.inf, "near 32"),
+    ],
+)
+def test_a_batch_size_without_a_bound_has_no_interval_there(low: float, high: float, says: str) -> None:
+    assert describe_batch_interval(Scaled(32.0, LowestLoss(Quantity.BATCH_SIZE, 4, 64), low, high)) == says
 
 
 def test_rules_one_after_the_other_are_both_named() -> None:

@@ -14,6 +14,7 @@ from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import MIN_STEPS
 from batchlab.scaling import (
     Confirmation,
+    LearningRateRule,
     Optimum,
     Refused,
     Scaled,
@@ -27,39 +28,48 @@ from batchlab.scaling import (
     optimum_at_size,
     warmup_by_tokens,
     weight_decay_by_timescale,
+    weight_decay_of,
 )
-from batchlab.scaling.refusals import NoAnswer, TooFewSteps
+from batchlab.scaling.refusals import NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.storage.decisions import PriorTrial
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to extrapolate the answer to; None: as in the study. `parameters` of a wider model of the same family."""
+    """Where to extrapolate the answer to; None: as in the study. `parameters` of a wider model of the same family.
+
+    `rate_rule` moves the learning rate from the best batch size, also to a size that was measured; None: measured where
+    it was, else interpolated or the default rule.
+    """
 
     global_batch_size: int | None = None
     token_budget: int | None = None
     parameters: int | None = None
+    rate_rule: LearningRateRule | None = None
 
 
-class RateCaveat(StrEnum):
-    """What an extrapolated learning rate also suffers from, beside its rule's own limits."""
+class Caveat(StrEnum):
+    """What an extrapolated optimum also suffers from, beside its rule's own limits."""
 
     SMALLEST_BATCH_IS_BEST = "smallest_batch_is_best"
     LARGEST_BATCH_IS_BEST = "largest_batch_is_best"
+    SMALLEST_BATCH_IS_TIED = "smallest_batch_is_tied"
+    LARGEST_BATCH_IS_TIED = "largest_batch_is_tied"
     OPTIMIZER_IS_NOT_ADAM = "optimizer_is_not_adam"
 
 
 @dataclass(frozen=True, slots=True)
 class Extrapolation:
-    """An answer that nobody measured. beta2 and weight decay None: as in the study."""
+    """An answer that nobody measured. beta2 and weight decay None: as in the study. The caveats are of batch size and
+    learning rate."""
 
     global_batch_size: int
     batch_size_from: Scaled | None  # None: asked for
     token_budget: int
     best_batch_size: Scaled
     learning_rate: Scaled
-    rate_caveats: tuple[RateCaveat, ...]
+    caveats: tuple[Caveat, ...]
     warmup_tokens: Scaled
     beta2: Scaled | None
     weight_decay: Scaled | None
@@ -77,15 +87,18 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
         return moved
     best_batch, best_rate = moved
     elsewhere = target.token_budget is not None or target.parameters is not None
+    if elsewhere and (refusal := _refuse_to_move(found, surface, surface.best, target)):
+        return refusal
     size = target.global_batch_size or 2 ** max(0, round(math.log2(best_batch.value)))
     per_step = size * found.experiment.sequence_length
     budget = budget // per_step * per_step
     if budget < MIN_STEPS * per_step:
         return Refused(TooFewSteps(size, budget // per_step, budget, found.experiment.unit, MIN_STEPS))
     across = found.experiment.optimizer.across_batch
-    if elsewhere:
+    if elsewhere or target.rate_rule is not None:
+        rule = target.rate_rule or LearningRateRule.SATURATING
         rate = learning_rate_at(
-            best_rate.value, best_batch.value, size, best_batch_size=best_batch, across_batch=across
+            best_rate.value, best_batch.value, size, rule, best_batch_size=best_batch, across_batch=across
         )
     else:
         tuned = {float(row.global_batch_size): row.best.learning_rate for row in _tuned(surface) if row.best}
@@ -93,11 +106,7 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     if isinstance(rate, Refused):
         return rate
     rate = _widened(rate, best_rate) if elsewhere else rate
-    warmup = warmup_by_tokens(
-        found.experiment.schedule.warmup_fraction * found.token_budget,
-        per_step,
-        budget_ratio=budget / found.token_budget,
-    )
+    warmup = warmup_by_tokens(found.experiment.schedule.warmup_tokens(budget, per_step), per_step)
     constants = _constants(found, size, budget, rate, surface.best)
     for number in (warmup, *constants):
         if isinstance(number, Refused):
@@ -110,7 +119,7 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
         token_budget=budget,
         best_batch_size=best_batch,
         learning_rate=rate,
-        rate_caveats=_rate_caveats(found, surface),
+        caveats=_caveats(found, surface),
         warmup_tokens=warmup,
         beta2=beta2 if isinstance(beta2, Scaled) else None,
         weight_decay=decay if isinstance(decay, Scaled) else None,
@@ -134,9 +143,9 @@ def _optimum(
     """(B_opt, learning rate there) at the target's budget and model size."""
     own = measured_optimum(found)
     assert own is not None
-    tied = [row.global_batch_size for row in surface.tied]
     sizes = [row.global_batch_size for row in surface.rows]
-    batch = Scaled(best.global_batch_size, LowestLoss(Quantity.BATCH_SIZE, sizes[0], sizes[-1]), min(tied), max(tied))
+    low, high = _bounds(surface)
+    batch = Scaled(best.global_batch_size, LowestLoss(Quantity.BATCH_SIZE, sizes[0], sizes[-1]), low, high)
     rate = Scaled(own.learning_rate, LowestLoss(Quantity.LEARNING_RATE, sizes[0], sizes[-1]))
     if target.token_budget is not None and target.token_budget != found.token_budget:
         earlier = [optimum for optimum in found.earlier_optima if optimum.token_budget != own.token_budget]
@@ -144,7 +153,7 @@ def _optimum(
         if isinstance(moved.best_batch_size, Refused):
             return moved.best_batch_size
         assert isinstance(moved.learning_rate, Scaled)
-        batch, rate = moved.best_batch_size, moved.learning_rate
+        batch, rate = _widened(moved.best_batch_size, batch), moved.learning_rate
     if target.parameters is not None and target.parameters != found.task_info.parameter_count:
         here = Optimum(1.0, batch.value, rate.value, own.parameters)
         moved = optimum_at_size([here], target.parameters)
@@ -163,21 +172,49 @@ def _tuned(surface: SurfaceFinding) -> list[BatchRow]:
 
 def _widened(after: Scaled, before: Scaled) -> Scaled:
     """`after`, which was made from `before`, with the uncertainty and the rules of both."""
-    low = (after.low or after.value) * (before.low or before.value) / before.value
-    high = (after.high or after.value) * (before.high or before.value) / before.value
+    low = _low(after) * _low(before) / before.value
+    high = _high(after) * _high(before) / before.value
     rule = after.rule if isinstance(before.rule, LowestLoss) else Chained(before.rule, after.rule)
     return Scaled(after.value, rule, low, high)
 
 
-def _rate_caveats(found: Findings, surface: SurfaceFinding) -> tuple[RateCaveat, ...]:
+def _low(scaled: Scaled) -> float:
+    return scaled.value if scaled.low is None else scaled.low
+
+
+def _high(scaled: Scaled) -> float:
+    return scaled.value if scaled.high is None else scaled.high
+
+
+def _bounds(surface: SurfaceFinding) -> tuple[float, float]:
+    """Between which the best batch size lies: the statistically tied ones, open where they reach an end of the axis."""
+    tied = [row.global_batch_size for row in surface.tied]
+    sizes = [row.global_batch_size for row in surface.rows]
+    return 0.0 if min(tied) == sizes[0] else min(tied), math.inf if max(tied) == sizes[-1] else max(tied)
+
+
+def _refuse_to_move(found: Findings, surface: SurfaceFinding, best: BatchRow, target: Target) -> Refused | None:
+    """Why the optimum cannot be moved to another budget or model size."""
+    if found.task_info.optimizer_family != "adam":
+        return Refused(OtherOptimizer(found.task_info.optimizer_family))
+    sizes = [row.global_batch_size for row in surface.rows]
+    if target.global_batch_size is None and best.global_batch_size in (sizes[0], sizes[-1]):
+        return Refused(OptimumOnlyBounded(best.global_batch_size, sizes[0], sizes[-1]))
+    return None
+
+
+def _caveats(found: Findings, surface: SurfaceFinding) -> tuple[Caveat, ...]:
+    """The best size at an end of the axis, else a tied one; and another optimizer than the rules'."""
     caveats = []
     sizes = [row.global_batch_size for row in surface.rows]
     best = surface.best.global_batch_size if surface.best else 0
-    if len(sizes) > 1 and best in (sizes[0], sizes[-1]):
-        smallest = best == sizes[0]
-        caveats.append(RateCaveat.SMALLEST_BATCH_IS_BEST if smallest else RateCaveat.LARGEST_BATCH_IS_BEST)
+    low, high = _bounds(surface)
+    if best == sizes[0] or low == 0:
+        caveats.append(Caveat.SMALLEST_BATCH_IS_BEST if best == sizes[0] else Caveat.SMALLEST_BATCH_IS_TIED)
+    if best == sizes[-1] or math.isinf(high):
+        caveats.append(Caveat.LARGEST_BATCH_IS_BEST if best == sizes[-1] else Caveat.LARGEST_BATCH_IS_TIED)
     if found.task_info.optimizer_family != "adam":
-        caveats.append(RateCaveat.OPTIMIZER_IS_NOT_ADAM)
+        caveats.append(Caveat.OPTIMIZER_IS_NOT_ADAM)
     return tuple(caveats)
 
 
@@ -193,7 +230,7 @@ def _constants(
         beta2 = beta2_by_half_life(config.beta2, size / reference)
     if config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY and best.best is not None and found.token_budget:
         decay = weight_decay_by_timescale(
-            config.weight_decay * best.global_batch_size / reference,
+            weight_decay_of(config, best.global_batch_size / reference, config.rate_ratio(best.best.learning_rate)),
             best.global_batch_size,
             size,
             learning_rate_ratio=rate.value / best.best.learning_rate,

@@ -55,9 +55,9 @@ class Options:
     time_budget
         Time for the whole sweep, e.g. 3h, 45m, 1h30m; the measured throughput turns it into a token budget.
     max_runs
-        Training runs that the sweep may use.
+        Different batch sizes and learning rates to try; the runs for further seeds come on top.
     max_tokens
-        Tokens (or samples) that all its runs together may use.
+        Tokens (or samples) that all runs together may use, with their seeds.
     memory_limit
         Memory that a worker may use above its warmed-up baseline, e.g. 16GiB.
     device

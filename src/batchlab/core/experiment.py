@@ -40,6 +40,7 @@ OpenFraction = Annotated[Number, Field(gt=0.0, lt=1.0)]
 LearningRate = Annotated[Number, Field(ge=LEAST_RATE, le=MOST_RATE)]
 BatchSize = Annotated[Whole, Field(ge=1, le=MOST_SAMPLES)]
 Tokens = Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]
+Steps = Annotated[Whole, Field(ge=0, le=MOST_TOKENS)]
 Beta = Annotated[Number, Field(ge=0.0, lt=1.0)]
 Bytes = Annotated[int, BeforeValidator(parse_memory_limit)]
 Headroom = Annotated[str, BeforeValidator(require_headroom)]
@@ -160,7 +161,10 @@ class BatchConfig(Section):
 
 
 class AcrossBatch(StrEnum):
-    """How the optimizer's time constants follow the batch size; formulas in scaling/time_constants.py."""
+    """How the optimizer's time constants follow the batch size; formulas in scaling/time_constants.py.
+
+    half_life: Adam's beta2 and epsilon; half_life_and_decay: AdamW's weight decay as well.
+    """
 
     HALF_LIFE = "half_life"
     HALF_LIFE_AND_DECAY = "half_life_and_decay"
@@ -184,11 +188,25 @@ class OptimizerConfig(Section):
     )
     across_batch: AcrossBatch = AcrossBatch.HALF_LIFE
     reference_batch_size: BatchSize | None = Field(default=None, description="default: the middle size of the sweep")
+    reference_learning_rate: LearningRate | None = Field(
+        default=None,
+        description="adamw: weight_decay holds at this LR, and LR × weight_decay is the same at every other; default: "
+        "weight_decay is the same at every LR",
+    )
 
     @property
     def is_adam(self) -> bool:
         """Whether it is built here and has Adam's moments."""
         return self.name in ("adamw", "adam")
+
+    @property
+    def decays(self) -> bool:
+        """Whether it is built here and shrinks weights by LR × weight_decay per step."""
+        return self.name == "adamw" and self.weight_decay > 0
+
+    def rate_ratio(self, learning_rate: float) -> float:
+        """Learning rate ÷ the reference learning rate; 1 where weight decay does not follow it."""
+        return learning_rate / (self.reference_learning_rate or learning_rate)
 
 
 class ScheduleConfig(Section):
@@ -198,6 +216,17 @@ class ScheduleConfig(Section):
     warmup_fraction: Annotated[Number, Field(ge=0.0, lt=1.0)] = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
+    min_warmup_steps: Steps = Field(
+        default=0, description="at least so many steps of warm-up at every batch size, but at most half of the run"
+    )
+    min_decay_steps: Steps = Field(
+        default=0, description="wsd only: at least so many steps of decay at every batch size, after the warm-up"
+    )
+
+    def warmup_tokens(self, total: float, tokens_per_step: float) -> float:
+        """Tokens of warm-up in a run of `total` tokens."""
+        share = self.warmup_fraction * total
+        return max(share, min(self.min_warmup_steps * tokens_per_step, total / 2))
 
 
 class BudgetConfig(Section):
@@ -209,9 +238,11 @@ class BudgetConfig(Section):
     )
     time_budget_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = None
     max_runs: Annotated[Whole, Field(ge=1, le=MOST_RUNS)] | None = Field(
-        default=None, description="training runs that the whole sweep may use"
+        default=None, description="different cells (batch size, LR) to train; further seeds come on top"
     )
-    max_tokens: Tokens | None = Field(default=None, description="tokens (or samples) of all its runs together")
+    max_tokens: Tokens | None = Field(
+        default=None, description="tokens (or samples) of all runs together, with their seeds"
+    )
 
 
 DEFAULT_TIME_BUDGET = 15 * 60.0

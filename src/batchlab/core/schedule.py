@@ -1,8 +1,8 @@
 """The learning rate as a function of tokens, and its average over the tokens of one step.
 
-Every batch size follows the same curve over tokens. A step of B tokens covers the interval [t, t + B) and uses the mean
-of the curve over it. So runs of large and of small steps have the same integral of the learning rate over tokens, and
-even a single warm-up step has a learning rate above zero.
+Every batch size follows the same curve over tokens, except where a floor in steps makes warm-up or decay longer. A step
+of B tokens covers the interval [t, t + B) and uses the mean of the curve over it. So runs of large and of small steps
+have the same integral of the learning rate over tokens, and even a single warm-up step has a learning rate above zero.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from batchlab.core.experiment import ScheduleConfig
 class Schedule:
     """Warm-up from zero, then cosine, constant, or constant with a linear decay at the end (WSD).
 
-    `total` and all positions are tokens. Cosine: Loshchilov & Hutter 2017 (arXiv:1608.03983) without restarts.
+    `total` and all positions are tokens; so is `step`, the tokens of one step, which the floors need.
+    Cosine: Loshchilov & Hutter 2017 (arXiv:1608.03983) without restarts.
     WSD: Hu et al. 2024 (arXiv:2404.06395), linear cooldown as in Hägele et al. 2024 (arXiv:2405.18392).
     """
 
-    def __init__(self, config: ScheduleConfig, peak: float, total: float) -> None:
+    def __init__(self, config: ScheduleConfig, peak: float, total: float, step: float = 0.0) -> None:
         self.peak = peak
         self.total = total
-        self.warmup = config.warmup_fraction * total
+        self.warmup = config.warmup_tokens(total, step)
         self.final = config.final_fraction
         self.kind = config.kind
-        self.decay_start = total - config.decay_fraction * total if config.kind == "wsd" else self.warmup
+        decay = max(config.decay_fraction * total, config.min_decay_steps * step)
+        self.decay_start = total - decay if config.kind == "wsd" else self.warmup
         self.decay_start = max(self.decay_start, self.warmup)
 
     def at(self, token: float) -> float:

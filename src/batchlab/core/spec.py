@@ -46,6 +46,9 @@ class OptimizerSettings(Frozen):
 
     config: OptimizerConfig = OptimizerConfig()
     batch_ratio: PositiveFloat = Field(default=1.0, description="global batch size ÷ reference batch size")
+    rate_ratio: PositiveFloat = Field(
+        default=1.0, description="learning rate ÷ reference learning rate, where weight decay follows it"
+    )
 
 
 class GradientSampling(Frozen):
@@ -157,7 +160,7 @@ class TrainSpec(Frozen):
     @property
     def warmup_tokens(self) -> float:
         """Tokens over which the learning rate rises from zero to its peak."""
-        return self.schedule.warmup_fraction * self.token_budget
+        return self.schedule.warmup_tokens(self.token_budget, self.layout.tokens_per_step)
 
     @property
     def undertrained(self) -> bool:

@@ -29,7 +29,7 @@ from batchlab.plan.training_plan import (
     Provenance,
     TrainingPlan,
 )
-from batchlab.scaling import Refused, beta2_at, weight_decay_at
+from batchlab.scaling import Refused, beta2_at, decay_timescale, epsilon_at, weight_decay_of
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.critical import beyond_warnings
 from batchlab.words.plan import NO_SPEED, describe_speed
@@ -86,7 +86,7 @@ def make_plan(
         token_budget=choice.token_budget,
         steps=choice.token_budget // layout.tokens_per_step,
         schedule=experiment.schedule,
-        optimizer=_optimizer(findings, layout.global_batch_size, extrapolated),
+        optimizer=_optimizer(findings, choice, layout),
         precision=experiment.device.precision,
         compile=experiment.device.compile,
     )
@@ -143,11 +143,11 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     reason = chosen.reason if wanted == chosen.layout.global_batch_size else None
-    warmup = findings.experiment.schedule.warmup_fraction * budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
-    if same_model and target.token_budget in (None, budget):
+    if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
+                warmup = findings.experiment.schedule.warmup_tokens(budget, row.layout.tokens_per_step)
                 return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, reason)
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
@@ -197,25 +197,25 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     return lay_out(size, most, data_parallel_size=devices, sequence_length=row.layout.sequence_length)
 
 
-def _optimizer(findings: Findings, global_batch_size: int, extrapolated: Extrapolation | None) -> OptimizerPlan:
-    config = findings.experiment.optimizer
-    ratio = global_batch_size / findings.experiment.reference_batch_size
+def _optimizer(findings: Findings, choice: _Choice, layout: BatchLayout) -> OptimizerPlan:
+    config, extrapolated = findings.experiment.optimizer, choice.extrapolated
+    ratio = layout.global_batch_size / findings.experiment.reference_batch_size
     adam = config.is_adam
-    decay = None if config.name == "task" else config.weight_decay
-    if decay is not None and config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY:
-        decay = (
-            extrapolated.weight_decay.value
-            if extrapolated and extrapolated.weight_decay
-            else weight_decay_at(decay, ratio)
-        )
-    beta2 = config.beta2 if config.across_batch is AcrossBatch.FIXED else beta2_at(config.beta2, ratio)
+    decay = None if config.name == "task" else weight_decay_of(config, ratio, config.rate_ratio(choice.learning_rate))
+    if extrapolated and extrapolated.weight_decay:
+        decay = extrapolated.weight_decay.value
+    fixed = config.across_batch is AcrossBatch.FIXED
+    beta2 = config.beta2 if fixed else beta2_at(config.beta2, ratio)
+    epsilon = config.epsilon if fixed else epsilon_at(config.epsilon, ratio)
+    steps = choice.token_budget / layout.tokens_per_step
     return OptimizerPlan(
         name=config.name,
         beta1=config.beta1 if adam else None,
         beta2=beta2 if adam else None,
-        epsilon=config.epsilon if adam else None,
+        epsilon=epsilon if adam else None,
         momentum=config.momentum if config.name == "sgd" else None,
         weight_decay=decay,
+        decay_timescale=decay_timescale(choice.learning_rate, decay, steps) if config.decays and decay else None,
         grad_clip=config.grad_clip,
         across_batch=config.across_batch,
     )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from batchlab.analysis.extrapolation import Extrapolation, RateCaveat
+from batchlab.analysis.extrapolation import Caveat, Extrapolation
 from batchlab.analysis.values import BatchRow
 from batchlab.plan.training_plan import Provenance
 from batchlab.scaling import Scaled
 from batchlab.words.plan import COMPUTED, EXTRAPOLATED, describe_nearest_layout
-from batchlab.words.scaling import describe_range, describe_rate_caveat, describe_rule, describe_source
+from batchlab.words.scaling import describe_caveat, describe_range, describe_rule, describe_source
 
 
 def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict[str, Provenance]:
     """An entry for every number that was extrapolated or rests on one that was; `near` is the nearest measured row."""
     size, measured = extrapolated.global_batch_size, near.global_batch_size
     entries = {
-        "global_batch_size": _rule(extrapolated.batch_size_from)
+        "global_batch_size": _rule(extrapolated.batch_size_from, extrapolated.caveats)
         if extrapolated.batch_size_from
         else Provenance(status="given", source=EXTRAPOLATED["global_batch_size"]),
-        "learning_rate": _rule(extrapolated.learning_rate, extrapolated.rate_caveats),
+        "learning_rate": _rule(extrapolated.learning_rate, extrapolated.caveats),
         "token_budget": Provenance(status="given", source=EXTRAPOLATED["token_budget"]),
         "warmup_tokens": _rule(extrapolated.warmup_tokens),
         "micro_batch_size": Provenance(status="extrapolated", source=describe_nearest_layout(measured, size)),
@@ -37,12 +38,13 @@ def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict
     return entries
 
 
-def _rule(scaled: Scaled, caveats: Sequence[RateCaveat] = ()) -> Provenance:
+def _rule(scaled: Scaled, caveats: Sequence[Caveat] = ()) -> Provenance:
+    """An end that is open is left out."""
     return Provenance(
         status="extrapolated",
         source=describe_source(scaled.rule),
         rule=describe_rule(scaled.rule),
-        range="; ".join([describe_range(scaled.rule), *map(describe_rate_caveat, caveats)]),
-        low=scaled.low,
-        high=scaled.high,
+        range="; ".join([describe_range(scaled.rule), *map(describe_caveat, caveats)]),
+        low=scaled.low or None,
+        high=None if scaled.high == math.inf else scaled.high,
     )

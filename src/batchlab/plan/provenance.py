@@ -45,7 +45,7 @@ def measured_provenance(
         "tokens_per_step": _computed("tokens_per_step"),
         "token_budget": Provenance(status="measured", source=WHOLE_BUDGET, n=len(findings.runs)),
         "steps": _computed("steps"),
-        "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule.warmup_fraction)),
+        "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule)),
         "warmup_steps": _computed("warmup_steps"),
         "schedule": Provenance(status="given", source=SETTING),
         "optimizer": Provenance(status="given", source=SETTING),

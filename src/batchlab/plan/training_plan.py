@@ -45,6 +45,9 @@ class OptimizerPlan(Frozen):
     epsilon: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    decay_timescale: float | None = Field(
+        default=None, description="adamw: batch ÷ (learning rate × weight decay × budget), as a share of the run"
+    )
     grad_clip: float | None = None
     across_batch: AcrossBatch
 

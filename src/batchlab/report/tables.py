@@ -23,7 +23,7 @@ from batchlab.core.format import (
     format_split,
 )
 from batchlab.core.record import Outcome, perplexity
-from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.scaling import beta2_at, decay_timescale, epsilon_at, weight_decay_of
 from batchlab.words.results import rates_note, remark, status
 from batchlab.words.units import Units
 
@@ -202,19 +202,19 @@ def rates_table(findings: Findings) -> tuple[Table, str]:
 
 
 def time_constants(findings: Findings) -> Table:
-    """beta2 (and weight decay) at every size, where a rule changes them; else a table without rows."""
+    """beta2, epsilon and weight decay at every size, where a rule changes them; else a table without rows."""
     experiment = findings.experiment
     optimizer, rule = experiment.optimizer, experiment.optimizer.across_batch
-    columns = (Column("batch"), Column("beta2"), Column("weight decay"))
+    columns = (Column("batch"), Column("beta2"), Column("epsilon"), Column("weight decay"))
     own = optimizer.name == "task" or findings.task_info.own_optimizer
     if own or findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
         return Table(columns)
     rows = []
     for size in experiment.batch.global_batch_sizes:
         ratio = size / experiment.reference_batch_size
-        scaled = rule is AcrossBatch.HALF_LIFE_AND_DECAY
-        decay = weight_decay_at(optimizer.weight_decay, ratio) if scaled else optimizer.weight_decay
-        rows.append(Row((f"{size:,}", f"{beta2_at(optimizer.beta2, ratio):.5g}", f"{decay:.3g}")))
+        decay = weight_decay_of(optimizer, ratio)
+        beta2, epsilon = beta2_at(optimizer.beta2, ratio), epsilon_at(optimizer.epsilon, ratio)
+        rows.append(Row((f"{size:,}", f"{beta2:.5g}", f"{epsilon:.2g}", f"{decay:.3g}")))
     return Table(columns, tuple(rows))
 
 
@@ -224,30 +224,44 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def cells_table(findings: Findings) -> Table:
-    """Every cell of the sweep with the loss of every seed."""
+    """Every cell of the sweep with the loss of every seed; where AdamW decays weights, with the timescale of that."""
+    decays = findings.experiment.optimizer.decays
     columns = (
         Column("batch"),
         Column("LR"),
+        *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
         Column("mean val loss"),
         Column("each run"),
         Column("outcome", number=False),
     )
     rows = [
-        _cell(cell)
+        _cell(cell, _timescale(findings, cell) if decays else "")
         for row in (findings.surface.rows if findings.surface else ())
         for cell in sorted(row.cells, key=lambda c: c.learning_rate)
     ]
     return Table(columns, tuple(rows))
 
 
-def _cell(cell: Cell) -> Row:
+def _timescale(findings: Findings, cell: Cell) -> str:
+    """B/(η·λ·D) of a cell, λ as it was there."""
+    experiment, rate = findings.experiment, cell.learning_rate
+    if not findings.token_budget:
+        return NONE
+    config, size = experiment.optimizer, cell.global_batch_size
+    decay = weight_decay_of(config, size / experiment.reference_batch_size, config.rate_ratio(rate))
+    steps = findings.token_budget / (size * experiment.sequence_length)
+    return f"{decay_timescale(rate, decay, steps):.2g}"
+
+
+def _cell(cell: Cell, timescale: str) -> Row:
     outcomes = Counter(run.outcome.label for run in cell.runs)
     each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
     return Row(
         (
             f"{cell.global_batch_size:,}",
             format_learning_rate(cell.learning_rate),
+            *([timescale] if timescale else []),
             f"{len(cell.runs):,}",
             format_loss(cell.mean_loss),
             each or NONE,

@@ -31,7 +31,7 @@ def train(
     Raises Interrupted after saving when the context asks to stop; OutOfMemory passes through.
     """
     steps, tokens_per_step = spec.steps, spec.layout.tokens_per_step
-    schedule = Schedule(spec.schedule, spec.learning_rate, spec.token_budget)
+    schedule = Schedule(spec.schedule, spec.learning_rate, spec.token_budget, tokens_per_step)
     evaluation = list(evaluation_batches(held_out, spec.evaluation_samples, spec.evaluation_batch_size))
     evaluate_every = spec.evaluation_interval // tokens_per_step
     row_every = max(1, steps // spec.log_points)

@@ -23,9 +23,12 @@ from batchlab.scaling.time_constants import (
     beta2_at,
     beta2_by_half_life,
     beta_by_sde,
+    decay_timescale,
+    epsilon_at,
     warmup_by_tokens,
     weight_decay_at,
     weight_decay_by_timescale,
+    weight_decay_of,
 )
 
 __all__ = [
@@ -50,6 +53,8 @@ __all__ = [
     "beta_by_sde",
     "confirm_batch",
     "confirm_budget",
+    "decay_timescale",
+    "epsilon_at",
     "fit_power_law",
     "learning_rate_at",
     "learning_rate_between",
@@ -59,4 +64,5 @@ __all__ = [
     "warmup_by_tokens",
     "weight_decay_at",
     "weight_decay_by_timescale",
+    "weight_decay_of",
 ]

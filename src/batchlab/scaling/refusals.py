@@ -73,6 +73,22 @@ class NoAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimumOnlyBounded:
+    """The best batch size lies at an end of those tried, from `smallest` to `largest`."""
+
+    best: int
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOptimizer:
+    """An optimizer for which no exponent of budget or model size was published."""
+
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
 class MixedModels:
     """Optima of models with different numbers of parameters."""
 
@@ -117,16 +133,6 @@ class LawWithoutRate:
     """A published law that gives no learning rate."""
 
     law: PublishedLaw
-
-
-@dataclass(frozen=True, slots=True)
-class HalfLifeBelowStep:
-    """The half-life of beta2 in tokens would be less than one step; `most` × the batch size is the limit."""
-
-    beta2: float
-    batch_ratio: float
-    would_be: float
-    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,8 @@ Refusal = (
     | AboveBestBatch
     | NothingMeasured
     | NoAnswer
+    | OptimumOnlyBounded
+    | OtherOptimizer
     | MixedModels
     | MixedBudgets
     | NoModelSize
@@ -183,7 +191,6 @@ Refusal = (
     | LawCountsTokens
     | LawNeedsParameters
     | LawWithoutRate
-    | HalfLifeBelowStep
     | SdeOutOfRange
     | AboveCriticalBatch
     | WarmupTooShort

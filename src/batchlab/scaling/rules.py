@@ -18,9 +18,9 @@ class LearningRateRule(StrEnum):
 
     SATURATING = "saturating"
     UNCAPPED = "uncapped"
-    SQUARE_ROOT = "square_root"
+    SQUARE_ROOT = "sqrt"
     LINEAR = "linear"
-    NONE = "none"
+    NONE = "keep"
 
 
 class Quantity(StrEnum):
@@ -97,11 +97,12 @@ class LawRule:
 
 @dataclass(frozen=True, slots=True)
 class HalfLifeRule:
-    """beta2 with its half-life in tokens held; valid up to `most` × the batch size, where that is one step."""
+    """beta2 with its half-life in tokens held, as far as that keeps it between `low` and `high`."""
 
     beta2: float
     batch_ratio: float
-    most: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)

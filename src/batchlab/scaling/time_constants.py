@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.spec import MIN_WARMUP_STEPS
 from batchlab.scaling.answer import Refused, Scaled, Scaling, refuse_unless_positive
 from batchlab.scaling.refusals import (
     AboveCriticalBatch,
-    HalfLifeBelowStep,
     Negative,
     NoHalfLife,
     SdeOutOfRange,
@@ -20,13 +20,29 @@ TIMESCALE_EXPONENT = 0.53
 """Best AdamW timescale, as a share of the run, ∝ (tokens per parameter)^−0.53 (exponent from secondary sources)."""
 
 
+BETA2_RANGE = (0.95, 0.9999)
+"""Between which beta2 follows the batch size. Marin clips the same rule to these (marin-community/marin#6044), after
+runs at very large batches spiked without (#2447); its sweep of beta2 at four batch sizes agrees with the rule down to
+0.95, its lowest value (#4567). Marek et al. went from 0.93 to 0.99997."""
+
+
 def beta2_at(beta2: float, batch_ratio: float) -> float:
-    """Adam's beta2 at `batch_ratio` × the reference batch, its half-life in tokens held constant: beta2^ratio.
+    """Adam's beta2 at `batch_ratio` × the reference batch, its half-life in tokens held constant: beta2^ratio, within
+    `BETA2_RANGE`, or as far as `beta2` itself where that lies outside.
 
     Half-life in tokens is B·ln(½)/ln(beta2); keeping it gives beta2' = beta2^(B'/B).
     Source: Marek et al. 2025, arXiv:2507.07101. Shown there for Adam from batch 1 to 4096; beta1 is left alone.
     """
-    return float(beta2**batch_ratio)
+    low, high = BETA2_RANGE
+    return float(min(max(beta2**batch_ratio, min(beta2, low)), max(beta2, high)))
+
+
+def epsilon_at(epsilon: float, batch_ratio: float) -> float:
+    """Adam's epsilon at `batch_ratio` × the reference batch: ε/√ratio, in proportion to the noise of the gradient.
+
+    Source: Malladi et al. 2022, arXiv:2205.10287, where gradient noise outweighs the gradient.
+    """
+    return epsilon / math.sqrt(batch_ratio)
 
 
 def weight_decay_at(weight_decay: float, batch_ratio: float) -> float:
@@ -37,15 +53,28 @@ def weight_decay_at(weight_decay: float, batch_ratio: float) -> float:
     return weight_decay * batch_ratio
 
 
+def weight_decay_of(config: OptimizerConfig, batch_ratio: float, rate_ratio: float = 1.0) -> float:
+    """The weight decay of a run at so many times the reference batch size and reference learning rate."""
+    decay = config.weight_decay / rate_ratio
+    return weight_decay_at(decay, batch_ratio) if config.across_batch is AcrossBatch.HALF_LIFE_AND_DECAY else decay
+
+
+def decay_timescale(learning_rate: float, weight_decay: float, steps: float) -> float:
+    """B/(η·λ·D): the share of a run of so many steps in which AdamW's decay alone shrinks a weight by a factor of e.
+
+    At the peak learning rate η, in the form of torch's AdamW, which decays by η·λ per step (Wang & Aitchison 2024,
+    arXiv:2405.13698). Infinite without decay. A sweep of η at one λ moves it as well.
+    """
+    rate = learning_rate * weight_decay * steps
+    return 1 / rate if rate > 0 else math.inf
+
+
 def beta2_by_half_life(beta2: float, batch_ratio: float) -> Scaling:
-    """`beta2_at`, refused where the half-life would fall below one step: nothing would be averaged any more."""
+    """`beta2_at` with its rule."""
     if refusal := _refuse_beta(beta2) or refuse_unless_positive(batch_ratio=batch_ratio):
         return refusal
-    value = beta2_at(beta2, batch_ratio)
-    most = math.log(0.5) / math.log(beta2)
-    if batch_ratio > most:
-        return Refused(HalfLifeBelowStep(beta2, batch_ratio, value, most))
-    return Scaled(value, HalfLifeRule(beta2, batch_ratio, most))
+    low, high = BETA2_RANGE
+    return Scaled(beta2_at(beta2, batch_ratio), HalfLifeRule(beta2, batch_ratio, min(beta2, low), max(beta2, high)))
 
 
 def beta_by_sde(beta: float, batch_ratio: float) -> Scaling:

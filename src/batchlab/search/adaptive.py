@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchlab.core.errors import InputError
-from batchlab.search.lattice import Cells, Lattice, share_that_ends, similarity
+from batchlab.search.budget import FEWEST
+from batchlab.search.feasibility import share_that_ends
+from batchlab.search.grid import UNBOUNDED
+from batchlab.search.lattice import Cells, Lattice, similarity
 from batchlab.search.prior import (
     EarlierStudy,
     Hint,
@@ -38,12 +41,9 @@ if TYPE_CHECKING:
 FRUITLESS = 8
 """Runs without a single finite loss after which the search ends."""
 
-FEWEST = 5
-"""Runs that a small `max_runs` spends on different cells before it keeps any for further seeds."""
-
 ENOUGH = 12
-"""Runs on different cells that a large `max_runs` leaves before all repeats are kept: nine in ten replays of published
-runs had stopped by themselves by then."""
+"""Runs on different cells that a large `total_runs` leaves before all repeats are kept: nine in ten replays of
+published runs had stopped by themselves by then."""
 
 
 class AdaptiveSearch:
@@ -51,13 +51,15 @@ class AdaptiveSearch:
 
     `learning_rates`: the range to start in, of which only the ends count; the search leaves it wherever the best lies
     near an end. A single one is a choice and is kept. `round_size` trials are asked for at a time, the later ones as if
-    the earlier had the predicted outcome. Of `max_runs`, further seeds of the best cell are reserved beyond the first
-    five runs, and all repeats beyond twelve.
+    the earlier had the predicted outcome.
+
+    `max_runs` counts different cells; further seeds come on top. `total_runs` bounds all runs together. Of these,
+    further seeds of the best cell are reserved beyond the first five runs, and all repeats beyond twelve.
 
     Outcomes without a loss: a divergence rules out that learning rate and above at its size, and makes basins unlikely
     in which it would not diverge; out of memory rules out that size and larger, and is no evidence about learning
-    rates; any other failure makes its neighbourhood less attractive. An undertrained size is not trained further, nor
-    are larger ones.
+    rates; after any other failure a side of the lattice may not work (`feasibility`). An undertrained size is not
+    trained further, nor are larger ones.
 
     `noise_percent`: assumed standard deviation between seeds in percent of the loss; after five runs the best cell is
     run again to measure it. `smallest_gain_percent`: the search ends when no run is expected to gain more, by default
@@ -74,6 +76,7 @@ class AdaptiveSearch:
         earlier: EarlierStudy | None = None,
         round_size: int = 1,
         max_runs: int | None = None,
+        total_runs: int | None = None,
         seeds: int = 3,
         confirm: int = 0,
         first_seed: int = 0,
@@ -88,6 +91,7 @@ class AdaptiveSearch:
         self.earlier = earlier
         self.round_size = round_size
         self.max_runs = max_runs
+        self.total_runs = total_runs
         self.lattice = Lattice(self.sizes, self.learning_rates, hint.learning_rate if hint else None)
         self.repeats = Repeats(seeds, confirm, first_seed)
         self.noise_percent = noise_percent
@@ -119,7 +123,7 @@ class AdaptiveSearch:
         if not self._pending and not self.stopped:
             self._pending = self._explore()
         if not self._pending and self.stopped:
-            self._pending = self.repeats.next(self._outcomes, self._left(reserved=0))
+            self._pending = self.repeats.next(self._outcomes, self._runs_left())
         return self._pending
 
     def tell(self, proposals: Sequence[Trial], outcomes: Sequence[TrialOutcome]) -> None:
@@ -165,8 +169,8 @@ class AdaptiveSearch:
         )
         picked: list[int] = []
         if self.hint and not self._outcomes:
-            away = (cells.batch - math.log2(self.hint.global_batch_size)) ** 2
-            picked.append(int(np.argmin(away + (cells.rate - math.log2(self.hint.learning_rate)) ** 2)))
+            batch, rate = self.hint.start
+            picked.append(int(np.argmin((cells.batch - batch) ** 2 + (cells.rate - rate) ** 2)))
         while len(picked) < min(count, len(cells.sizes)):
             apart = np.ones_like(near)
             for other in picked:
@@ -243,13 +247,19 @@ class AdaptiveSearch:
     def _trial(self, cells: Cells, place: int) -> Trial:
         return Trial(cells.sizes[place], cells.rates[place], self.repeats.first_seed)
 
-    def _left(self, reserved: int | None = None) -> int:
-        if self.max_runs is None:
-            return 10**9
-        if reserved is None:
-            of_best = min(self.repeats.seeds - 1, max(0, self.max_runs - FEWEST))
-            reserved = min(self.repeats.runs(len(self.sizes)), max(of_best, self.max_runs - ENOUGH))
-        return max(0, self.max_runs - reserved - len(self._outcomes))
+    def _left(self) -> int:
+        """Different cells that may still be tried."""
+        tried = len({(trial.global_batch_size, trial.learning_rate) for trial in self._outcomes})
+        cells = UNBOUNDED if self.max_runs is None else self.max_runs - tried
+        if self.total_runs is not None:
+            of_best = min(self.repeats.seeds - 1, max(0, self.total_runs - FEWEST))
+            reserved = min(self.repeats.runs(len(self.sizes)), max(of_best, self.total_runs - ENOUGH))
+            repeated = len(self._outcomes) - tried
+            cells = min(cells, self._runs_left() - max(0, reserved - repeated))
+        return max(0, cells)
+
+    def _runs_left(self) -> int:
+        return UNBOUNDED if self.total_runs is None else max(0, self.total_runs - len(self._outcomes))
 
     def _beside_best(self, cells: Cells) -> list[int]:
         return self.lattice.beside(self.best, self._outcomes, cells) if self.best else []

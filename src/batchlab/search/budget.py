@@ -15,7 +15,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET
 from batchlab.core.format import format_duration
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
-from batchlab.search.grid import runs_at_most, runs_expected
+from batchlab.search.grid import runs_at_most
 from batchlab.search.repeats import Repeats
 from batchlab.storage.decisions import BudgetDecision
 
@@ -25,6 +25,10 @@ run of a round, which has the machine to itself."""
 
 EXPLORED = 16
 """Runs on different cells that an adaptive search is given: replays of published runs took 8 to 12."""
+
+FEWEST = 5
+"""Cells that an adaptive search tries before it spends a run on another seed: then it repeats the best one to measure
+the noise, if as many cells are left."""
 
 EXPLORED_OF_A_SIZE = 8
 """The same where there are one or two batch sizes: half doublings over four doublings of the learning rate."""
@@ -69,7 +73,7 @@ class SweepDesign:
     fast as the nearest measured one. `concurrency_gain`: tokens/s of all `workers` together over that of one run alone.
     Its default of 1 assumes that workers sharing a device are together no faster than a run that has all of it, which
     errs on the safe side (1.3 was measured on two cores); give the number of devices where every worker has its own.
-    `points`: evaluations of a run at most.
+    `max_runs`: cells at most; `total_runs`: runs at most, with their seeds. `points`: evaluations of a run at most.
     """
 
     sizes: Sequence[int]
@@ -80,6 +84,7 @@ class SweepDesign:
     adaptive: bool = False
     max_extensions: int = 3
     max_runs: int | None = None
+    total_runs: int | None = None
     points: int = 8
     warmup_fraction: float = 0.1
     workers: int = 1
@@ -137,17 +142,18 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
     return _plan(int(round(tokens, 6)), sweep, cost, reserve)
 
 
-def runs_within(token_budget: int, max_runs: int | None, max_tokens: int | None) -> int | None:
-    """Runs of a sweep whose every run has `token_budget`; None without either bound. InputError when none fits."""
+def runs_within(token_budget: int, max_tokens: int | None) -> int | None:
+    """Runs of a sweep whose every run has `token_budget`, seeds included; None without a bound. InputError when none
+    fits."""
     if max_tokens is None:
-        return max_runs
+        return None
     runs = max_tokens // token_budget
     if runs < 1:
         raise InputError(
             f"All runs together may use {max_tokens:,} (--max-tokens), less than one run of {token_budget:,}; give "
             "more, or a smaller --token-budget."
         )
-    return runs if max_runs is None else min(runs, max_runs)
+    return runs
 
 
 def steps_to_judge(warmup_fraction: float) -> int:
@@ -156,11 +162,16 @@ def steps_to_judge(warmup_fraction: float) -> int:
     return max(MIN_STEPS, warmup)
 
 
-def runs_planned(sizes: int, learning_rates: int, repeats: Repeats, *, adaptive: bool) -> int:
-    """Runs of a grid that needs no extension, or the most that an adaptive search is given."""
-    if adaptive:
-        return explored(sizes, learning_rates) + repeats.runs(sizes)
-    return runs_expected(sizes, learning_rates, repeats)
+def runs_planned(
+    sizes: int, learning_rates: int, repeats: Repeats, *, adaptive: bool, max_runs: int | None = None
+) -> int:
+    """Runs of a grid that needs no extension, or the most that an adaptive search is given, with their seeds.
+
+    An adaptive search may have repeated a cell that is not the best in the end; that is one run more.
+    """
+    cells = explored(sizes, learning_rates) if adaptive else sizes * learning_rates
+    cells = cells if max_runs is None else min(cells, max_runs)
+    return cells + repeats.runs(sizes) + (adaptive and repeats.seeds > 1 and cells >= 2 * FEWEST)
 
 
 def explored(sizes: int, learning_rates: int) -> int:
@@ -172,17 +183,16 @@ def _cost(sweep: SweepDesign) -> _Cost:
     """Repeats are counted at the two slowest sizes, since any may turn out to be the best."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
     per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
-    runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive)
+    runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive, max_runs=sweep.max_runs)
     if not sweep.adaptive:
         most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
+        most = most if sweep.max_runs is None else min(most, sweep.max_runs + repeats.runs(number))
     cells = (runs - repeats.runs(number)) * sum(per_token) / number
     planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2])
-    extensions = sum(per_token) if most > runs else 0.0
-    if sweep.max_runs is not None:
-        if sweep.max_runs < runs:
-            planned, extensions = planned * sweep.max_runs / runs, 0.0
-        runs, most = min(runs, sweep.max_runs), min(most, sweep.max_runs)
-        extensions *= min(1.0, (most - runs) / number)
+    if sweep.total_runs is not None:
+        planned *= min(1.0, sweep.total_runs / runs)
+        runs, most = min(runs, sweep.total_runs), min(most, sweep.total_runs)
+    extensions = sum(per_token) * min(1.0, (most - runs) / number)
     return _Cost(runs, most, planned, extensions)
 
 

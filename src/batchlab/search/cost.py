@@ -39,13 +39,13 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
     sizes, budget = experiment.batch.global_batch_sizes, experiment.budget
     sweep = experiment.sweep
     repeats = Repeats(sweep.seeds, len(sweep.confirmation_seeds))
-    runs = runs_planned(len(sizes), len(rates), repeats, adaptive=sweep.search == "adaptive")
-    most, tokens = budget.max_runs, None
+    runs = runs_planned(len(sizes), len(rates), repeats, adaptive=sweep.search == "adaptive", max_runs=budget.max_runs)
+    most, tokens = None, None
     if budget.token_budget is not None:
         tokens, _ = token_budget_of(
             budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
         )
-        most = runs_within(tokens, budget.max_runs, budget.max_tokens)
+        most = runs_within(tokens, budget.max_tokens)
     runs = runs if most is None else min(runs, most)
     copies = 2 + _moments(experiment.optimizer, task_info)
     return Cost(

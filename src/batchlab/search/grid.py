@@ -16,6 +16,9 @@ from batchlab.search.trial import Trial, TrialOutcome
 
 NO_RATIO = 1.0
 
+UNBOUNDED = 10**9
+"""Runs where no bound is given."""
+
 
 class GridSearch:
     """Batch × learning-rate grid that grows where a best is at its end; implements `protocols.Search`.
@@ -24,9 +27,9 @@ class GridSearch:
     `max_extensions` times, and never past a learning rate that has no finite loss. Undertrained sizes are run, but
     neither extended nor given more seeds while any other size has a finite loss.
 
-    `max_runs` cuts rounds short. Of it, the further seeds of the best cell are reserved first (beyond one run per
-    size): without them the noise is unknown and no size may be called better than another, while one more learning
-    rate only refines the answer.
+    `max_runs` cuts the rounds of cells short; further seeds come on top. `total_runs` bounds all runs together. Of it,
+    the further seeds of the best cell are reserved first (beyond one run per size): without them the noise is unknown
+    and no size may be called better than another, while one more learning rate only refines the answer.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class GridSearch:
         confirm: int = 0,
         first_seed: int = 0,
         max_runs: int | None = None,
+        total_runs: int | None = None,
     ) -> None:
         self.sizes = tuple(sorted(set(global_batch_sizes)))
         self.learning_rates = tuple(sorted(set(learning_rates)))
@@ -49,6 +53,7 @@ class GridSearch:
         self.max_extensions = max_extensions
         self.repeats = Repeats(seeds, confirm, first_seed)
         self.max_runs = max_runs
+        self.total_runs = total_runs
         self.ratio = grid_ratio(self.learning_rates)
         self._outcomes: dict[Trial, TrialOutcome] = {}
         self._pending: tuple[Trial, ...] = ()
@@ -65,7 +70,7 @@ class GridSearch:
         while not self._pending and self._stage < 3:
             self._pending = self._next_round()
         if not self._pending:
-            self._pending = self.repeats.next(self._outcomes, self._left(reserved=0))
+            self._pending = self.repeats.next(self._outcomes, self._runs_left())
         return self._pending
 
     def tell(self, proposals: Sequence[Trial], outcomes: Sequence[TrialOutcome]) -> None:
@@ -98,12 +103,16 @@ class GridSearch:
     def _cut(self, trials: list[Trial]) -> tuple[Trial, ...]:
         return tuple(trials[: self._left()])
 
-    def _left(self, reserved: int | None = None) -> int:
-        if self.max_runs is None:
-            return 10**9
-        if reserved is None:
-            reserved = min(self.repeats.seeds - 1, max(0, self.max_runs - len(self.sizes)))
-        return max(0, self.max_runs - reserved - len(self._outcomes))
+    def _left(self) -> int:
+        """Cells that may still be tried: until the repeats begin, every run is one."""
+        cells = UNBOUNDED if self.max_runs is None else self.max_runs - len(self._outcomes)
+        if self.total_runs is not None:
+            reserved = min(self.repeats.seeds - 1, max(0, self.total_runs - len(self.sizes)))
+            cells = min(cells, self._runs_left() - reserved)
+        return max(0, cells)
+
+    def _runs_left(self) -> int:
+        return UNBOUNDED if self.total_runs is None else max(0, self.total_runs - len(self._outcomes))
 
     def _middle_first(self, rates: Sequence[float]) -> list[float]:
         """So that a cut round still has every size near the middle of the grid."""

@@ -141,17 +141,3 @@ def _inside(points: Cells, size: int, rate: float, side: int) -> Floats:
     apart = points.rate - rate
     near = (np.abs(apart) < BESIDE) & (apart * side >= 0) & ((apart != 0) | (side == 0))
     return np.asarray((points.batch == math.log2(size)) & near)
-
-
-def share_that_ends(cells: Cells, outcomes: Outcomes) -> Floats:
-    """Expected share of runs near each cell that end with a result, where some failed for unknown reasons."""
-    failed, ended = [], []
-    for trial, outcome in outcomes.items():
-        if outcome.why in (None, Outcome.FAILED) and not outcome.finite:
-            failed.append(trial)
-        elif outcome.why is not Outcome.OUT_OF_MEMORY:
-            ended.append(trial)
-    if not failed:
-        return np.ones(len(cells.sizes))
-    near_failed, near_ended = (similarity(cells, cells_of(trials)).sum(axis=1) for trials in (failed, ended))
-    return np.asarray((1 + near_ended) / (1 + near_ended + 2 * near_failed))

@@ -25,6 +25,10 @@ STUBBORN = 0.1
 STUBBORN_STUDY = 0.02
 """Share of the basins that ignore an earlier study of this very model, once there is evidence to doubt it."""
 
+BELOW = 1.0
+"""Doublings below a hint's learning rate at which the search starts. One that is twice too high costs more than twice
+as much as one that is twice too low, and may diverge."""
+
 DOUBTABLE = 3
 """Runs after which they do. One loss does not say where the lowest lies, and two only in which direction; before that,
 these basins would send a run anywhere, since nothing contradicts the gain they promise there."""
@@ -44,7 +48,12 @@ class Hint:
     global_batch_size: float
     learning_rate: float
     batch_sd: float = 1.5
-    rate_sd: float = 1.25
+    rate_sd: float = 2.0
+
+    @property
+    def start(self) -> tuple[float, float]:
+        """log2 of the batch size and of the learning rate that the search starts from."""
+        return math.log2(self.global_batch_size), math.log2(self.learning_rate) - BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +125,8 @@ def moved(earlier: EarlierStudy, sizes: Sequence[int], rates: Sequence[float], n
 def _around(hint: Hint, shapes: Basins, unit: Floats) -> Basins:
     from scipy.special import ndtri
 
-    return shapes.moved(
-        math.log2(hint.global_batch_size) + hint.batch_sd * ndtri(unit[:, 0]),
-        math.log2(hint.learning_rate) + hint.rate_sd * ndtri(unit[:, 1]),
-    )
+    batch, rate = hint.start
+    return shapes.moved(batch + hint.batch_sd * ndtri(unit[:, 0]), rate + hint.rate_sd * ndtri(unit[:, 1]))
 
 
 def _spread(unit: Floats, low: float, high: float) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.spec import OptimizerSettings
-from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.scaling import beta2_at, epsilon_at, weight_decay_of
 from batchlab.simulated.problem import Vector
 
 
@@ -30,9 +30,8 @@ class Optimizer:
         self.momentum = 0.0 if plain else config.momentum
         self.beta1 = config.beta1
         self.beta2 = config.beta2 if rule is AcrossBatch.FIXED else beta2_at(config.beta2, ratio)
-        self.epsilon = config.epsilon
-        decay = 0.0 if plain else config.weight_decay
-        self.weight_decay = weight_decay_at(decay, ratio) if rule is AcrossBatch.HALF_LIFE_AND_DECAY else decay
+        self.epsilon = config.epsilon if rule is AcrossBatch.FIXED else epsilon_at(config.epsilon, ratio)
+        self.weight_decay = 0.0 if plain else weight_decay_of(config, ratio, settings.rate_ratio)
         self.steps = 0
         self.first = np.zeros(size)  # momentum buffer or first moment
         self.second = np.zeros(size)

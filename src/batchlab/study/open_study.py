@@ -182,9 +182,9 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         tokens, _ = token_budget_of(
             budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
         )
-        runs_within(tokens, budget.max_runs, budget.max_tokens)
+        runs_within(tokens, budget.max_tokens)
     elif budget.max_tokens is not None:
-        runs_within(quantum(sizes, experiment.sequence_length), budget.max_runs, budget.max_tokens)
+        runs_within(quantum(sizes, experiment.sequence_length), budget.max_tokens)
     if sizes[-1] > task_info.train_samples:
         raise InputError(
             f"The largest batch size is {sizes[-1]}, but the training data has {task_info.train_samples} samples"

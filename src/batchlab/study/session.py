@@ -51,11 +51,14 @@ class Session:
         assert decided is not None
         return decided
 
-    def optimizer(self, global_batch_size: int) -> OptimizerSettings:
-        """The optimizer settings at this size, relative to the size that they were given for."""
+    def optimizer(self, global_batch_size: int, learning_rate: float | None = None) -> OptimizerSettings:
+        """The optimizer settings at this size, relative to the size and learning rate that they were given for."""
         experiment = self.study.experiment
-        ratio = global_batch_size / experiment.reference_batch_size
-        return OptimizerSettings(config=experiment.optimizer, batch_ratio=ratio)
+        return OptimizerSettings(
+            config=experiment.optimizer,
+            batch_ratio=global_batch_size / experiment.reference_batch_size,
+            rate_ratio=experiment.optimizer.rate_ratio(learning_rate) if learning_rate else 1.0,
+        )
 
 
 def run_alone(session: Session, specs: Sequence[Spec]) -> list[Record]:

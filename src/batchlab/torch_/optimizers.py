@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.spec import OptimizerSettings
-from batchlab.scaling import beta2_at, weight_decay_at
+from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
 
 REFERENCE_LEARNING_RATE = 1.0
 """Passed to the user's `optimizer(params, lr)`, so that the learning rate of each group equals its ratio to `lr`."""
 
-BATCH_DEPENDENT = ("betas", "weight_decay")
+BATCH_DEPENDENT = ("betas", "eps", "weight_decay")
 """Settings of a parameter group that the across-batch rule may change."""
 
 
@@ -158,13 +158,17 @@ def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def _adapt_to_batch_size(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:
-    """Apply the across-batch rule to the groups: beta2, and weight decay if the rule includes it."""
+    """Apply the across-batch rule to the groups: beta2, epsilon, and weight decay if the rule includes it."""
     rule, ratio = settings.config.across_batch, settings.batch_ratio
-    if rule is AcrossBatch.FIXED:
-        return
     for group in optimizer.param_groups:
+        if "weight_decay" in group:
+            group["weight_decay"] = float(group["weight_decay"]) / settings.rate_ratio
+        if rule is AcrossBatch.FIXED:
+            continue
         if "betas" in group:
             beta1, beta2, *rest = group["betas"]
             group["betas"] = (beta1, beta2_at(float(beta2), ratio), *rest)
+            if "eps" in group:
+                group["eps"] = epsilon_at(float(group["eps"]), ratio)
         if rule is AcrossBatch.HALF_LIFE_AND_DECAY and "weight_decay" in group:
             group["weight_decay"] = weight_decay_at(float(group["weight_decay"]), ratio)

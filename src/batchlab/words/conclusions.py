@@ -17,9 +17,11 @@ from batchlab.core.format import (
 )
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling import Refused
+from batchlab.scaling.refusals import OptimumOnlyBounded, OtherOptimizer
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
-from batchlab.words.scaling import describe_confirmation, describe_rule
+from batchlab.words.refusals import describe_refusal
+from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
@@ -195,15 +197,18 @@ def _larger_budget(found: Findings) -> list[str]:
         return []
     extrapolated = extrapolate(found, Target(token_budget=LARGER * found.token_budget))
     if isinstance(extrapolated, Refused):
-        return []
+        if not isinstance(extrapolated.reason, OptimumOnlyBounded | OtherOptimizer):
+            return []
+        return [f"Nothing is extrapolated to {LARGER} × the budget. {describe_refusal(extrapolated.reason)}"]
     batch, rate = extrapolated.best_batch_size, extrapolated.learning_rate
+    caveats = "; ".join(["", *map(describe_caveat, extrapolated.caveats)])
     budgets = format_plural(1 + len(found.earlier_optima), "measured budget")
     rates = [format_learning_rate(each or rate.value) for each in (rate.value, rate.low, rate.high)]
     return [
-        f"Extrapolated, not measured: at {LARGER} × the budget the best batch size is near {batch.value:.3g} "
-        f"[{batch.low or batch.value:.3g}, {batch.high or batch.value:.3g}], and the learning rate at batch "
+        f"Extrapolated, not measured: at {LARGER} × the budget the best batch size is "
+        f"{describe_batch_interval(batch)}, and the learning rate at batch "
         f"{extrapolated.global_batch_size:,} is {rates[0]} [{rates[1]}, {rates[2]}] (n = {budgets}; "
-        f"{describe_rule(batch.rule)}). To confirm: "
+        f"{describe_rule(batch.rule)}{caveats}). To confirm: "
         f"{describe_confirmation(extrapolated.confirmation, found.experiment.unit)}. batchlab plan --token-budget "
         "does this for any budget within 30 ×."
     ]

@@ -6,9 +6,10 @@ from typing import assert_never
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import AcrossBatch
-from batchlab.core.format import format_bytes, format_interval, format_list, format_plural
+from batchlab.core.format import format_bytes, format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.scaling.time_constants import BETA2_RANGE
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.phrases import format_differences
 from batchlab.words.setup import Term
@@ -118,14 +119,33 @@ def _across_batch(findings: Findings) -> str:
         return "The task brings its own optimizer. All its settings but the learning rate are the same at every size."
     rule = experiment.optimizer.across_batch
     if findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
-        return "All optimizer settings but the learning rate are the same at every batch size."
+        return f"All optimizer settings but the learning rate are the same at every batch size.{_decay(findings)}"
+    low, high = BETA2_RANGE
     text = (
         f"beta2 is scaled with the batch size, so that its half-life in {units.name} is the same as at batch "
-        f"{experiment.reference_batch_size:,}; see the table below"
+        f"{experiment.reference_batch_size:,}, within {low:g} to {high:g}, and epsilon with one over the square root "
+        "of the batch size; see the table below"
     )
     if rule is AcrossBatch.HALF_LIFE_AND_DECAY:
         text += f". Weight decay is scaled so that its timescale in {units.name} is the same at equal learning rate"
-    return f"{text}. Part of any apparent effect of the batch size is due to this rule."
+    return f"{text}. Part of any apparent effect of the batch size is due to this rule.{_decay(findings)}"
+
+
+def _decay(findings: Findings) -> str:
+    """What a sweep over learning rates does to AdamW's decay."""
+    optimizer = findings.experiment.optimizer
+    if not optimizer.decays or findings.task_info.own_optimizer:
+        return ""
+    if optimizer.reference_learning_rate is not None:
+        return (
+            " Learning rate × weight decay is the same at every learning rate: weight decay is "
+            f"{optimizer.weight_decay:g} at {format_learning_rate(optimizer.reference_learning_rate)}."
+        )
+    return (
+        " Weight decay is the same at every learning rate, so a sweep of the learning rate also moves the timescale of "
+        "decay, batch ÷ (learning rate × weight decay × budget); the table of cells has it as a share of the run. "
+        "optimizer.reference_learning_rate holds it instead."
+    )
 
 
 def _memory(findings: Findings) -> str:

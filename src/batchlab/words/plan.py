@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.values import BatchRow, Reason
 from batchlab.core.batch import BatchLayout, Unit
-from batchlab.core.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
 from batchlab.core.format import batch_items, format_learning_rate, format_plural
 from batchlab.core.spec import MIN_STEPS
 from batchlab.words.reasons import describe_reason
@@ -84,8 +84,9 @@ def describe_devices(layout: BatchLayout) -> str:
     return "one device" if layout.data_parallel_size == 1 else ASKED_FOR
 
 
-def describe_warmup(fraction: float) -> str:
-    return f"schedule.warmup_fraction {fraction:g} of the budget"
+def describe_warmup(schedule: ScheduleConfig) -> str:
+    text = f"schedule.warmup_fraction {schedule.warmup_fraction:g} of the budget"
+    return f"{text}, at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else text
 
 
 def describe_loss(row: BatchRow, layout: BatchLayout) -> str:
@@ -117,7 +118,11 @@ def describe_untested(source: str) -> str:
 def extrapolation_note(name: str, *, rule: str, source: str, valid: str, low: float | None, high: float | None) -> str:
     """A number that a rule gave, for a comment of an export."""
     show = format_learning_rate if name == "learning_rate" else _three_digits
-    between = f", {show(low)} to {show(high)}" if low is not None and high is not None else ""
+    between = ""
+    if low is not None and high is not None:
+        between = f", {show(low)} to {show(high)}"
+    elif low is not None or high is not None:
+        between = f", at least {show(low)}" if low is not None else f", at most {show(high or 0.0)}"
     return f"extrapolated: {name} by {rule}{between} ({source}; valid for {valid})"
 
 

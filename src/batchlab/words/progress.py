@@ -167,7 +167,7 @@ def _describe_sweep(experiment: Experiment, task_info: TaskInfo) -> str:
             f"{batch} × LR from {low} to {high}, and beyond where the best is at an end; adaptive, at most "
             f"{format_plural(explored(len(sizes), len(rates)), 'run')}, {extra} more for seeds"
         )
-    text += f"; at most {format_plural(budget.max_runs, 'run')} in all" if budget.max_runs else ""
+    text += f"; at most {format_plural(budget.max_runs, 'run')} before the seeds" if budget.max_runs else ""
     return text + (f"; at most {budget.max_tokens:,} {experiment.unit.value} in all" if budget.max_tokens else "")
 
 

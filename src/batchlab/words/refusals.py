@@ -10,7 +10,6 @@ from batchlab.scaling.refusals import (
     AboveBestBatch,
     AboveCriticalBatch,
     BatchTooFar,
-    HalfLifeBelowStep,
     LawCountsTokens,
     LawNeedsParameters,
     LawWithoutRate,
@@ -24,7 +23,9 @@ from batchlab.scaling.refusals import (
     NothingMeasured,
     NothingTuned,
     NotPositive,
+    OptimumOnlyBounded,
     OptimumTooFar,
+    OtherOptimizer,
     SdeOutOfRange,
     TooFewSteps,
     WarmupTooShort,
@@ -49,6 +50,14 @@ def describe_refusal(refusal: Refusal) -> str:
             return _of_batch(refusal)
         case MixedModels() | MixedBudgets() | NoModelSize() | OptimumTooFar():
             return _of_optimum(refusal)
+        case OptimumOnlyBounded():
+            return _only_bounded(refusal)
+        case OtherOptimizer(family):
+            return (
+                "How the best batch size and learning rate move with budget and model size was published for Adam "
+                f"only, and this optimizer is {'SGD' if family == 'sgd' else 'another one'}; measure them at the new "
+                "budget or model."
+            )
         case LawCountsTokens():
             return (
                 "The published laws are of language models and count tokens; this study counts samples. Measure a "
@@ -58,7 +67,7 @@ def describe_refusal(refusal: Refusal) -> str:
             return f"{law.name} needs the number of parameters of the model, without embeddings; give it."
         case LawWithoutRate(law):
             return f"{law.name} gives no learning rate; tune it, or name Step Law or DeepSeek."
-        case NoHalfLife() | HalfLifeBelowStep() | SdeOutOfRange() | AboveCriticalBatch() | WarmupTooShort():
+        case NoHalfLife() | SdeOutOfRange() | AboveCriticalBatch() | WarmupTooShort():
             return _of_time_constant(refusal)
         case _:
             assert_never(refusal)
@@ -98,6 +107,21 @@ def _of_batch(refusal: BatchTooFar | NeedsBestBatch | AboveBestBatch | TooFewSte
             assert_never(refusal)
 
 
+def _only_bounded(refusal: OptimumOnlyBounded) -> str:
+    best, smallest, largest = refusal.best, refusal.smallest, refusal.largest
+    if smallest == largest:
+        return (
+            f"Only batch {best:,} was tried, so the best batch size is unknown and cannot be extrapolated; give "
+            "--batch-size, or run the study with more batch sizes."
+        )
+    end, side = ("smallest", "at most") if best == smallest else ("largest", "at least")
+    further = "smaller" if best == smallest else "larger"
+    return (
+        f"The best batch size was the {end} one tried, so all that is known is that it is {side} {best:,}, and it "
+        f"cannot be extrapolated; give --batch-size, or run the study with {further} batch sizes."
+    )
+
+
 def _of_optimum(refusal: MixedModels | MixedBudgets | NoModelSize | OptimumTooFar) -> str:
     match refusal:
         case MixedModels(parameters):
@@ -129,16 +153,11 @@ def _too_far(refusal: OptimumTooFar) -> str:
 
 
 def _of_time_constant(
-    refusal: NoHalfLife | HalfLifeBelowStep | SdeOutOfRange | AboveCriticalBatch | WarmupTooShort,
+    refusal: NoHalfLife | SdeOutOfRange | AboveCriticalBatch | WarmupTooShort,
 ) -> str:
     match refusal:
         case NoHalfLife(beta):
             return f"A beta of {beta:g} has no half-life; it must lie between 0 and 1."
-        case HalfLifeBelowStep(beta2, ratio, value, most):
-            return (
-                f"At {ratio:g} × the batch, beta2 {beta2:g} would become {value:.2g}, a half-life of less than one "
-                f"step; the half-life in tokens can be held up to {most:.3g} × the batch."
-            )
         case SdeOutOfRange(beta, ratio, most):
             return (
                 f"The rule 1 − κ(1 − beta) has no valid beta at κ = {ratio:g} × the batch from {beta:g}: "

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
-from batchlab.analysis.extrapolation import RateCaveat
+from batchlab.analysis.extrapolation import Caveat
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_size
-from batchlab.scaling import CellRuns, Confirmation, Exponent, LearningRateRule, PairOfRuns, PublishedLaw, SmallStudy
+from batchlab.scaling import (
+    CellRuns,
+    Confirmation,
+    Exponent,
+    LearningRateRule,
+    PairOfRuns,
+    PublishedLaw,
+    Scaled,
+    SmallStudy,
+)
 from batchlab.scaling.published import (
     BERGSMA,
     DEEPSEEK,
@@ -42,13 +52,24 @@ THIS_STUDY = "this study"
 
 _RATE_RULE_SOURCES = {
     LearningRateRule.SATURATING: (
-        f"form: {MCCANDLISH.citation}; held above B_opt and tested on the Step Law table (arXiv:{LI.arxiv})"
+        f"form: {MCCANDLISH.citation}; tested on the Step Law table (arXiv:{LI.arxiv}), whose dense models are flat "
+        "above B_opt; models with experts are not"
     ),
     LearningRateRule.UNCAPPED: f"{MCCANDLISH.citation}, with the noise scale taken to be B_opt",
     LearningRateRule.SQUARE_ROOT: f"{MALLADI.citation}, for Adam in the noise-dominated regime",
     LearningRateRule.LINEAR: f"{GOYAL.citation}, for SGD; for Adam far below B_opt only",
     LearningRateRule.NONE: "no rule: the measured learning rate kept",
 }
+
+_TABLE = "tested with beta2, epsilon, weight decay and warm-up steps fixed"
+_SHOWN_UNDER = {
+    LearningRateRule.SATURATING: _TABLE,
+    LearningRateRule.UNCAPPED: _TABLE,
+    LearningRateRule.SQUARE_ROOT: "derived with beta1, beta2 and epsilon following the batch, without weight decay",
+    LearningRateRule.LINEAR: "shown for SGD with momentum, weight decay fixed, warm-up over five epochs",
+    LearningRateRule.NONE: _TABLE,
+}
+"""Under which time constants each rule was shown."""
 
 _LAW_CAVEATS = {
     DEEPSEEK.key: "fitted along one path of D/N, so compute stands for both; C counted as 6·N·D here, by model scale "
@@ -58,10 +79,12 @@ _LAW_CAVEATS = {
     POWER_LINES.key: "the coefficient is from a secondary source; µP models, learning rate decayed to zero",
 }
 
-_RATE_CAVEATS = {
-    RateCaveat.SMALLEST_BATCH_IS_BEST: "the best batch was the smallest tried, so B_opt is only bounded",
-    RateCaveat.LARGEST_BATCH_IS_BEST: "the best batch was the largest tried, so B_opt is only bounded",
-    RateCaveat.OPTIMIZER_IS_NOT_ADAM: "the rules were tested with AdamW only",
+_CAVEATS = {
+    Caveat.SMALLEST_BATCH_IS_BEST: "the best batch was the smallest tried, so B_opt may be smaller",
+    Caveat.LARGEST_BATCH_IS_BEST: "the best batch was the largest tried, so B_opt may be larger",
+    Caveat.SMALLEST_BATCH_IS_TIED: "the smallest batch tried is tied with the best, so B_opt has no lower bound",
+    Caveat.LARGEST_BATCH_IS_TIED: "the largest batch tried is tied with the best, so B_opt has no upper bound",
+    Caveat.OPTIMIZER_IS_NOT_ADAM: "the rules were tested with AdamW only",
 }
 
 _SYMBOLS = {
@@ -93,7 +116,8 @@ def describe_rule(rule: Rule) -> str:
             assert formula is not None
             return f"{law.name}: {describe_formula(formula, quantity)}"
         case HalfLifeRule():
-            return f"half-life in tokens held: {rule.beta2:g}^{rule.batch_ratio:g}"
+            limits = f"within {rule.low:g} to {rule.high:g}"
+            return f"half-life in tokens held: {rule.beta2:g}^{rule.batch_ratio:g}, {limits}"
         case SdeRule():
             return f"1 − κ(1 − beta) with κ = {rule.batch_ratio:g}"
         case TimescaleRule():
@@ -150,19 +174,14 @@ def describe_range(rule: Rule) -> str:
             return "this batch"
         case BatchRule():
             text = f"batch {format_size(rule.smallest)} to {format_size(rule.largest)}, same model and budget"
-            if rule.across_batch is AcrossBatch.FIXED:
-                return text
-            return (
-                f"{text}; tested with beta2 and weight decay fixed, here beta2 follows the batch, where the rise was "
-                "slower"
-            )
+            return f"{text}; {_SHOWN_UNDER[rule.rule]}{_otherwise(rule)}"
         case PowerLawRule():
             return f"{_SYMBOLS[rule.axis]} from {format_count(rule.low)} to {format_count(rule.high)}"
         case LawRule():
             ends = f"{format_count(rule.low)} to {format_count(rule.high)}"
             return f"tested on {ends} tokens of text; {describe_law_caveat(rule.law)}"
         case HalfLifeRule():
-            return f"up to {rule.most:.3g} × the batch, where the half-life is one step; no lower limit was seen"
+            return f"beta2 from {rule.low:g} to {rule.high:g}; it is kept at these ends"
         case SdeRule():
             return f"κ below {rule.most:.3g}, and only while gradient noise outweighs the gradient"
         case TimescaleRule():
@@ -175,9 +194,30 @@ def describe_range(rule: Rule) -> str:
             assert_never(rule)
 
 
-def describe_rate_caveat(caveat: RateCaveat) -> str:
-    """What else limits an extrapolated learning rate."""
-    return _RATE_CAVEATS[caveat]
+def _otherwise(rule: BatchRule) -> str:
+    """Where the study's own time constants are not those that the rule was shown under."""
+    fixed = rule.across_batch is AcrossBatch.FIXED
+    if fixed and rule.rule is LearningRateRule.SQUARE_ROOT:
+        return ", here they are fixed"
+    if not fixed and rule.rule is not LearningRateRule.SQUARE_ROOT:
+        return ", here beta2 and epsilon follow the batch, where the rise was slower"
+    return ""
+
+
+def describe_caveat(caveat: Caveat) -> str:
+    """What else limits an extrapolated optimum."""
+    return _CAVEATS[caveat]
+
+
+def describe_batch_interval(batch: Scaled) -> str:
+    """`near 32 [16, 90]`; `near 32 (at most 90)` where it is bounded on one side only."""
+    low, high = batch.low or 0.0, math.inf if batch.high is None else batch.high
+    text = f"near {batch.value:.3g}"
+    if low > 0 and high < math.inf:
+        return f"{text} [{low:.3g}, {high:.3g}]"
+    if low > 0 or high < math.inf:
+        return f"{text} (at {f'least {low:.3g}' if low > 0 else f'most {high:.3g}'})"
+    return text
 
 
 def describe_law_caveat(law: PublishedLaw) -> str:
@@ -244,7 +284,7 @@ def _formula_of(rule: BatchRule) -> str:
     best = "unknown" if rule.best_batch_size is None else format_size(rule.best_batch_size)
     match rule.rule:
         case LearningRateRule.SATURATING:
-            return f"lr_max/(1 + B_opt/B) up to B_opt = {best}, the same above"
+            return f"lr_max/(1 + B_opt/B) up to B_opt = {best}, the cube root of its rise above"
         case LearningRateRule.UNCAPPED:
             return f"lr_max/(1 + B_opt/B), B_opt = {best}"
         case LearningRateRule.SQUARE_ROOT:

@@ -123,6 +123,7 @@ def _optimizer(findings: Findings) -> str:
 def _schedule(experiment: Experiment) -> str:
     schedule = experiment.schedule
     warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
+    warmup += f" and at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else ""
     end = f"{schedule.final_fraction * 100:.3g} % of the peak"
     match schedule.kind:
         case "constant":
@@ -130,4 +131,6 @@ def _schedule(experiment: Experiment) -> str:
         case "cosine":
             return f"{warmup}, then cosine decay to {end}"
         case "wsd":
-            return f"{warmup}, constant, then linear decay over the last {schedule.decay_fraction * 100:.3g} % to {end}"
+            floor = f" and at least {schedule.min_decay_steps:,} steps" if schedule.min_decay_steps else ""
+            share = f"the last {schedule.decay_fraction * 100:.3g} %{floor}"
+            return f"{warmup}, constant, then linear decay over {share} to {end}"

@@ -47,6 +47,7 @@ def plan(
     batch_size: Annotated[int | None, whole(1, MOST_SAMPLES)] = None,
     token_budget: str | None = None,
     parameters: str | None = None,
+    lr_rule: Literal["saturating", "uncapped", "sqrt", "linear", "keep"] | None = None,
     objective: Literal["quality", "fastest", "soonest", "cheapest", "largest"] | None = None,
     target_loss: Annotated[float | None, positive(1e9)] = None,
     recheck: Annotated[bool, Parameter(negative=())] = False,
@@ -66,6 +67,8 @@ def plan(
         Another budget than the study's, e.g. 10B: batch size and learning rate are extrapolated, and marked so.
     parameters
         Extrapolate to a wider model of the same family with this many parameters, e.g. 100M.
+    lr_rule
+        Move the learning rate from the best batch size to --batch-size by this rule, even where it was measured.
     objective
         Which of the statistically tied batch sizes: the lowest loss (quality), the least time for the budget (fastest,
         the recommended one), the least time or computation to a loss (soonest, cheapest), or the largest (largest).
@@ -80,6 +83,7 @@ def plan(
     from batchlab.analysis.recommendation import Objective
     from batchlab.core.errors import InputError
     from batchlab.plan import format_plan, make_plan
+    from batchlab.scaling.rules import LearningRateRule
     from batchlab.storage.store import Store
     from batchlab.study.documents import read_findings
 
@@ -87,6 +91,7 @@ def plan(
         batch_size,
         parse_count(token_budget, "--token-budget") if token_budget is not None else None,
         parse_count(parameters, "--parameters") if parameters is not None else None,
+        LearningRateRule(lr_rule) if lr_rule else None,
     )
     if target_loss is not None and objective is None:
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")

@@ -101,8 +101,8 @@ def decided_budget(session: Session) -> BudgetDecision:
 def _fixed(token_budget: int, asked: BudgetConfig, sweep: SweepDesign) -> BudgetDecision:
     """The plan at this many tokens a run, and no more runs than `max_tokens` allows."""
     plan = fixed_budget(token_budget, sweep)
-    most = runs_within(plan.token_budget, asked.max_runs, asked.max_tokens)
-    return plan if most == asked.max_runs else fixed_budget(token_budget, replace(sweep, max_runs=most))
+    most = runs_within(plan.token_budget, asked.max_tokens)
+    return plan if most is None else fixed_budget(token_budget, replace(sweep, total_runs=most))
 
 
 def _most_tokens(session: Session, plan: BudgetDecision) -> int | None:

@@ -272,7 +272,7 @@ class RunMaker:
             seed=seed,
             token_budget=tokens,
             schedule=schedule,
-            optimizer=self._session.optimizer(layout.global_batch_size),
+            optimizer=self._session.optimizer(layout.global_batch_size, learning_rate),
             evaluation_interval=max(1, steps // points) * layout.tokens_per_step,
             evaluation_samples=experiment.evaluation.samples,
             evaluation_batch_size=self._context.evaluation_batch_size,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from batchlab.core.spec import Diagnostics, TrainSpec
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import runs_within, token_budget_of
-from batchlab.search.grid import GridSearch
+from batchlab.search.budget import explored, runs_within, token_budget_of
+from batchlab.search.grid import UNBOUNDED, GridSearch
 from batchlab.search.trial import Trial
 from batchlab.storage.decisions import Decisions
 from batchlab.study.prior import outcome_of, start_of
@@ -40,7 +40,7 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
     experiment, budget = context.experiment, context.budget
     sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
-    most = runs_within(budget.token_budget, experiment.budget.max_runs, experiment.budget.max_tokens)
+    most = runs_within(budget.token_budget, experiment.budget.max_tokens)
     if sweep.search == "grid":
         return GridSearch(
             sizes,
@@ -49,7 +49,8 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
             seeds=sweep.seeds,
             confirm=len(sweep.confirmation_seeds),
             first_seed=sweep.first_seed,
-            max_runs=most,
+            max_runs=experiment.budget.max_runs,
+            total_runs=most,
         )
     hint, earlier = start_of(session.study.store.decisions().prior, budget.token_budget)
     return AdaptiveSearch(
@@ -58,7 +59,8 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
         hint=hint,
         earlier=earlier,
         round_size=context.concurrency.workers,
-        max_runs=most or budget.runs_planned,
+        max_runs=min(explored(len(sizes), len(rates)), experiment.budget.max_runs or UNBOUNDED),
+        total_runs=most,
         seeds=sweep.seeds,
         confirm=len(sweep.confirmation_seeds),
         first_seed=sweep.first_seed,
@@ -86,7 +88,7 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
         seed=trial.seed,
         token_budget=budget.token_budget,
         schedule=experiment.schedule,
-        optimizer=session.optimizer(trial.global_batch_size),
+        optimizer=session.optimizer(trial.global_batch_size, trial.learning_rate),
         evaluation_interval=budget.evaluation_interval,
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=context.evaluation_batch_size,
