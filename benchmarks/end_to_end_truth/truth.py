@@ -159,7 +159,7 @@ def diverges(curve: Floats, size: int) -> npt.NDArray[np.bool_]:
 
 @cache
 def _shape(schedule: ScheduleConfig, size: int, budget: int) -> Floats:
-    curve = Schedule(schedule, 1.0, budget)
+    curve = Schedule(schedule, 1.0, budget, size)
     return np.array([curve.mean(step * size, (step + 1) * size) for step in range(budget // size)])
 
 
