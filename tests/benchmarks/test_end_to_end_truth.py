@@ -93,6 +93,20 @@ def test_an_interrupted_run_goes_on(benchmark: SimpleNamespace, tmp_path: Path) 
     assert "1 distinct truths" in page
 
 
+def test_the_losses_of_a_study_scatter_around_the_truth(benchmark: SimpleNamespace) -> None:
+    """Every run that has an expected loss ends within 4.5 of its standard deviations, and the others diverge."""
+    ask = benchmark.families.draw("small_budget", 4)
+    found = benchmark.judge.findings_of(benchmark.judge.settings(ask, "grid"), None)
+    truth = benchmark.truth.Truth(ask.simulation)
+    assert len(found.runs) > 20
+    for run in found.runs:
+        cell = run.global_batch_size, run.learning_rate, ask.budget
+        expected = truth.loss(*cell)
+        assert (run.val_loss is not None) == np.isfinite(expected)
+        if run.val_loss is not None:
+            assert abs(run.val_loss - expected) < 4.5 * truth.deviation(*cell)
+
+
 @pytest.mark.slow
 def test_twelve_studies_are_as_good_as_they_say(benchmark: SimpleNamespace) -> None:
     """Of families that take a second each; seeds of development, so that nothing final is looked at here."""
