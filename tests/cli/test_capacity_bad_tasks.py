@@ -145,6 +145,9 @@ import resource
 mine = torch.nn.Linear(64, 1)
 optimizer = torch.optim.AdamW(mine.parameters())
 task = batchlab.task(model=lambda: mine, loss=loss, train=(x[:300], y[:300]), valid=(x[300:], y[300:]))
+wide = batchlab.task(
+    model=lambda: torch.nn.Linear(64, 8192), loss=loss, train=(x[:300], y[:300]), valid=(x[300:], y[300:])
+)
 
 
 def everything():
@@ -155,7 +158,7 @@ def everything():
 if __name__ == "__main__":
     before = everything()
     fits = batchlab.find_max_batch_size(task, memory_limit="64MiB", most=16)
-    none = batchlab.find_max_batch_size(task, memory_limit="1MiB", headroom="1020KiB")
+    none = batchlab.find_max_batch_size(wide, memory_limit="1MiB")
     print(json.dumps([fits.as_dict(), str(fits), none.as_dict(), str(none), before == everything()]))
 """
 
@@ -170,6 +173,6 @@ def test_from_a_script_nothing_of_the_persons_is_touched(tmp_path: Path) -> None
     assert (fits["status"], fits["max_micro_batch_size"]) == ("verified", 16)
     assert "loss         not finite" in fits_text
     assert (none["status"], none["max_micro_batch_size"], none["probes"]) == ("none", None, [])
-    assert "nothing within 0.0 MiB" in none_text
+    assert "nothing within" in none_text
     assert "would fit" in none_text
     assert none["remedies"]

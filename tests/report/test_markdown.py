@@ -120,6 +120,11 @@ def test_beta2_of_every_size_is_in_the_method(study: Study, plan: Any) -> None:
     assert re.search(r"\| 32 \| 0\.95 \| 7\.1e-09 \|", text)
 
 
+def test_the_timescale_of_decay_stands_beside_every_learning_rate(study: Study, plan: Any) -> None:
+    text = render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    assert re.search(r"\| batch \| LR \| decay timescale, runs \|", text)
+
+
 def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
     text = render_markdown(hostile, hostile_story, plan("```\n" + attack), attack)
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,36 @@ def test_data_that_differs_each_time_it_is_loaded_is_refused(tmp_path: Path, see
             execute(later, Nothing(tmp_path))
     else:
         assert execute(later, Nothing(tmp_path)).outcome is Outcome.COMPLETED
+
+
+FILES = """
+import torch, batchlab
+task = batchlab.task(
+    model=lambda: torch.nn.Embedding(256, 256),
+    loss=lambda model, x, y: torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()),
+    train=TRAIN,
+    valid=VALID,
+    sequence_length=8,
+)
+"""
+
+
+def test_a_data_file_that_was_damaged_is_refused(tmp_path: Path) -> None:
+    path, train, valid = (tmp_path / name for name in ("reads_files.py", "train.txt", "valid.txt"))
+    path.write_text(FILES.replace("TRAIN", repr(str(train))).replace("VALID", repr(str(valid))))
+    train.write_text("some text to train with. " * 40)
+    valid.write_text("held out, and of another kind. " * 10)
+    work = Workload(task=TaskReference(kind="file", target=str(path)), sequence_length=8)
+    inspected = execute(InspectSpec(workload=work), Nothing(tmp_path)).result
+    assert inspected is not None
+    assert inspected.kind == "inspect"
+    assert set(inspected.data_files) == {str(train), str(valid)}
+    before = train.stat()
+    train.write_text(train.read_text().replace("train", "brain", 1))
+    os.utime(train, ns=(before.st_atime_ns, before.st_mtime_ns))
+    later = CheckSpec(workload=work.model_copy(update={"data_digest": inspected.data_digest}))
+    with pytest.raises(InputError, match="not what this study began with"):
+        execute(later, Nothing(tmp_path))
 
 
 def test_a_trace_needs_no_such_device_here(tmp_path: Path) -> None:

@@ -115,11 +115,14 @@ def test_batchlab_itself_is_no_code_of_the_task_in_a_checkout() -> None:
     assert code_files(TaskReference(kind="file", target=str(root / "mine.py"))) == {str(root / "mine.py"): ""}
 
 
-def test_replaced_and_missing_files_are_noticed(tmp_path: Path) -> None:
-    file, missing = tmp_path / "a.txt", tmp_path / "b.txt"
+def test_data_files_are_digested_one_by_one_and_missing_ones_left_out(tmp_path: Path) -> None:
+    file, folder, missing = tmp_path / "a.txt", tmp_path / "texts", tmp_path / "b.txt"
+    folder.mkdir()
+    (folder / "c.md").write_text("three")
     file.write_text("one")
-    cache = tmp_path / "cache"
-    before = data_files([file], cache)
-    file.write_text("three")
-    assert data_files([file], cache)[str(file)].sha256 != before[str(file)].sha256
+    found = data_files([file, folder, missing], tmp_path / "cache")
+    assert set(found) == {str(file), str(folder / "c.md")}
+    file.write_text("two")
+    changed = data_files([file], tmp_path / "cache")[str(file)]
+    assert changed.sha256 != found[str(file)].sha256
     assert hash_files([missing]) == {str(missing): ""}

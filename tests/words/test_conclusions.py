@@ -104,7 +104,9 @@ def test_nothing_finite_is_one_sentence(found: Callable[..., Findings]) -> None:
 
 
 def test_a_search_that_started_from_a_law_says_so_with_rule_and_caveat(found: Callable[..., Findings]) -> None:
-    text = sentence(found(settings={"sweep": {"search": "adaptive", "prior": "deepseek"}}), "The search started where")
-    assert "DeepSeek puts the optimum, extrapolated from other models: 0.292 · C^0.3271 tokens" in text
+    text = sentence(found(settings={"sweep": {"search": "adaptive", "prior": "deepseek"}}), "The search started a")
+    assert (
+        "doubling below the learning rate of DeepSeek, extrapolated from other models: 0.292 · C^0.3271 tokens" in text
+    )
     assert "arXiv:2401.02954" in text
     assert not any("The search started" in each for each in tell(found()).conclusions)

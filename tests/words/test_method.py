@@ -77,6 +77,20 @@ def test_the_rule_across_batch_sizes_is_named(found: Findings) -> None:
     assert "the same as at batch 16" in said(across_batch=AcrossBatch.HALF_LIFE)
     assert "Weight decay is scaled" in said(across_batch=AcrossBatch.HALF_LIFE_AND_DECAY)
     assert said(across_batch=AcrossBatch.FIXED).startswith("All optimizer settings but the learning rate are the same")
+    assert "within 0.95 to 0.9999" in said(across_batch=AcrossBatch.HALF_LIFE)
+
+
+def test_a_sweep_of_the_learning_rate_says_what_it_does_to_weight_decay(found: Findings) -> None:
+    def said(**settings: Any) -> str:
+        optimizer = found.experiment.optimizer.model_copy(update=settings)
+        changed = replace(found, experiment=found.experiment.model_copy(update={"optimizer": optimizer}))
+        return dict(method(changed))["across batch sizes"]
+
+    assert "also moves the timescale of decay" in said()
+    held = said(reference_learning_rate=1e-3)
+    assert "Learning rate × weight decay is the same at every learning rate: weight decay is 0.1 at 1.0e-3." in held
+    assert "also moves" not in held
+    assert "decay" not in said(weight_decay=0.0)
     assert said(name="task").startswith("The task brings its own optimizer.")
 
 

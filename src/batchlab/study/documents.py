@@ -82,6 +82,11 @@ class Documents:
                 self._view.say(documents_not_written(error, self._store.path))
         return read_findings(self._store, courses=self._courses)
 
+    def finish(self) -> None:
+        """Write the documents if they are outdated; nobody will refresh them any more."""
+        if self._outdated:
+            self.save()
+
     def begin_notes(self, learning_rates: tuple[float, ...], budget: Mapping[str, Any]) -> None:
         """Make notes.md, once for a study. A disk that takes no more is a warning."""
         try:

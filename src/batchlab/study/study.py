@@ -209,10 +209,11 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     except StageFailed as failed:
         raise BatchlabError(str(failed)) from None
     except KeyboardInterrupt:
-        documents.save()
         raise StudyInterrupted(
             f"Stopped. Finished runs in {folder} are kept; run the same command again to continue."
         ) from None
+    finally:
+        documents.finish()
     return []
 
 

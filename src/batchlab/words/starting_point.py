@@ -29,6 +29,6 @@ def starting_point(found: Findings) -> list[str]:
     batch_size = describe_formula(law.batch_tokens, Quantity.BATCH_SIZE)
     learning_rate = describe_formula(law.learning_rate, Quantity.LEARNING_RATE)
     return [
-        f"The search started where {law.name} puts the optimum, extrapolated from other models: {batch_size}, learning "
-        f"rate {learning_rate} ({law.paper.citation}; {describe_law_caveat(law)}). {own}"
+        f"The search started a doubling below the learning rate of {law.name}, extrapolated from other models: "
+        f"{batch_size}, learning rate {learning_rate} ({law.paper.citation}; {describe_law_caveat(law)}). {own}"
     ]

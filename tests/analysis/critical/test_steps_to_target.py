@@ -92,7 +92,7 @@ def test_one_sided_where_a_side_is_not_bracketed(batches: list[float], side: str
 
 
 def test_greedy_isotropic_quadratic_has_the_critical_batch_of_theory() -> None:
-    """Damped greedy steps on one curvature obey the textbook curve; theory: 75.65, 2399, 31.71 to O(ρ)."""
+    """Damped greedy steps on a quadratic of one curvature obey the curve; theory: 75.65, 2399, 31.71 to O(ρ)."""
     rho, start, target, noise = 0.02, 1.0, 0.05, 5.0
 
     def steps_at(batch: float) -> float:

@@ -5,8 +5,8 @@
 
 On the textbook curve (McCandlish et al. 2018, arXiv:1812.06162, eq. 2.11) a = b = 1. It follows from a local quadratic
 model with one effective curvature. With a spectrum of curvatures the knee has another shape: computed curves of noisy
-quadratics and of linear regression by SGD leave the textbook curve by up to 18 %, and this family by up to 1.4 %
-(benchmarks/critical_batch). The samples S·B leave their minimum as B^a, and the steps reach theirs as B^−b.
+quadratics and of linear regression by SGD leave the textbook curve by up to 15 % (benchmarks/critical_batch), and this
+family by about 1 %. The samples S·B leave their minimum as B^a, and the steps reach theirs as B^−b.
 
 The family is a description and not a theory. It is monotone and convex in ln B: steps never grow with the batch size,
 and samples never shrink.

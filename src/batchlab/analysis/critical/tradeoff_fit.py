@@ -18,7 +18,7 @@ from batchlab.analysis.critical.tradeoff import Shapes, TradeoffCurve, Vector, c
 from batchlab.analysis.sweep.noise import CONFIDENCE
 
 MODEL_ERROR = 0.012
-"""Of ln S. The family is up to 1.4 % from computed curves, at neighbouring sizes in the same direction; this is added
+"""Of ln S. The family is about 1 % from computed curves, at neighbouring sizes in the same direction; this is added
 to the noise, also where that is 0."""
 UNKNOWN_NOISE = 0.03
 UNKNOWN_FREEDOM = 1
