@@ -45,6 +45,17 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """The token-equivalents that a study gives a batch size against its own best cell, and the true ones, percent."""
+
+    size: int
+    shown: bool  # to cost no more than the tolerance
+    low: float | None
+    high: float | None
+    truth: float
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """An extrapolated number, its interval and the truth. `value` None: refused."""
 
@@ -80,6 +91,7 @@ class Judged:
     best_size_tied: bool | None
     tied: int
     costs: tuple[Cost, ...]
+    compared: tuple[Compared, ...]
     capacity: tuple[int | None, int]  # answered, true
     told: tuple[Told, ...]
     cpu_seconds: float
@@ -142,6 +154,7 @@ def judge(family: str, seed: int, search: str, scratch: Path | None = None) -> J
         best_size_tied=best.size in {row.global_batch_size for row in surface.tied} if surface.best else None,
         tied=len(surface.tied),
         costs=costs_of(found, ask, truth, best, tried or best),
+        compared=compared(found, truth, ask.budget),
         capacity=(found.memory.max_micro_batch_size if found.memory else None, largest_micro_batch(ask)),
         told=told(found, ask, truth, best),
         cpu_seconds=time.process_time() - begun,
@@ -194,6 +207,26 @@ def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell, tried: Cell) -
             )
         )
     return tuple(costs)
+
+
+def compared(found: Findings, truth: Truth, budget: int) -> tuple[Compared, ...]:
+    """Of every judged batch size but the best one, where its tokens have been estimated."""
+    row = found.surface.best if found.surface else None
+    if row is None or row.best is None:
+        return ()
+    size, rate = row.global_batch_size, row.best.learning_rate
+    best = Cell(size, rate, truth.loss(size, rate, budget))
+    return tuple(
+        Compared(
+            cost.global_batch_size,
+            cost.shown,
+            None if cost.tokens.low is None else 100 * cost.tokens.low,
+            None if cost.tokens.high is None else 100 * cost.tokens.high,
+            100 * truth.extra_tokens(truth.loss(cost.global_batch_size, cost.learning_rate, budget), best, budget),
+        )
+        for cost in found.costs
+        if cost.global_batch_size != size and cost.tokens is not None
+    )
 
 
 def told(found: Findings, ask: Ask, truth: Truth, best: Cell) -> tuple[Told, ...]:

@@ -20,6 +20,9 @@ ENOUGH = 200
 TOLERANCE = 3.0
 """Percent of tokens: what a recommendation may cost more than the best."""
 
+ALIKE = 50.0
+"""Percent of tokens up to which two ways to tell a cost in tokens differ by less than their intervals."""
+
 TOLD = ("rate_at_larger_batch", "rate_at_larger_budget", "batch_at_larger_budget")
 
 
@@ -77,6 +80,21 @@ def costs(studies: Sequence[Study], goal: str, kind: str) -> list[float]:
 def exceeded(studies: Sequence[Study], kind: str = "token_percent") -> Share:
     """How often TRAIN WITH costs more tokens than the tolerance. A study without an answer recommends nothing."""
     return share(cost > TOLERANCE for cost in costs(studies, TRAIN_WITH, kind))
+
+
+def cost_covers(study: Study) -> list[bool]:
+    """Of each batch size that a study compares with its best cell: whether the interval of its tokens has the truth.
+
+    Only where that is at most `ALIKE`: the study tells how much longer the cell would have to train, which is more than
+    D/D′ − 1 where the loss falls ever more slowly.
+    """
+    known = [one for one in study["compared"] if one["low"] is not None and one["truth"] <= ALIKE]
+    return [one["low"] <= one["truth"] <= one["high"] for one in known]
+
+
+def wrongly_shown(study: Study) -> list[bool]:
+    """Of each batch size that is said to cost no more than the tolerance: whether it does."""
+    return [one["truth"] > TOLERANCE for one in study["compared"] if one["shown"]]
 
 
 def capacity_errors(studies: Sequence[Study]) -> Share:
@@ -154,6 +172,8 @@ ANSWERS: tuple[Column, ...] = (
     ("best size tied %", lambda s: str(share(study["best_size_tied"] for study in s))),
     ("cost > 3 % tokens, %", lambda s: str(exceeded(s))),
     ("the same against tried cells, %", lambda s: str(exceeded(s, "tried_token_percent"))),
+    ("tokens' intervals cover %", lambda s: str(share(one for study in s for one in cost_covers(study)))),
+    ("shown within 3 %, but not %", lambda s: str(share(one for study in s for one in wrongly_shown(study)))),
     ("wrong capacity", lambda s: f"{capacity_errors(s).k} of {len(s)}"),
 )
 
