@@ -2,7 +2,7 @@
 
     python benchmarks/critical_study/run.py FOLDER [--data ../shared/data] > benchmarks/critical_study/results.md
 
-The quickstart's decoder on tinyshakespeare, sequences of 32 bytes, six batch sizes. First the sweep, then
+A decoder of 139,584 parameters on tinyshakespeare, sequences of 32 bytes, six batch sizes. First the sweep, then
 `critical --run`: two shorter budgets, and branches from two checkpoints. After an interruption, the same command
 continues. One training run at a time, with one thread.
 """
@@ -25,6 +25,8 @@ from batchlab.words.critical import cost_lines
 SETTINGS = (
     *("--batch-sizes", "4,8,16,24,32,64", "--learning-rates", "3e-3,6e-3,1.2e-2", "--token-budget", "294912"),
     *("--search", "grid", "--seeds", "2", "--workers", "1", "--set", "device.threads=1", "--set", "sequence_length=32"),
+    *("--set", "model.d_model=64", "--set", "model.layers=2", "--set", "model.heads=4", "--set", "model.d_ff=192"),
+    *("--set", "evaluation.points=8", "--set", "optimizer.reference_batch_size=16"),
     *("--set", "evaluation.samples=512", "--set", "sweep.max_extensions=1", "--set", "diagnostics=off"),
 )
 DEVICES = (1, 4)

@@ -2,11 +2,11 @@
 
     python benchmarks/diagnostics_cost/run.py
 
-The quickstart model trains in this process: one plain step, one with a light snapshot and one with a full snapshot, in
+A small decoder trains in this process: one plain step, one with a light snapshot and one with a full snapshot, in
 rotating order, through the same `Observer` and `one_step` as the training loop, with the rows on disk. The cost of a
 snapshot is the median over rounds of (observed step − plain step of the same round). The cost of a run is that times
-its snapshots ÷ (its steps × the median plain step), for a quickstart run at that batch size. Wall-clock seconds by
-default, for an idle machine; `--clock cpu` uses this process's processor seconds, which other programs disturb less.
+its snapshots ÷ (its steps × the median plain step), for a run of 262,144 tokens. Wall-clock seconds by default, for
+an idle machine; `--clock cpu` uses this process's processor seconds, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import OptimizerConfig, TaskReference
 from batchlab.core.spec import DeviceSettings, Diagnostics, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.recipes import recipe
 from batchlab.runs.observation import Observer
 from batchlab.runs.step import one_step
 from batchlab.runs.workload import Loaded, load
@@ -33,9 +32,8 @@ from batchlab.study.stages.sweep import LOOKS
 
 LEVELS = ("off", "light", "full")
 TARGET = 0.03
-QUICKSTART = recipe("quickstart").experiment
-SIZES, LENGTH = QUICKSTART["batch"]["global_batch_sizes"], QUICKSTART["sequence_length"]
-BUDGET = QUICKSTART["budget"]["token_budget"]
+MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192}
+SIZES, LENGTH, BUDGET = (2, 4, 8, 16, 32, 64), 64, 262_144
 
 
 class Context(RunFolder):
@@ -51,10 +49,10 @@ class Context(RunFolder):
 
 
 def spec_of(batch: int, level: str, threads: int) -> TrainSpec:
-    """A quickstart run with a diagnostic snapshot after every step."""
+    """A run with a diagnostic snapshot after every step."""
     layout = BatchLayout(global_batch_size=batch, micro_batch_size=batch, sequence_length=LENGTH)
     return TrainSpec(
-        workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=LENGTH),
+        workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=LENGTH, model=MODEL),
         layout=layout,
         learning_rate=6e-3,
         token_budget=BUDGET,
@@ -104,7 +102,7 @@ def main() -> None:
     clock = time.process_time if arguments.clock == "cpu" else time.perf_counter
     with tempfile.TemporaryDirectory() as cache:
         reference = TaskReference(kind="recipe", target="quickstart")
-        loaded = load(Workload(task=reference, sequence_length=LENGTH), Path(cache))
+        loaded = load(Workload(task=reference, sequence_length=LENGTH, model=MODEL), Path(cache))
         environment = loaded.framework.environment(DeviceSettings(threads=arguments.threads))
         print(
             f"batchlab {environment.batchlab}, {environment.framework}, Python {environment.python}; "

@@ -2,7 +2,7 @@
 
     python benchmarks/loop_overhead/run.py
 
-Both loops train the quickstart model in this process on the same samples of the same memory-mapped text with the same
+Both loops train a small decoder in this process on the same samples of the same memory-mapped text with the same
 learning rate per step, clipping and fused AdamW. batchlab's loop also writes metrics; the bare one keeps its losses.
 They alternate, and must end at the same loss: a ratio is valid only if both computed the same thing. Wall-clock seconds
 by default, for an idle machine; `--clock cpu` uses this process's processor seconds, which other programs disturb less.
@@ -40,6 +40,8 @@ from batchlab.storage.run_folder import RunFolder
 
 TARGET = 0.97
 SEQUENCE_LENGTH = 64
+MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192}
+"""139,584 parameters at 256 byte values."""
 REFERENCE_BATCH = 16
 LEARNING_RATE = 6e-3
 LAYOUTS = ((4, 1), (16, 1), (64, 1), (4, 4), (16, 4))  # micro-batch size × accumulation
@@ -123,7 +125,9 @@ def measure(loaded: Loaded, micro: int, accumulation: int, arguments: argparse.N
     steps = max(20, round(arguments.seconds * 45_000 / (batch * SEQUENCE_LENGTH)))
     layout = BatchLayout(global_batch_size=batch, micro_batch_size=micro, sequence_length=SEQUENCE_LENGTH)
     spec = TrainSpec(
-        workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=SEQUENCE_LENGTH),
+        workload=Workload(
+            task=TaskReference(kind="recipe", target="quickstart"), sequence_length=SEQUENCE_LENGTH, model=MODEL
+        ),
         layout=layout,
         learning_rate=LEARNING_RATE,
         token_budget=steps * layout.tokens_per_step,
@@ -170,7 +174,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         reference = TaskReference(kind="recipe", target="quickstart")
-        loaded = load(Workload(task=reference, sequence_length=SEQUENCE_LENGTH), Path(cache))
+        loaded = load(Workload(task=reference, sequence_length=SEQUENCE_LENGTH, model=MODEL), Path(cache))
         loaded.framework.start(DeviceSettings(threads=arguments.threads), 0)
         environment = loaded.framework.environment(DeviceSettings(threads=arguments.threads))
         print(

@@ -2,7 +2,7 @@
 
     python benchmarks/noise_cost/run.py > benchmarks/noise_cost/results.md
 
-Trains the quickstart model and times each step. Every fifth step is sampled and its row written; the others are like
+Trains a small decoder and times each step. Every fifth step is sampled and its row written; the others are like
 the steps of a run without sampling. The cost is the extra time of a sampled step (medians of one run) divided by the
 default spacing of its layout; ratio = 1 / (1 + cost), and the target is 0.97. One thread, on an idle machine. Sampled
 and plain steps are interleaved, so that disturbances affect both.
@@ -32,6 +32,8 @@ from batchlab.words.gradient_samples import why_no_gradient_samples
 
 TARGET = 0.97
 SEQUENCE_LENGTH = 64
+MODEL = {"d_model": 64, "layers": 2, "heads": 4, "d_ff": 192}
+"""139,584 parameters at 256 byte values."""
 LAYOUTS = ((2, 1), (4, 1), (16, 1), (64, 1), (4, 4), (16, 4))  # micro-batch size × accumulation
 EVERY = 5
 WARM = 10
@@ -79,7 +81,9 @@ def spec_for(micro: int, accumulation: int, tokens: float, sampling: GradientSam
     steps = round(max(LEAST_STEPS, min(MOST_STEPS, tokens / (batch * SEQUENCE_LENGTH))))
     layout = BatchLayout(global_batch_size=batch, micro_batch_size=micro, sequence_length=SEQUENCE_LENGTH)
     return TrainSpec(
-        workload=Workload(task=TaskReference(kind="recipe", target="quickstart"), sequence_length=SEQUENCE_LENGTH),
+        workload=Workload(
+            task=TaskReference(kind="recipe", target="quickstart"), sequence_length=SEQUENCE_LENGTH, model=MODEL
+        ),
         layout=layout,
         learning_rate=6e-3,
         token_budget=steps * layout.tokens_per_step,
@@ -101,7 +105,7 @@ def main() -> int:
     wanted = [tuple(map(int, one.split("x"))) for one in arguments.layouts.split(",") if one] or LAYOUTS
     with tempfile.TemporaryDirectory() as cache:
         reference = TaskReference(kind="recipe", target="quickstart")
-        loaded = load(Workload(task=reference, sequence_length=SEQUENCE_LENGTH), Path(cache))
+        loaded = load(Workload(task=reference, sequence_length=SEQUENCE_LENGTH, model=MODEL), Path(cache))
         environment = loaded.framework.environment(DeviceSettings(threads=1))
         print("# Cost of sampled gradients: results\n")
         print(f"    python {' '.join(sys.argv)}\n")

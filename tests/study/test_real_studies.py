@@ -17,6 +17,16 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 ONE_THREAD = ["--set", "device.threads=1"]  # a second one gains nothing on models this small
 ONE_SEED = [*ONE_THREAD, "--seeds", "1", "--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0"]
+MODEL = [
+    "--set",
+    "sequence_length=64",
+    "--set",
+    "model.d_model=64",
+    "--set",
+    "model.layers=2",
+    "--set",
+    "model.d_ff=192",
+]
 SMALL = [*ONE_SEED, "--batch-sizes", "4,8", "--learning-rates", "0.004,0.008", "--token-budget", "25600"]
 
 
@@ -39,7 +49,7 @@ def study_with_a_memory_limit(folder: Path, *more: str) -> dict[int, dict[str, s
         [
             *("study", "quickstart", "--out", str(folder), "--memory-limit", "80MiB", "--batch-sizes", "8,128,256"),
             *("--learning-rates", "0.004", *ONE_SEED, "--token-budget", "32768", "--set", "evaluation.samples=16"),
-            *("--set", "device.workers=1", "--set", "device.headroom=30%", *more),
+            *("--set", "device.workers=1", "--set", "device.headroom=30%", *MODEL, *more),
         ]
     )
     return {int(row["global_batch_size"]): row for row in rows(folder)}

@@ -82,7 +82,8 @@ def test_a_memory_optimization_changes_what_fits_in_a_real_model(tmp_path: Path)
     text = tmp_path / "text.txt"
     text.write_text("It was a bright cold day in April, and the clocks were striking thirteen. " * 4000)
     request = CapacityRequest(card_bytes=2**27)
-    with scratch_session(build_experiment(merge(resolve_task("quickstart"), {"data": {"path": str(text)}}))) as session:
+    changes = {"data": {"path": str(text)}, "model": {"d_model": 64, "layers": 2}}
+    with scratch_session(build_experiment(merge(resolve_task("quickstart"), changes))) as session:
         found = capacity_stage(session, request, sample_independent=True)
         one = {"checkpointing": MEMORY_VARIANTS["checkpointing"]}
         plain, checkpointed = variants_stage(session, found, request, sample_independent=True, variants=one)
