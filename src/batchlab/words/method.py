@@ -132,7 +132,7 @@ def _across_batch(findings: Findings) -> str:
 
 
 def _own_across_batch(experiment: Experiment) -> str:
-    text = "The task brings its own optimizer; the learning rate multiplies all its parameter groups"
+    text = "The task brings its own optimizer. The learning rate multiplies all its parameter groups"
     match experiment.optimizer.across_batch:
         case AcrossBatch.FIXED:
             return f"{text}. All its other settings are the same at every batch size."
