@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
+from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
 from batchlab.core.errors import InputError
 from batchlab.core.optimizer_group import OptimizerGroup
@@ -30,7 +31,7 @@ Build = Callable[..., Findings]
 
 @pytest.fixture
 def findings(synthetic_study: Callable[..., Any]) -> Build:
-    """`findings(groups, …)`: those of a task whose own optimizers have these groups at batch 16; 64 is recommended."""
+    """`findings(groups, …)`: those of a task whose own optimizers have these groups at batch 16."""
 
     def build(groups: tuple[OptimizerGroup, ...] = GROUPS, **optimizer: Any) -> Findings:
         settings = {"optimizer": {"name": "task", **optimizer}}
@@ -42,14 +43,15 @@ def findings(synthetic_study: Callable[..., Any]) -> Build:
 
 
 def test_groups_are_as_they_were_at_this_batch_size(findings: Build) -> None:
-    plan = make_plan(findings())
-    assert plan.batch_configuration.global_batch_size == 64
+    plan = make_plan(findings(), target=Target(64))
     muon, adamw = plan.batch_configuration.optimizer.groups
     assert muon == GROUPS[0]
     assert (adamw.learning_rate_ratio, adamw.weight_decay) == (0.2, 0.0)
-    assert (adamw.beta2, adamw.epsilon) == (pytest.approx(beta2_at(0.999, 4)), pytest.approx(5e-9))
-    assert make_plan(findings(across_batch="fixed")).batch_configuration.optimizer.groups == GROUPS
-    muon, _ = make_plan(findings(across_batch="half_life_and_decay")).batch_configuration.optimizer.groups
+    assert adamw.beta2 == pytest.approx(beta2_at(0.999, 4))
+    assert adamw.epsilon == pytest.approx(5e-9)
+    assert make_plan(findings(across_batch="fixed"), target=Target(64)).batch_configuration.optimizer.groups == GROUPS
+    decaying = make_plan(findings(across_batch="half_life_and_decay"), target=Target(64))
+    muon, _ = decaying.batch_configuration.optimizer.groups
     assert muon.weight_decay == pytest.approx(0.4)
     assert "ratio" in plan.provenance["optimizer"].source
     assert TrainingPlan.model_validate_json(plan.model_dump_json()) == plan

@@ -102,9 +102,7 @@ def test_optimizer_that_does_not_honour_its_rate(optimizer: Callable[..., Any], 
 
 
 @pytest.mark.parametrize(("optimizer", "found"), [(OwnRate, "moves_at_zero"), (SignOfRate, "ignores_changes")])
-def test_of_several_optimizers_the_one_at_fault_is_named(
-    optimizer: Callable[..., Any], found: str, sound: Any
-) -> None:
+def test_of_several_optimizers_the_one_at_fault_is_named(optimizer: Callable[..., Any], found: str, sound: Any) -> None:
     """The other one moves further, so that the model as a whole does follow the rate."""
 
     def two(params: list[Any], lr: float) -> list[torch.optim.Optimizer]:
