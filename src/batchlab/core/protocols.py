@@ -6,6 +6,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
@@ -291,6 +292,9 @@ class Framework(Protocol):
 
     def start(self, device: DeviceSettings, seed: int) -> None:
         """Prepare the process for a run: threads, precision flags, random state, compiler caches."""
+
+    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
