@@ -12,7 +12,7 @@ from torch import nn
 
 import batchlab
 from batchlab.core.task import Task
-from batchlab.runs.foreign_code import Kind, no_task_in, recognised, task_to_add
+from batchlab.runs.foreign_code import Kind, has_task, no_task_in, recognised
 
 
 class LightningModule(nn.Module):
@@ -96,7 +96,7 @@ def test_imported_classes_are_not_taken_for_the_persons_own() -> None:
     assert "makes no task; add one" in str(no_task_in("mine.py", variables(Linear=nn.Linear)))
 
 
-def test_a_file_that_has_a_task_needs_no_other() -> None:
+def test_a_task_is_found_among_the_variables() -> None:
     task = batchlab.task(model=Net, loss=lambda model, x, y: 0, train=([], []), valid=([], []))
-    assert task_to_add(variables(task=task, Net=Net)) == ""
-    assert "model=lambda: Net()" in task_to_add(variables(Net=Net))
+    assert has_task(variables(task=task, Net=Net))
+    assert not has_task(variables(Net=Net))

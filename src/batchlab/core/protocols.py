@@ -27,8 +27,9 @@ from batchlab.core.record import (
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
-Batch = tuple[npt.NDArray[Any], ...]
-"""Arrays whose first axis is the sample; usually (inputs, targets)."""
+Batch = tuple[Any, ...]
+"""What the loss gets after the model: (inputs, targets) for pairs, a single dict for dicts. Each part is
+`core.nested.Nested`; the first axis of every array is the sample."""
 
 
 class StepStats(NamedTuple):

@@ -55,15 +55,19 @@ class Recognised:
                 arguments = [f"collate={trainer}.data_collator"]
                 data = f"{trainer}.train_dataset", f"{trainer}.eval_dataset"
             case Kind.LIGHTNING_MODULE:
-                loss, data = "lambda model, x, y: model.training_step((x, y), 0)", ("...", "...")
+                loss, data = _of_pairs("model.training_step((x, y), 0)"), ("...", "...")
             case Kind.MODULE:
                 imports.append("import torch.nn.functional as F")
-                loss, data = "lambda model, x, y: F.cross_entropy(model(x), y)", ("...", "...")
+                loss, data = _of_pairs("F.cross_entropy(model(x), y)"), ("...", "...")
         if model.startswith("copy."):
             imports.insert(0, "import copy")
         arguments = [f"model=lambda: {model}", f"loss={loss}", *arguments, f"train={data[0]}", f"valid={data[1]}"]
         body = [f"    {argument}," for argument in arguments]
         return "\n".join(f"    {line}" for line in [*imports, *before, "task = batchlab.task(", *body, ")"])
+
+
+def _of_pairs(expression: str) -> str:
+    return f"lambda model, x, y: {expression}"
 
 
 def recognised(value: Any, name: str) -> Recognised | None:
@@ -92,36 +96,32 @@ def _best(variables: Mapping[str, Any]) -> Recognised | None:
 
 def no_task_but(target: str, found: Recognised) -> InputError:
     """The error for a file with something recognised where a task is expected."""
-    return InputError(
-        f"{target} {'defines' if found.is_class else 'makes'} the {found.kind.value} {found.name}, but no task. Add "
-        f"these lines{_to_fill_in(found.kind)}:\n\n{found.lines}\n"
-    )
-
-
-def _to_fill_in(kind: Kind) -> str:
-    match kind:
+    match found.kind:
         case Kind.HF_TRAINER:
-            return "; batch size, learning rate and schedule are then the study's"
+            return InputError(
+                f"{target} has the Hugging Face Trainer {found.name}, but no task. Add these lines; batch size, "
+                f"learning rate and schedule are then the study's:\n\n{found.lines}\n"
+            )
         case Kind.LIGHTNING_MODULE:
-            return ", with your own data; where samples are dicts, loss is (model, batch): training_step(batch, 0)"
+            return InputError(
+                f"{target} has the LightningModule {found.name}, but no task. Add these lines, with your own data; "
+                f"where samples are dicts, loss=lambda model, batch: model.training_step(batch, 0):\n\n{found.lines}\n"
+            )
         case Kind.MODULE:
-            return ", with your own loss and data"
+            return InputError(
+                f"{target} has the torch.nn.Module {found.name}, but no task. Add these lines, with your own loss and "
+                f"data:\n\n{found.lines}\n"
+            )
 
 
 def no_task_in(target: str, variables: Mapping[str, Any]) -> InputError:
-    """The error for a file without a task."""
+    """The error for a file without a task, given its variables."""
     found = _best(variables)
     if found is not None:
         return no_task_but(target, found)
     return InputError(f"{target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…).")
 
 
-def task_to_add(variables: Mapping[str, Any]) -> str:
-    """What an error about a file adds where the file has no task: the lines of one, if what it has is recognised.
-
-    `variables` are those that the file has so far.
-    """
-    found = _best(variables)
-    if found is None or any(isinstance(value, Task) for value in variables.values()):
-        return ""
-    return f" Above it, add a task{_to_fill_in(found.kind)}:\n\n{found.lines}\n"
+def has_task(variables: Mapping[str, Any]) -> bool:
+    """Whether a file has a task among its variables."""
+    return any(isinstance(value, Task) for value in variables.values())

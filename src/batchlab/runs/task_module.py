@@ -25,7 +25,7 @@ from typing import Any
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Framework
-from batchlab.runs.foreign_code import task_to_add
+from batchlab.runs.foreign_code import has_task, no_task_in
 
 
 class Stopped(Enum):
@@ -101,7 +101,7 @@ def import_task_module(reference: TaskReference, framework: Framework, limit: Im
     except SystemExit as end:
         raise InputError(
             f"{target} ends itself while it is imported, with exit code {end.code}{_line(end, name)}. It is "
-            'imported without arguments: give those it needs a default, or read them under `if __name__ == "__main__":`.'
+            'imported without arguments: give those it needs a default, or parse under `if __name__ == "__main__":`.'
         ) from None
     except ModuleNotFoundError as error:
         if not is_file and error.name is not None and f"{name}.".startswith(f"{error.name}."):
@@ -142,19 +142,21 @@ def _stopped(target: str, name: str, stop: _Stop) -> InputError:
     match stop.why:
         case Stopped.TRAINED:
             variables = _variables(stop, name)
+            missing = "" if has_task(variables) else f" {no_task_in(target, variables)}"
             return InputError(
                 f"{target} starts training while it is imported{where}, and every run imports it. Move "
-                f'what trains under `if __name__ == "__main__":`.{task_to_add(variables)}'
+                f'what trains under `if __name__ == "__main__":`.{missing}'
             )
         case Stopped.COMPUTED:
             return InputError(
-                f"{target} still computes after {stop.seconds:g} seconds of being imported{where}, and every run "
-                'imports it. Move what trains under `if __name__ == "__main__":`, and save to a file what it prepares.'
+                f"{target} still computes after {stop.seconds:g} seconds of being imported{where}, and every "
+                'run imports it. Move what trains under `if __name__ == "__main__":`, and save what it prepares.'
             )
         case Stopped.WAITED:
             return InputError(
-                f"{target} still waits after {stop.seconds:g} seconds of being imported{where}, and every run "
-                'imports it. Download beforehand what it needs; move what serves or trains under `if __name__ == "__main__":`.'
+                f"{target} still waits after {stop.seconds:g} seconds of being imported{where}, and every "
+                "run imports it. Download beforehand what it needs, and move what it runs under "
+                '`if __name__ == "__main__":`.'
             )
 
 

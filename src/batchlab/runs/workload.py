@@ -60,7 +60,7 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
     windows = workload.data.windows
-    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir)
+    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir, collate=task.collate)
     train = opened(task.train, what="training data", windows=windows)
     valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.format import format_bytes
+from batchlab.core.nested import batch_size
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
@@ -51,11 +52,11 @@ class SimulatedTrainable:
 
     def count(self, batch: Batch) -> float:
         """Number of samples."""
-        return float(len(batch[0]))
+        return float(batch_size(batch))
 
     def accumulate(self, batch: Batch, weight: float) -> None:
         """Add the gradient of weight · Σ losses. Raises OutOfMemory if the batch does not fit."""
-        noise, n = batch[0], len(batch[0])
+        noise, n = _noise(batch), batch_size(batch)
         self._reserve(n)
         self._clock += self.machine.pass_seconds(n)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -105,7 +106,7 @@ class SimulatedTrainable:
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
         """(Σ losses, number of samples). Takes a third of the time of a training pass."""
-        n = len(batch[0])
+        n = batch_size(batch)
         self._reserve(n)
         self._clock += self.machine.pass_seconds(n) / 3  # forward only
         return self._sum_of_losses(batch), float(n)
@@ -157,7 +158,7 @@ class SimulatedTrainable:
 
     def raw_loss(self, batch: Batch) -> float:
         """Mean loss of the batch."""
-        return self._sum_of_losses(batch) / len(batch[0])
+        return self._sum_of_losses(batch) / batch_size(batch)
 
     def loss_count(self, batch: Batch) -> float | None:
         """None: the loss is a mean."""
@@ -173,7 +174,7 @@ class SimulatedTrainable:
 
     def _sum_of_losses(self, batch: Batch) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(self.problem.losses(self.theta, batch[0]).sum())
+            return float(self.problem.losses(self.theta, _noise(batch)).sum())
 
     def _reserve(self, samples: int) -> None:
         needed = self.machine.peak_bytes(samples)
@@ -188,3 +189,10 @@ class SimulatedTrainable:
         self._gradient = np.zeros(self.problem.dimensions)
         self._loss = 0.0
         self._accumulated = False
+
+
+def _noise(batch: Batch) -> Vector:
+    """The rows of a NoiseDataset."""
+    noise = batch[0]
+    assert isinstance(noise, np.ndarray)
+    return noise
