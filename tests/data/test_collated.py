@@ -67,7 +67,7 @@ def test_a_list_is_a_tuple_of_parts() -> None:
     [
         (lambda samples: np.zeros(len(samples)), "returned ndarray"),
         (lambda samples: {"x": np.zeros((1, 7))}, "the first axis must be the sample"),
-        (lambda samples: {"text": ["a"] * len(samples)}, "in 'text'"),
+        (lambda samples: {"text": ["a"] * len(samples)}, "contains text in 'text'"),
         (lambda samples: {"x": np.full(len(samples), next(DRAWN))}, "different values"),
     ],
 )

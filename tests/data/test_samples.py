@@ -139,7 +139,7 @@ class OnlyInputs(Indexable):
         (OnlyInputs(), "each sample must be"),
         ([{"a": 1}, {"b": 1}], "samples with a and samples with b"),
         ([{"a": [1]}, {"a": [1, 2]}], r"'a' of different shapes, \(1,\) and \(2,\); .*collate"),
-        ([{"text": "some"}], "contains str values in 'text'"),
+        ([{"text": "some"}], "contains text in 'text'"),
         ({"a": X, "b": X[1:]}, "arrays of 19 and of 20 samples"),
         ([(1, 2), (1, 2, 3)], "samples of 2 and of 3 parts"),
         (iter([1]), "an object with len"),

@@ -25,11 +25,13 @@ def to_array(value: Any, what: str, name: str = "") -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (ValueError, TypeError):  # ragged lists; tensors of a type that numpy lacks
         array = np.empty(0, object)
+    entry = f" in {name!r}" if name and not name.isdigit() else ""
+    if array.dtype.kind in "US":
+        raise InputError(f"The {what} contains text{entry}; remove it, or turn it into numbers.")
     if array.dtype.kind not in "biufc":
-        entry = f" in {name!r}" if name and not name.isdigit() else ""
         raise InputError(
             f"The {what} contains {type(value).__name__} values{entry} that cannot become an array of numbers; use "
-            "arrays of equal size (pad or crop them, or give batchlab.task(collate=…)), not Python objects or text."
+            "arrays of equal size (pad or crop them, or give batchlab.task(collate=…)), not Python objects."
         )
     return array
 

@@ -227,7 +227,10 @@ class TorchTrainable:
         loss = result[0] if pair else result
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise InputError(f"loss(model, x, y) returned {given}; return one number, the mean, or (sum, count).")
+            raise InputError(
+                f"loss(model, …) returned {given}; return one number, the mean, or (sum, count)"
+                + (": its loss." if isinstance(getattr(loss, "loss", None), Tensor) else ".")
+            )
         if loss.ndim or loss.dtype in _NARROW:
             loss = loss.reshape(()).float() if loss.dtype in _NARROW else loss.reshape(())
         is_sum = pair or self._task.reduction == "sum"
