@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import StorageFailed, WorkerLost
+from batchlab.core.errors import StorageFailed, StudyChanged, WorkerLost
 from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Finished, Progress
 from batchlab.core.record import CapacityResult, Outcome, Record
@@ -331,12 +331,16 @@ def test_behind_a_launcher_the_exit_code_and_its_words_tell(
     assert started.environment["A"] == "b"
 
 
-def test_a_full_disk_ends_the_study(scripted: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("event", "error"), [("failed_storage", StorageFailed), ("study_changed", StudyChanged)])
+def test_a_full_disk_or_changed_data_ends_the_study(
+    scripted: Any, tmp_path: Path, event: str, error: type[Exception]
+) -> None:
     processes = scripted.ScriptedProcesses(
-        tmp_path, lambda worker, spec: worker.say("failed_storage", run_id=run_id(spec), text="The disk is full.")
+        tmp_path, lambda worker, spec: worker.say(event, run_id=run_id(spec), text="The reason.")
     )
-    with pytest.raises(StorageFailed, match=r"The disk is full\."):
+    with pytest.raises(error, match=r"The reason\."):
         carry_out(scripted.SteppedEngine(processes), train())
+    assert RunFolder(tmp_path, train()).record() is None
 
 
 def test_closing_releases_every_worker(scripted: Any, tmp_path: Path) -> None:

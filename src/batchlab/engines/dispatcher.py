@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.clock import Clock
-from batchlab.core.errors import StorageFailed
+from batchlab.core.errors import BatchlabError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.protocols import Event, Finished, RunResult
 from batchlab.core.record import Outcome, Record
@@ -30,6 +30,9 @@ MEASURING_RETRIES = 1
 BACK_OFF_SECONDS = (1.0, 5.0, 20.0)
 """Waiting times before further attempts of a run whose worker was lost; after them the study ends, and nothing is
 recorded for the run."""
+
+_ENDS_STUDY: dict[str, type[BatchlabError]] = {"failed_storage": StorageFailed, "study_changed": StudyChanged}
+"""Messages after which no run can go on."""
 
 _LOG_BYTES = 65536
 _PARKED_SECONDS = 0.5
@@ -83,7 +86,8 @@ class Dispatcher:
     def step(self) -> None:
         """Take in what the workers said, and start what there is room for.
 
-        Raises StorageFailed where a worker could not write, WorkerLost where a run lost its worker too often.
+        Raises StorageFailed where a worker could not write, StudyChanged where it found other data or code than the
+        study's, WorkerLost where a run lost its worker too often.
         """
         now = self._clock.monotonic()
         self._awake += min(max(0.0, now - self._stepped), _LONGEST_STEP_SECONDS)
@@ -116,8 +120,8 @@ class Dispatcher:
 
     def _take(self, slot: WorkerSlot, said: Message | UnreadableMessage | Exited) -> None:
         job = slot.job
-        if isinstance(said, Message) and said.event == "failed_storage":
-            raise StorageFailed(said.text)
+        if isinstance(said, Message) and said.event in _ENDS_STUDY:
+            raise _ENDS_STUDY[said.event](said.text)
         if job is None:
             return
         match said:
