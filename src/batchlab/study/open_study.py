@@ -22,7 +22,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
-from batchlab.storage.atomic import remove_tree, storage_errors
+from batchlab.storage.atomic import scratch_folder, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
@@ -145,8 +145,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
         optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )
-    scratch = files.make_temporary_folder()
-    try:
+    with scratch_folder(files) as scratch:
         engine = make_engine(scratch, 1)
         try:
             engine.submit(spec, exclusive=True)
@@ -159,8 +158,6 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
                         raise InputError(record.reason)
         finally:
             engine.close()
-    finally:
-        remove_tree(scratch, files)
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
