@@ -129,6 +129,27 @@ def test_a_command_that_reads_says_what_is_left_out(study: Path, capsys: pytest.
     assert f"runs/{record.parent.name}/record.json" in capsys.readouterr().out
 
 
+def test_documents_say_which_runs_are_left_out(study: Path) -> None:
+    one, other = (path.name for path in sorted(study.glob("runs/train-*"))[:2])
+    third = next(study.glob("runs/throughput-*")).name
+    assert run(["report", str(study)]) == 0
+    page = (study / "report.html").read_text()
+    assert not any(name in page for name in (f"runs/{one}/", f"runs/{other}/", f"runs/{third}/"))
+    (study / "runs" / one / "spec.json").unlink()
+    (study / "runs" / other / "metrics.jsonl").write_text("")
+    (study / "runs" / third / "record.json").rename(study / "runs" / third / "record.json.damaged")
+    for command in ("report", "status"):
+        assert run([command, str(study)]) in (0, 1)
+    for document in ("report.html", "report.md"):
+        page = (study / document).read_text()
+        assert "3 runs are left out" in page
+        for place in (f"runs/{one}/spec.json", f"runs/{other}/metrics.jsonl", f"runs/{third}/record.json"):
+            assert place in page, (document, place)
+    go(study)
+    run(["report", str(study)])
+    assert "left out" not in (study / "report.md").read_text()
+
+
 def test_links_in_a_study_are_not_followed(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()

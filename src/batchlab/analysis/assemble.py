@@ -27,6 +27,7 @@ from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskIn
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 from batchlab.storage.metrics import values_of
+from batchlab.storage.sealed import DamagedFile
 
 Rows = Callable[[str], Sequence[MetricRow]]
 """The metrics of a run by its run_id."""
@@ -47,13 +48,15 @@ def assemble(
     *,
     course: Callable[[str], Course] | None = None,
     infer: bool = True,
+    damaged: Sequence[DamagedFile] = (),
 ) -> Findings:
     """Everything the documents are written from.
 
     `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics,
     and `course(run_id)` what is made of all of them, where the caller keeps that; `task_info` may be its JSON object;
     `checks` are the items of the task's check (default: those of the check among the records); `infer` False leaves out
-    the losses of cells that were not run, whose cost grows with the cube of the number of runs.
+    the losses of cells that were not run, whose cost grows with the cube of the number of runs; `damaged` are files
+    of the study whose runs are not among the records.
     """
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
@@ -97,6 +100,7 @@ def assemble(
         search_stopped=decided.search_stopped,
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
+        damaged=tuple(damaged),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
 

@@ -73,6 +73,10 @@ class RunFolder:
         self.unlock()
         return False
 
+    def owner(self) -> str:
+        """Who locked this run last; empty where nobody gave a name."""
+        return self._lock.owner()
+
     def begin(self) -> Self:
         """Prepare the folder for an attempt. Requires the lock."""
         with storage_errors(self.path):
@@ -198,6 +202,14 @@ def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[
     if not record.run_id == run_id(spec) == run.name:
         return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
     return spec, record
+
+
+def missing_record(run: Path, files: Files = DISK) -> DamagedFile | None:
+    """Of a run without a record: the record that was set aside because it or a file of its run was damaged, if any."""
+    names = files.names(run)
+    if RECORD_NAME in names or not any(name.startswith(f"{RECORD_NAME}.damaged") for name in names):
+        return None
+    return DamagedFile(run / RECORD_NAME, Damage.SET_ASIDE)
 
 
 def _whole(path: Path, expected: str, files: Files) -> bytes:

@@ -33,7 +33,7 @@ from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock, require_locks
 from batchlab.storage.metrics import RowValues
-from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
+from batchlab.storage.run_folder import RunFolder, missing_record, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
@@ -198,8 +198,11 @@ class Store:
         return self.scan()[0]
 
     def scan(self, *, metrics: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
-        """Every finished run whose files are whole, and what is damaged; `metrics`: read those as well to know that."""
-        found = [read_run(run, self.files, metrics=metrics) for run in self._runs()]
+        """Every finished run whose files are whole, and what is damaged or was set aside and not replaced yet.
+
+        `metrics`: read those as well to know whether they are damaged.
+        """
+        found = [read_run(run, self.files, metrics=metrics) or missing_record(run, self.files) for run in self._runs()]
         kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
         return (
             [each for each in found if isinstance(each, tuple)],

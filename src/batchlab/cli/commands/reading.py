@@ -34,7 +34,7 @@ def report(folder: Path, /, *, devices: Annotated[int, whole(1, MOST_DEVICES)] =
     store = Store.open(folder)
     findings = write_documents(store, devices=devices)
     print(folder / "report.html")
-    for line in damage_lines(store.damaged()):
+    for line in damage_lines(findings.damaged):
         print(f"batchlab: {line}", file=sys.stderr)
     return 0 if findings.recommended else 1
 
