@@ -17,7 +17,8 @@ from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
-from batchlab.data.digests import damaged_files, file_digest, read_digest, remember
+from batchlab.data.digests import file_digest, read_digest, remember
+from batchlab.data.verify import damaged_made
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, hash_files
@@ -209,7 +210,7 @@ def damaged_data(store: Store) -> tuple[int, list[Path]]:
     task_info, cache = store.decisions().task_info, store.path / "cache"
     known = {} if task_info is None else {Path(path): found for path, found in task_info.data_files.items()}
     changed = [path for path, found in known.items() if not _is_still(path, found)]
-    made, damaged = damaged_files(cache)
+    made, damaged = damaged_made(cache, {path: found.sha256 for path, found in known.items()})
     return len(known) + made, changed + damaged
 
 
