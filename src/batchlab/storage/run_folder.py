@@ -6,13 +6,14 @@ stuck and never has two writers.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, StorageFailed
 from batchlab.core.files import Files
 from batchlab.core.protocols import WriteState
 from batchlab.core.record import RECORD, MetricRow, Record
@@ -23,6 +24,8 @@ from batchlab.storage.files import DISK
 from batchlab.storage.kept import read_file, set_aside
 from batchlab.storage.lock import Lock
 from batchlab.storage.sealed import Broken, Damage, DamagedFile, digest, seal, unseal
+
+_UNREADABLE = {errno.EACCES, errno.EPERM, errno.EIO}
 
 RECORD_NAME, SPEC_NAME, METRICS_NAME = "record.json", "spec.json", "metrics.jsonl"
 
@@ -204,8 +207,18 @@ def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[
     return spec, record
 
 
-def missing_record(run: Path, files: Files = DISK) -> DamagedFile | None:
-    """Of a run without a record: the record that was set aside because it or a file of its run was damaged, if any."""
+def look_at_run(run: Path, files: Files, *, metrics: bool) -> tuple[Spec, Record] | DamagedFile | None:
+    """`read_run` for whoever reads all runs: one that cannot be read, or whose record was set aside, is damaged too."""
+    try:
+        return read_run(run, files, metrics=metrics) or _set_aside_before(run, files)
+    except (OSError, StorageFailed) as error:
+        cause = error.__cause__ if isinstance(error, StorageFailed) else error
+        if isinstance(cause, OSError) and cause.errno in _UNREADABLE:
+            return DamagedFile(run / RECORD_NAME, Damage.UNREADABLE)
+        raise
+
+
+def _set_aside_before(run: Path, files: Files) -> DamagedFile | None:
     names = files.names(run)
     if RECORD_NAME in names or not any(name.startswith(f"{RECORD_NAME}.damaged") for name in names):
         return None

@@ -21,6 +21,7 @@ def describe_damage(damaged: DamagedFile) -> str:
         Damage.NO_DIGEST: "is torn or was edited (it does not end with its digest)",
         Damage.OTHER_DIGEST: "is damaged (its content does not match its digest)",
         Damage.OTHER_RUN: "belongs to another run",
+        Damage.UNREADABLE: "cannot be read (check the permissions of it and its folder, and the disk)",
         Damage.SET_ASIDE: "was set aside because it or another file of its run was damaged",
     }[damaged.damage]
     return f"{_place(damaged)} {wrong}"

@@ -149,7 +149,7 @@ def _undamaged(found: Findings) -> list[TrustItem]:
         TrustItem(
             "every run used",
             False,
-            f"{format_plural(len(runs), 'run')} {are} left out, because files of theirs are damaged or were set aside; "
+            f"{format_plural(len(runs), 'run')} {are} left out because of files that are damaged or were set aside; "
             "the failures list them",
         )
     ]

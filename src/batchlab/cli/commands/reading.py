@@ -86,6 +86,7 @@ def plan(
     from batchlab.scaling.rules import LearningRateRule
     from batchlab.storage.store import Store
     from batchlab.study.documents import read_findings
+    from batchlab.words.damage import damage_lines
 
     target = Target(
         batch_size,
@@ -97,12 +98,14 @@ def plan(
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
-    made = make_plan(read_findings(store), devices, target, serves)
+    findings = read_findings(store)
+    made = make_plan(findings, devices, target, serves)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
-        made = make_plan(read_findings(store), devices, target, serves)
+        findings = read_findings(store)
+        made = make_plan(findings, devices, target, serves)
     print(format_plan(made, format))
-    for warning in made.warnings:
+    for warning in (*made.warnings, *damage_lines(findings.damaged)):
         print(f"batchlab: {warning}", file=sys.stderr)
     if format == "hf":
         for note in made.notes:
