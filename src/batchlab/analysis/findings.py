@@ -15,11 +15,11 @@ from batchlab.analysis.values import (
     DiagnosticsFinding,
     EnvironmentDifference,
     FailedProbe,
-    Recommendation,
     Run,
     SurfaceFinding,
     ThroughputFinding,
 )
+from batchlab.analysis.verdict import Cost, Recommendation, TokenSlope
 from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, TaskInfo
@@ -55,4 +55,6 @@ class Findings:
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
     damaged: tuple[DamagedFile, ...] = ()  # files that are not what was written; what rests on them is left out
+    slope: TokenSlope | None = None  # of the loss against tokens, at the budget
+    costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss

@@ -49,6 +49,11 @@ class Documents:
         self._not_before = -math.inf
         self._warned = False
 
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the documents on disk show all that this process knows; where it writes none, nothing is missing."""
+        return not (self._write and self._outdated)
+
     def run_ended(self) -> None:
         """Note that a record is newer than the documents."""
         self._outdated = True
@@ -80,6 +85,7 @@ class Documents:
                 self._outdated = False
                 return found
             except StorageFailed as error:
+                self._outdated = True
                 self._view.say(documents_not_written(error, self._store.path))
         return read_findings(self._store, courses=self._courses)
 
@@ -90,6 +96,8 @@ class Documents:
 
     def begin_notes(self, learning_rates: tuple[float, ...], budget: Mapping[str, Any]) -> None:
         """Make notes.md, once for a study. A disk that takes no more is a warning."""
+        if self._store.decisions().notes_digest is not None:
+            return  # before anything is read for a page that is not wanted
         try:
             self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget)))
         except StorageFailed as error:

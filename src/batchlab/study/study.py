@@ -134,7 +134,8 @@ def run_study(
             store.decide(Decisions(complete=True))
     findings = documents.save()
     view.say(f"   {format_duration(clock.monotonic() - begun)} in all")
-    lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
+    report, plan = str(folder / "report.html"), str(folder / "training_plan.json")
+    lines = summary_lines(findings, report, plan, written=documents.up_to_date)
     return StudyResult(folder, findings, tuple(lines), failure)
 
 
@@ -198,7 +199,7 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     study = reopen_study(folder)
     documents = Documents(study.store, view)
     session = Session(study, make_engine, view, documents=documents)
-    findings = documents.findings()
+    findings = read_findings(study.store)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
     try:
