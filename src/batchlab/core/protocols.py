@@ -250,7 +250,15 @@ class Finished:
     record: Record
 
 
-Event = Progress | Finished
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+
+    run_id: str
+    owner: str
+
+
+Event = Progress | Finished | Waiting
 
 
 Setting = str | int | float | bool
