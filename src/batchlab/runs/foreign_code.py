@@ -34,7 +34,7 @@ BASES = {
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """Something a person's file has: an object, or a class of its own. `name` is how the file writes it: `net`, `Net`, `make_net()`."""
+    """Something a person's file has: an object, or a class of its own; `name` as the file writes it: `net`, `make()`."""
 
     kind: Kind
     name: str
