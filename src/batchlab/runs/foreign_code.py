@@ -34,7 +34,7 @@ BASES = {
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """Something a person's file has: an object, or a class of its own; `name` as the file writes it: `net`, `make()`."""
+    """Something a person's file has: an object, or a class of its own; `name` as the file writes it: `net`, `f()`."""
 
     kind: Kind
     name: str
