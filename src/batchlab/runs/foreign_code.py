@@ -34,7 +34,7 @@ BASES = {
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """Something a person's file has: an object, or a class of its own. `name` is how the file writes it."""
+    """Something a person's file has: an object, or a class of its own; `name` as the file writes it: `net`, `f()`."""
 
     kind: Kind
     name: str
@@ -45,6 +45,8 @@ class Recognised:
         """The lines to add to the file, with ... for what only the person knows."""
         before, imports, arguments = list[str](), ["import batchlab"], list[str]()
         model = f"{self.name}()" if self.is_class else f"copy.deepcopy({self.name})"
+        if self.name.endswith("()"):
+            model = self.name
         match self.kind:
             case Kind.HF_TRAINER:
                 trainer = self.name

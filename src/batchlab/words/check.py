@@ -111,7 +111,7 @@ def _reduction(found: ReductionFinding) -> str:
             return (
                 "the loss is a mean over other targets than those counted "
                 f"({low:.2g} to {high:.2g} times as many, depending on the sample, as with padding); pass "
-                "count=…, a function of the batch, e.g. the targets that are not padding, or return (sum, count)"
+                "count=…, e.g. a function that counts the targets that are not padding, or return (sum, count)"
             )
         case "neither":
             return (
