@@ -1,0 +1,176 @@
+"""Processes that take turns, as a seed says: each is a thread, one of them runs at a time, and time is counted.
+
+A process may be interrupted wherever it calls `turn`, which it does before and after every file operation. Time passes
+only while all processes wait.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from random import Random
+
+FOREVER = math.inf
+_MOST_TURNS = 100_000
+_MOST_SECONDS = 30 * 86400.0
+
+
+class Killed(BaseException):
+    """This process is gone: nothing that it does from here on happens."""
+
+
+class Hung(BaseException):
+    """The simulation has gone on for too long."""
+
+
+class Process:
+    """One process. `ended` once it has returned, raised, or been killed."""
+
+    def __init__(self, scheduler: Scheduler, name: str, main: Callable[[Process], None]) -> None:
+        self.name = name
+        self.killed = False
+        self.ended = False
+        self.wakes_at = 0.0
+        self.error: BaseException | None = None
+        self._scheduler = scheduler
+        self._main = main
+        self._baton = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others run for so long, or until somebody wakes it."""
+        self.require_alive()
+        self.wakes_at = self._scheduler.seconds + seconds
+        self._scheduler.switch(self)
+        self.require_alive()
+
+    def turn(self) -> None:
+        """Maybe let another process run now."""
+        self.require_alive()
+        if self._scheduler.takes_turns():
+            self._scheduler.switch(self)
+            self.require_alive()
+
+    def wake(self) -> None:
+        """End its `sleep`."""
+        self.wakes_at = min(self.wakes_at, self._scheduler.seconds)
+
+    def require_alive(self) -> None:
+        if self.killed:
+            raise Killed
+        if self._scheduler.hung:
+            raise Hung
+
+    # The scheduler's part
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def take_baton(self) -> None:
+        self._baton.acquire()
+
+    def give_baton(self) -> None:
+        self._baton.release()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _live(self) -> None:
+        self.take_baton()
+        try:
+            self.require_alive()
+            self._main(self)
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whoever started the process looks at it
+            self.error = error
+        finally:
+            self.ended = True
+            self._scheduler.leave(self)
+
+
+class Scheduler:
+    """Who runs next, and what time it is."""
+
+    def __init__(self, dice: Random, *, switching: float) -> None:
+        self.seconds = 1000.0
+        self.jumped = 0.0  # of the clock on the wall
+        self.hung = False
+        self._dice = dice
+        self._switching = switching
+        self._turns = 0
+        self.processes: list[Process] = []
+        self._done = threading.Semaphore(0)
+
+    def start(self, name: str, main: Callable[[Process], None]) -> Process:
+        """A new process, which runs when it is its turn."""
+        process = Process(self, name, main)
+        process.wakes_at = self.seconds
+        self.processes.append(process)
+        process.begin()
+        return process
+
+    def run(self) -> None:
+        """Return when all processes have ended."""
+        first = self._next()
+        if first is not None:
+            first.give_baton()
+            self._done.acquire()
+        if self.hung:
+            raise Hung
+
+    def kill(self, process: Process) -> None:
+        """End a process where it stands. Its thread unwinds when it is its turn, and changes nothing."""
+        process.killed = True
+        process.wakes_at = self.seconds
+
+    def takes_turns(self) -> bool:
+        """Whether another process may run now."""
+        return len(self.processes) > 1 and self._dice.random() < self._switching
+
+    def switch(self, process: Process) -> None:
+        """Let the next process run; returns when it is this one's turn again."""
+        following = self._next()
+        assert following is not None
+        if following is not process:
+            following.give_baton()
+            process.take_baton()
+
+    def leave(self, process: Process) -> None:
+        """A process has ended."""
+        self.processes.remove(process)
+        following = self._next()
+        if following is None:
+            self._done.release()
+        else:
+            following.give_baton()
+
+    def _next(self) -> Process | None:
+        if not self.processes:
+            return None
+        self._turns += 1
+        ready = [process for process in self.processes if process.wakes_at <= self.seconds]
+        if not ready:
+            self.seconds = min(process.wakes_at for process in self.processes)
+            ready = [process for process in self.processes if process.wakes_at <= self.seconds]
+        if self._turns > _MOST_TURNS or self.seconds > _MOST_SECONDS:
+            self.hung = True
+        return ready[0] if len(ready) == 1 else self._dice.choice(ready)
+
+
+class ProcessClock:
+    """The clock that a process sees."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler = scheduler
+        self._process = process
+
+    def now(self) -> float:
+        return 1.8e9 + self._scheduler.seconds + self._scheduler.jumped
+
+    def monotonic(self) -> float:
+        return self._scheduler.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._process.sleep(seconds)
