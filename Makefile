@@ -62,6 +62,7 @@ bench: setup-dev
 	$(BIN)/python benchmarks/noise_cost/run.py
 	$(BIN)/python benchmarks/trace_accuracy/run.py
 	$(BIN)/python benchmarks/token_files/run.py
+	$(BIN)/python benchmarks/end_to_end_truth/run.py studies/end_to_end_truth --each 20
 
 format: setup-dev
 	$(BIN)/ruff format src tests examples benchmarks

@@ -73,8 +73,9 @@ def synthetic_study() -> Callable[..., SyntheticStudy]:
     best_lr(B) = best_lr·(B/best_batch)^lr_exponent. Noise has standard deviation `noise_sd`, of whose variance the
     share `correlation` is the seed's, the same in every cell. tokens/s = peak_speed·B/(B + half_speed_batch).
     Cells whose LR is more than `diverges_above` times the best diverge. Sizes in `out_of_memory` run out of memory,
-    those in `failed` raise an error. The trials are the ones that GridSearch asks for; `keep` cuts the list of
-    training runs (a partial study).
+    those in `failed` raise an error. `fall`: one run of the best size at each learning rate has half the budget, and a
+    loss this much higher (None: no such runs). The trials are the ones that GridSearch asks for; `keep` cuts the list
+    of training runs (a partial study).
     """
     return _build
 
@@ -102,6 +103,7 @@ def _build(
     max_micro_batch_size: int = 48,
     limit_bytes: int | None = 990 * 2**20,
     diverges_above: float = 30.0,
+    fall: float | None = None,
     out_of_memory: Sequence[int] = (),
     failed: Sequence[int] = (),
     pairing: str = "verified",
@@ -184,6 +186,13 @@ def _build(
             outcomes.append(TrialOutcome(loss, judged=not spec.undertrained))
         grid.tell(trials, outcomes)
     records += trained if keep is None else trained[:keep]
+    if fall is not None:
+        records += [
+            world.half_budget(whole, curves[run_id(whole)] + fall, speed[whole.layout.global_batch_size], pairing)
+            for whole, _ in trained
+            if isinstance(whole, TrainSpec) and whole.layout.global_batch_size == best_batch and whole.seed == 0
+            if run_id(whole) in curves
+        ]
     specs = {run_id(spec): spec for spec, _ in records}
 
     def rows(identity: str) -> list[MetricRow]:
@@ -301,6 +310,10 @@ class _World:
             evaluation_interval=interval,
             device=self.device,
         )
+
+    def half_budget(self, whole: TrainSpec, loss: float, speed: float, pairing: str) -> tuple[Spec, Record]:
+        changes = {"token_budget": whole.token_budget // 2, "evaluation_interval": whole.evaluation_interval // 2}
+        return self.train(whole.model_copy(update=changes), loss, Outcome.COMPLETED, "", speed, pairing)
 
     def train(
         self, spec: TrainSpec, loss: float | None, outcome: Outcome, reason: str, speed: float, pairing: str

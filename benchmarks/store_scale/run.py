@@ -63,7 +63,8 @@ class Stops:
     """An engine that ends the study where it would begin to execute."""
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
-        """Raise Submitted."""
+        """Print the seconds until here, and raise Submitted."""
+        print(json.dumps({"cpu": time.process_time(), "until": time.monotonic()}))
         raise Submitted
 
     def wait(self, timeout: float) -> list[Event]:
@@ -75,8 +76,8 @@ class Stops:
 
 
 def resume(folder: Path, runs: int) -> None:
-    """The study command up to the first run that is missing, the last one that was asked for."""
-    missing = max(folder.glob("runs/train-*/record.json"), key=lambda path: path.stat().st_mtime_ns)
+    """The study command up to the first run that is missing, one of the last round: a further seed of a best cell."""
+    missing = max(folder.glob("runs/train-*-s[1-9]*/record.json"), key=lambda path: path.parent.name.split("-s")[-1])
     aside = missing.with_name("record.aside")
     missing.rename(aside)
     try:
@@ -119,8 +120,12 @@ def measured(what: str, folder: Path, runs: int) -> dict[str, float]:
     done = subprocess.run(arguments, check=True, capture_output=True, text=True)
     wall = time.monotonic() - begun
     *printed, last = filter(None, done.stdout.splitlines())
-    used = {"wall": wall, **json.loads(last)}
-    return used | json.loads(printed[-1]) if what == "document" else used
+    used: dict[str, float] = {"wall": wall, **json.loads(last)}
+    if what in ("document", "resume"):  # it measured itself
+        used |= json.loads(printed[-1])
+    if "until" in used:
+        used["wall"] = used["until"] - begun
+    return used
 
 
 def page(folder: Path, results: dict[str, dict[int, list[dict[str, float]]]], rows: int, repetitions: int) -> str:
@@ -192,6 +197,12 @@ def _met(cpu: bool, wall: bool) -> str:
     return _yes(cpu) if cpu == wall else ("in CPU time, not in wall time" if cpu else "**not in CPU time**")
 
 
+def peak_bytes() -> int:
+    """Most resident memory of this process; getrusage would count its parent's, from before the program began."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 def main() -> None:
     """Measure everything, or (--measure) one thing in this process."""
     parser = argparse.ArgumentParser()
@@ -206,7 +217,7 @@ def main() -> None:
         MEASUREMENTS[arguments.measure](arguments.folder, arguments.runs)
         used = resource.getrusage(resource.RUSAGE_SELF)
         print()
-        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss * 1024}))
+        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": peak_bytes()}))
         return
     numbers = [int(text) for text in arguments.sizes.split(",")]
     for runs in numbers:

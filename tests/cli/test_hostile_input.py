@@ -127,6 +127,8 @@ def on_disk(folder: Path) -> dict[str, tuple[int, int]]:
     for root, _, files in os.walk(folder):
         found[root] = (0, 0)
         for name in files:
+            if name.endswith(".lock"):
+                continue  # says who held it last
             path = os.path.join(root, name)
             status = os.stat(path)
             found[path] = (status.st_size, status.st_mtime_ns)
@@ -256,7 +258,7 @@ def test_study_toml(times: int, room: Path) -> None:
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("name", ["experiment.json", "notes.md", "training_plan.json", "results.csv"])
 def test_files_of_a_study(times: int, name: str, room: Path) -> None:
-    """Commands on a study with one of its files changed. Records and decisions: tests/storage."""
+    """Commands that read a study with one changed file. How a study repairs itself: tests/storage, tests/study."""
     file = room / "made" / name
     sound = file.read_bytes()
 
@@ -283,7 +285,7 @@ def test_files_of_a_study(times: int, name: str, room: Path) -> None:
         file.write_bytes(changed(how))
         require_a_sentence(command, room)
 
-    commands = [["status", "made"], ["plan", "made"], ["critical", "made"], ["study", "simulated", "--out", "made"]]
+    commands = [["status", "made"], ["plan", "made"], ["critical", "made"]]
     hows = st.tuples(st.sampled_from(["cut", "bytes", "deep", "value", "value"]), names, trees, st.integers(0, 10**6))
     try:
         try_many(st.tuples(hows, st.sampled_from(commands)), 60 if name == "experiment.json" else 20, times, check)

@@ -98,9 +98,13 @@ def test_a_model_that_mixes_samples_stays_on_one_device(synthetic_study: Study) 
         (Target(2048), "steps of a budget"),
         (Target(token_budget=1000 * 409_600), "nothing is extrapolated further than 30"),
         (Target(parameters=10**15), "nothing is extrapolated further than 30"),
-        (Target(1024, 20 * 409_600), "8 ×"),
     ],
 )
 def test_beyond_the_rules_nothing_is_planned(findings: Findings, target: Target, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make_plan(findings, target=target)
+
+
+def test_a_batch_far_above_the_best_is_not_planned(synthetic_study: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="8 ×"):
+        make_plan(assemble(*synthetic_study(batch_curvature=0.02)), target=Target(1024, 20 * 409_600))

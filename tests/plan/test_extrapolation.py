@@ -80,7 +80,8 @@ def test_an_optimum_at_an_end_of_the_axis_is_not_moved_to_another_budget(synthet
     assert "Nothing is extrapolated to 4 × the budget." in " ".join(conclusions(bounded))
 
 
-def test_a_tied_size_at_the_end_leaves_the_interval_open_and_says_so(findings: Findings) -> None:
+def test_a_tied_size_at_the_end_leaves_the_interval_open_and_says_so(synthetic_study: Study) -> None:
+    findings = assemble(*synthetic_study(batch_curvature=0.0005))
     batch = make_plan(findings, target=Target(token_budget=4 * 409_600)).provenance["global_batch_size"]
     assert (batch.low, batch.high) == (None, None)
     assert "no lower bound" in batch.range

@@ -259,7 +259,7 @@ def test_seeds_come_last_at_the_best_and_its_neighbour() -> None:
     assert found[best] == {7, 8, 9, 10, 11}
     assert sum(seeds >= {7, 8, 9} for seeds in found.values()) == 2  # the neighbour too
     assert {trial.seed for trial in rounds[-1]} == {10, 11}
-    assert all((t.global_batch_size, t.learning_rate) == best for t in rounds[-1])  # without noise nothing rivals it
+    assert sum(seeds == {7, 8, 9, 10, 11} for seeds in found.values()) == 2  # no rival is spared, however far behind
 
 
 def test_noise_is_measured_early_and_ends_a_noisy_search_sooner() -> None:

@@ -75,6 +75,7 @@ def test_the_time_of_the_planned_runs_is_the_sum_of_their_tokens_over_speed() ->
     made = plan_budget(3600.0, replace(SWEEP, max_extensions=0), reserve=0.0)
     seconds = sum(4 * made.token_budget / speed for speed in SPEEDS.values())
     seconds += 2 * made.token_budget * (1 / SPEEDS[4] + 1 / SPEEDS[8])  # seeds at the two slowest sizes
+    seconds += made.token_budget / SPEEDS[4] / 2  # the run of half the budget
     assert made.seconds_planned == pytest.approx(seconds)
     assert made.seconds_planned is not None
     assert 0.98 * 3600 < made.seconds_planned <= 3600
@@ -100,7 +101,7 @@ def test_a_plan_never_takes_longer_than_asked(
 
 def test_extension_time_is_spent_on_steps_when_the_largest_size_would_be_undertrained() -> None:
     enough = 50 * 64 * 64
-    without = sum(4 / speed for speed in SPEEDS.values()) + 2 * (1 / SPEEDS[4] + 1 / SPEEDS[8])
+    without = sum(4 / speed for speed in SPEEDS.values()) + 2.5 / SPEEDS[4] + 2 / SPEEDS[8]
     just = enough * without / 0.85 * 1.001
     made = plan(just)
     assert made.token_budget == enough

@@ -10,7 +10,7 @@ import pytest
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
-from batchlab.core.experiment import DataConfig, TaskReference, build_experiment
+from batchlab.core.experiment import DataConfig, OptimizerConfig, TaskReference, build_experiment
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.core.task import Task, task
 from batchlab.recipes import recipe
@@ -104,6 +104,16 @@ def given_task(model: Any) -> Task:
 def test_settings_that_are_not_simulated_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="always computes in float64"):
         SimulatedFramework().trainable(given_task(Simulation), DEVICE.model_copy(update=change), OptimizerSettings())
+
+
+@pytest.mark.parametrize("change", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"grad_clip": 1.0}, {"name": "adamw"}])
+def test_copies_are_for_plain_sgd_only(change: dict[str, Any]) -> None:
+    task = given_task(lambda: simulation({"copies": 2, "samples": 8}))
+    plain = {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "grad_clip": None}
+    SimulatedFramework().trainable(task, DEVICE, OptimizerSettings(config=OptimizerConfig.model_validate(plain)))
+    other = OptimizerSettings(config=OptimizerConfig.model_validate(plain | change))
+    with pytest.raises(InputError, match=r"set model\.copies to 1"):
+        SimulatedFramework().trainable(task, DEVICE, other)
 
 
 def test_other_models_are_rejected() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,6 +67,37 @@ def test_simulated_training_agrees_with_the_formula(
     exact = problem.expected_loss(learning_rates, batch)
     assert abs(np.mean(losses) - exact) < 4 * standard_error
     assert standard_error < 0.1 * (exact - problem.irreducible_loss)
+
+
+def test_copies_divide_the_spread_and_keep_the_expected_loss() -> None:
+    """Losses of 60 seeds of one copy of 5: mean as expected, standard deviation a fifth of that of a single copy."""
+    one = NoisyQuadratic(samples=16_384, dimensions=48, spectrum=0.75, source=1.3, irreducible_loss=0.0)
+    five = replace(one, copies=5)
+    learning_rates = rates(16, 0.6, 1024)
+    column = np.array(learning_rates)[:, None]
+    assert five.expected_loss(learning_rates, 16) == pytest.approx(one.expected_loss(learning_rates, 16), rel=0.05)
+    assert five.loss_deviations(column, 16) == pytest.approx(one.loss_deviations(column, 16) / 5)
+    losses = [final_loss(five, learning_rates, 16, seed) for seed in range(60)]
+    spread = float(five.loss_deviations(column, 16)[0])
+    assert abs(np.mean(losses) - five.expected_loss(learning_rates, 16)) < 4 * spread / np.sqrt(60)
+    assert np.std(losses, ddof=1) == pytest.approx(spread, rel=0.35)  # 3.8 of its own standard errors
+
+
+def test_many_runs_at_once_are_the_runs_one_by_one() -> None:
+    problem = NoisyQuadratic(samples=300, dimensions=8, copies=3)
+    peaks = (0.1, 0.5, 1.2)
+    together = problem.expected_losses(np.array([rates(7, peak, 700) for peak in peaks]).T, 7)
+    assert together.tolist() == pytest.approx([problem.expected_loss(rates(7, peak, 700), 7) for peak in peaks])
+
+
+@pytest.mark.parametrize(("power", "exponent"), [(1.0, 0.5), (1.5, 0.3)])
+def test_the_loss_falls_as_a_power_of_the_steps_down_to_the_floor(power: float, exponent: float) -> None:
+    problem = NoisyQuadratic(
+        dimensions=2**15, spectrum=power, source=1 + power * exponent, gradient_noise=0.0, rounding=0.0, samples=2**50
+    )
+    early, late = (problem.expected_loss([0.2] * steps, 1) - problem.irreducible_loss for steps in (100, 400))
+    assert np.log(early / late) / np.log(4) == pytest.approx(exponent, abs=0.05)
+    assert problem.expected_loss([], 1) == pytest.approx(problem.irreducible_loss + problem.start_loss)
 
 
 def test_drawing_without_replacement_is_accounted_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,25 @@ def batch(start: int, stop: int) -> tuple[np.ndarray, ...]:
 def test_contract(optimizer: dict[str, Any]) -> None:
     assert isinstance(make(), Inspectable)
     check_trainable(lambda: make(**optimizer), batch(0, 9), tolerance=1e-11)
+
+
+def test_contract_with_copies() -> None:
+    problem = replace(PROBLEM, copies=4)
+
+    def several() -> SimulatedTrainable:
+        plain = OptimizerSettings(config=OptimizerConfig(name="task", grad_clip=None))
+        return SimulatedTrainable(Simulation(problem), DeviceSettings(name="simulated"), plain)
+
+    check_trainable(several, batch(0, 9), tolerance=1e-11)
+    check_measured_gradients(several, batch(0, 9), tolerance=1e-11)
+
+
+def test_an_update_above_the_failing_learning_rate_raises() -> None:
+    trainable = make(Machine(fails_above=0.5))
+    trainable.init(0)
+    trainable.apply(0.5)
+    with pytest.raises(RuntimeError, match=r"overflow at a learning rate of 0\.51"):
+        trainable.apply(0.51)
 
 
 def test_contract_of_measured_gradients() -> None:

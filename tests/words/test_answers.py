@@ -34,7 +34,7 @@ def test_every_question_is_answered_or_said_to_be_open(synthetic_study: Study) -
     assert "batch 16 at LR 1.0e-3" in answer(findings, "Which batch").answer
     assert "n = 3 seeds" in answer(findings, "Which batch").caveat
     assert answer(findings, "Can I trust").answer == "5 of 5 conditions hold"
-    assert answer(findings, "So what").answer.endswith("LR 3.0e-3")
+    assert answer(findings, "So what").answer.endswith("LR 1.0e-3")
 
 
 def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.values import BatchRow, SpeedUnknown
+from batchlab.analysis.values import BatchRow
+from batchlab.analysis.verdict import Recommendation, SpeedUnknown
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.words.plan import (
@@ -34,8 +35,9 @@ def row(synthetic_study: Callable[..., Any]) -> BatchRow:
 
 def test_a_batch_names_its_runs_and_its_reason(row: BatchRow) -> None:
     runs = "3 seeds at batch 16, learning rate 1.0e-3"
-    assert describe_batch(row, None) == f"{runs}; asked for"
-    assert describe_batch(row, SpeedUnknown()).startswith(f"{runs}; lowest mean validation loss")
+    assert describe_batch(row, None, Unit.TOKENS) == f"{runs}; asked for"
+    recommended = Recommendation("fastest", row.layout, 1e-3, 0.0, SpeedUnknown())
+    assert describe_batch(row, recommended, Unit.TOKENS) == f"{runs}; lowest validation loss; speed was not measured"
     assert describe_rate(row) == "lowest loss of 4 learning rates tried at this batch size"
     assert describe_loss(row, lay_out(16, 16)) == runs
     assert describe_loss(row, lay_out(16, 8, data_parallel_size=2)).startswith(f"{runs}; splitting a batch")

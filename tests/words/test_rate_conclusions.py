@@ -61,6 +61,8 @@ def test_edges_are_named(synthetic_study: Study) -> None:
 
 
 def test_a_fit_gives_its_uncertainty_in_doublings(synthetic_study: Study) -> None:
-    assert " doublings (n = 3 learning rates)" in said(synthetic_study(), "At batch 16 a local fit")
+    assert " doublings (n = 3 learning rates; as many as the parabola has coefficients" in said(
+        synthetic_study(), "At batch 16 a local fit"
+    )
     missing = said(synthetic_study(best_lr=1.0, max_extensions=0), "no learning rate could be interpolated")
     assert "would help most" in missing

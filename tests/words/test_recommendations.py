@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from batchlab.analysis.assemble import assemble
-from batchlab.analysis.values import Goal
+from batchlab.analysis.verdict import Goal
 from batchlab.words.reasons import GOALS
 from batchlab.words.recommendations import advise, sentence, why_none
 from batchlab.words.units import Units
@@ -17,7 +17,7 @@ def test_advice_is_a_size_a_rate_and_a_layout(synthetic_study: Study) -> None:
     found = assemble(*synthetic_study(noise_sd=0.0))
     assert found.recommended is not None
     advice = advise(found.recommended, Units.of(found))
-    assert advice.goal == "Fastest of the statistically tied"
+    assert advice.goal == "Recommended"
     assert advice.headline == "16 sequences at LR 1.0e-3"
     assert advice.detail == (
         "micro-batch 16 × accum 1 × 1 device = 16 sequences (1,024 tokens) per step, warm-up 40,960 tokens"

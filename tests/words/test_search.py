@@ -75,7 +75,8 @@ SPENT = "all 12 runs of the budget that are not reserved for seeds are spent"
                 bound=GainBound.MEASURED_NOISE,
                 repeated_runs=2,
             ),
-            "another run is expected to gain 0.012 % of the loss, less than the 0.05 % by which seeds differ (2 runs)",
+            "another run is expected to gain 0.012 % of the loss, less than the 0.05 % by which seeds differ (2 runs, "
+            "and an assumed value that counts as one degree of freedom)",
         ),
         (
             stop(

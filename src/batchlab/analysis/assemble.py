@@ -16,11 +16,14 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import recommend
+from batchlab.analysis.sweep.cost import costs_of
 from batchlab.analysis.sweep.inferred import inferred_cells
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
+from batchlab.analysis.sweep.token_slope import token_slope
 from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding
+from batchlab.analysis.verdict import TokenSlope
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
@@ -53,7 +56,8 @@ def assemble(
     `records` are all of a study's finished runs with their specs, in any order; `rows(run_id)` gives a run's metrics,
     and `course(run_id)` what is made of all of them, where the caller keeps that; `task_info` may be its JSON object;
     `checks` are the items of the task's check (default: those of the check among the records); `infer` False leaves out
-    the losses of cells that were not run, whose cost grows with the cube of the number of runs.
+    the surface that is fitted to all runs, whose cost grows with the cube of their number: no losses of cells that were
+    not run, and the lowest mean is the best.
     """
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
@@ -67,13 +71,20 @@ def assemble(
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
     runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
     surface = surface_finding(
-        runs, sizes, throughput=throughput, token_budget=budget, confirmation_seeds=experiment.sweep.confirmation_seeds
+        runs,
+        sizes,
+        throughput=throughput,
+        token_budget=budget,
+        confirmation_seeds={run.seed for run in runs if experiment.sweep.confirms(run.seed)},
+        fit=infer,
     )
     if surface is not None and rows is not None:
         surface = _with_rows(surface, rows)
     if surface is not None and infer:
         surface = replace(surface, inferred=inferred_cells(surface.rows))
-    recommended, recommendations = recommend(surface, experiment, budget)
+    slope = slope_of(experiment, records, surface, budget)
+    costs = costs_of(surface, slope, experiment.sweep.tolerance) if surface else ()
+    recommended, recommendations = recommend(surface, costs, experiment, budget)
     environments = [record.environment for _, record in records if record.environment is not None]
     return Findings(
         experiment=experiment,
@@ -86,6 +97,8 @@ def assemble(
         memory=capacity_finding(experiment, records, memory, variants),
         throughput=throughput,
         surface=surface,
+        slope=slope,
+        costs=costs,
         diagnostics=diagnostics_finding(runs, surface),
         runs=runs,
         recommended=recommended,
@@ -99,6 +112,28 @@ def assemble(
         rechecks=rechecks(records),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
+
+
+def slope_of(
+    experiment: Experiment,
+    records: Sequence[tuple[Spec, Record]],
+    surface: SurfaceFinding | None,
+    budget: int | None,
+) -> TokenSlope | None:
+    """The slope of the loss against tokens, from the sweep and from runs of its cells at smaller budgets."""
+    if surface is None or budget is None:
+        return None
+    smaller = runs_from(
+        (spec, record)
+        for spec, record in records
+        if isinstance(spec, TrainSpec)
+        and spec.start is None
+        and not spec.keep_end
+        and spec.schedule == experiment.schedule
+        and spec.token_budget < budget
+    )
+    decays = experiment.schedule.kind != "constant"
+    return token_slope(surface, smaller, budget, experiment.unit, decays=decays)
 
 
 def _course_from(rows: Rows | None) -> Callable[[str], Course]:

@@ -15,11 +15,11 @@ from batchlab.analysis.values import (
     DiagnosticsFinding,
     EnvironmentDifference,
     FailedProbe,
-    Recommendation,
     Run,
     SurfaceFinding,
     ThroughputFinding,
 )
+from batchlab.analysis.verdict import Cost, Recommendation, TokenSlope
 from batchlab.core.check import CheckItem
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, TaskInfo
@@ -53,4 +53,6 @@ class Findings:
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
+    slope: TokenSlope | None = None  # of the loss against tokens, at the budget
+    costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss

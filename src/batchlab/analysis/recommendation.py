@@ -1,4 +1,9 @@
-"""What to train with, out of what was measured: nothing is extrapolated here."""
+"""What to train with, out of what was measured: nothing is extrapolated here.
+
+Not rejected is not equal. The batch size with the lowest loss is recommended, unless another one is shown, with 95 %
+confidence, to cost no more than `sweep.tolerance` in extra tokens and reaches the same loss sooner. Of several such
+sizes the soonest is recommended.
+"""
 
 from __future__ import annotations
 
@@ -8,75 +13,156 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import (
-    BatchRow,
+from batchlab.analysis.values import BatchRow, SurfaceFinding
+from batchlab.analysis.verdict import (
+    BestIsSoonest,
+    Cost,
+    CostsMore,
     CostToLoss,
-    Fastest,
+    FewestTokens,
     Goal,
     Largest,
     LowestLoss,
-    OnlyCandidate,
+    NotTested,
     ReachesLoss,
     Reason,
     Recommendation,
+    Soonest,
     SpeedUnknown,
-    SurfaceFinding,
+    Unresolved,
+    WithinTolerance,
 )
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment
 from batchlab.core.format import format_list, format_loss
 
+TWICE = 1.0
+"""Extra tokens, as a share of the budget, beyond which no size is called soonest: the slope was measured between half
+the budget and all of it, and says little of budgets beyond twice it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a plan is for. `target_loss` of "soonest" and "cheapest": None is the highest loss of the tied sizes."""
+    """What a plan is for. `target_loss` of "soonest" and "cheapest": None is the loss of the best size."""
 
     goal: Goal
     target_loss: float | None = None
 
 
 def recommend(
-    surface: SurfaceFinding | None, experiment: Experiment, token_budget: int | None
+    surface: SurfaceFinding | None, costs: Sequence[Cost], experiment: Experiment, token_budget: int | None
 ) -> tuple[Recommendation | None, tuple[Recommendation, ...]]:
     """(what to train with, one recommendation per goal). None and empty when no batch size could be judged.
 
-    To train with: the fastest of the sizes statistically tied with the best, each at its own best learning rate.
-    "soonest" and "cheapest" need evaluations along the runs of two sizes; "soonest" also needs their speed.
+    Each has its cost against the best cell, with its interval. "soonest" needs the speed of the sizes and the slope of
+    the loss against tokens.
     """
     if surface is None or surface.best is None or token_budget is None:
         return None, ()
-    warmup_tokens = experiment.schedule.warmup_fraction * token_budget
-    best, tied = surface.best, surface.tied
-    timed = [row for row in tied if row.tokens_per_second is not None]
-    fastest = max(timed, key=lambda row: (row.tokens_per_second or 0.0, -row.global_batch_size)) if timed else best
-    largest = max(tied, key=lambda row: row.global_batch_size)
-    target = _highest(tied)
-    only = OnlyCandidate(surface.noise_sd is not None) if len(tied) == 1 else None
-    speed_reason = only or _fastest_reason(fastest, best, len(tied)) if timed else SpeedUnknown()
-    largest_reason = only or Largest(len(tied), largest.layout.grad_accum_steps)
-    speed = _made("fastest", fastest, warmup_tokens, speed_reason)
-    return speed, (
-        _made("quality", best, warmup_tokens, _lowest_loss(surface, best)),
-        speed,
-        *(
-            _made(goal, reached[0].row, warmup_tokens, _reaches_loss(reached, target, goal, token_budget, asked=False))
-            for goal in OF_A_LOSS
-            if len(reached := _reached(tied, target, goal)) > 1
-        ),
-        _made("largest", largest, warmup_tokens, largest_reason),
+    choice = _Choice(surface, surface.best, costs, experiment, token_budget)
+    speed = choice.fastest()
+    return speed, tuple(
+        made for made in (choice.quality(), speed, choice.soonest(), choice.cheapest(), choice.largest()) if made
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Chooses a size per goal."""
+
+    surface: SurfaceFinding
+    best: BatchRow
+    costs: Sequence[Cost]
+    experiment: Experiment
+    token_budget: int
+
+    @property
+    def _tolerance(self) -> float:
+        return self.experiment.sweep.tolerance
+
+    def quality(self) -> Recommendation:
+        loss = self.best.val_loss
+        confirmed = bool(self.surface.confirmation_seeds)
+        reason = LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, confirmed)
+        return self._made("quality", self.best.global_batch_size, reason)
+
+    def fastest(self) -> Recommendation:
+        """The soonest of the sizes shown to cost no more than the tolerance, the best among them."""
+        best = self.best.global_batch_size
+        if all(cost.time_per_token is None for cost in self.costs):
+            return self._made("fastest", best, SpeedUnknown())
+        if self.surface.noise_sd is None:
+            runs = sum(len(cell.runs) for row in self.surface.rows for cell in row.cells)
+            return self._made("fastest", best, NotTested(runs))
+        shown = [(time, cost) for cost in self.costs if cost.shown and (time := _time(cost)) is not None]
+        if shown:
+            _, chosen = min(shown, key=lambda item: (item[0], item[1].global_batch_size))
+            if chosen.global_batch_size != best:
+                return self._made("fastest", chosen.global_batch_size, WithinTolerance(self._tolerance, best))
+        return self._made("fastest", best, self._why_the_best())
+
+    def _why_the_best(self) -> Reason:
+        tied = {row.global_batch_size for row in self.surface.tied}
+        sooner = [
+            (time, cost)
+            for cost in self.costs
+            if not cost.shown and (time := _time(cost)) is not None and time < 1
+            if cost.tokens is not None or cost.global_batch_size in tied
+        ]
+        if not sooner:
+            return BestIsSoonest()
+        _, other = min(sooner, key=lambda item: (item[0], item[1].global_batch_size))
+        low = other.tokens.low if other.tokens else None
+        if low is not None and low > self._tolerance:
+            return CostsMore(self._tolerance, other)
+        return Unresolved(self._tolerance, other)
+
+    def soonest(self) -> Recommendation | None:
+        """The least time to the best size's loss by the estimates; None where the speed or the slope is unknown."""
+        timed = [
+            (cost.time, cost)
+            for cost in self.costs
+            if cost.time is not None and cost.tokens is not None and cost.tokens.value <= TWICE
+        ]
+        if not timed:
+            return None
+        _, chosen = min(timed, key=lambda item: (item[0], item[1].global_batch_size))
+        return self._made("soonest", chosen.global_batch_size, Soonest(self.best.global_batch_size))
+
+    def cheapest(self) -> Recommendation:
+        return self._made("cheapest", self.best.global_batch_size, FewestTokens())
+
+    def largest(self) -> Recommendation:
+        chosen = max((cost.global_batch_size for cost in self.costs if cost.shown), default=self.best.global_batch_size)
+        tied = {row.global_batch_size for row in self.surface.tied}
+        larger = [cost for cost in self.costs if cost.global_batch_size in tied and cost.global_batch_size > chosen]
+        beyond = max(larger, key=lambda cost: cost.global_batch_size, default=None)
+        accum = self._row(chosen).layout.grad_accum_steps
+        return self._made("largest", chosen, Largest(self._tolerance, accum, beyond))
+
+    def _row(self, size: int) -> BatchRow:
+        return next(row for row in self.surface.rows if row.global_batch_size == size)
+
+    def _made(self, goal: Goal, size: int, reason: Reason) -> Recommendation:
+        cost = next((cost for cost in self.costs if cost.global_batch_size == size), None)
+        return _made(goal, self._row(size), self.experiment, self.token_budget, reason, cost)
+
+
+def _time(cost: Cost) -> float | None:
+    """Time to the same loss; where the slope is unknown, time to the same tokens."""
+    return cost.time_per_token if cost.tokens is None else cost.time
+
+
 def recommend_for(found: Findings, objective: Objective) -> Recommendation:
-    """The statistically tied size that serves `objective`; InputError where no measurement answers that."""
+    """The size that serves `objective`; InputError where no measurement answers that."""
     goal, target = objective.goal, objective.target_loss
     if target is None:
         for item in found.recommendations:
             if item.goal == goal:
                 return item
         raise InputError(
-            f"This study cannot tell which batch size is {goal}: that takes evaluations along the runs of two "
-            "statistically tied sizes, and their speed. Give --target-loss for a single size, or another objective: "
+            f"This study cannot tell which batch size is {goal}: that takes the speed of the batch sizes and the slope "
+            "of the loss against tokens. Give --target-loss, or another objective: "
             f"{format_list([item.goal for item in found.recommendations])}."
         )
     if goal not in OF_A_LOSS:
@@ -95,26 +181,16 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
             f"No statistically tied batch size came down to a loss of {target:g}; the lowest mean along their runs is "
             f"{format_loss(_lowest(tied))}. Give a higher loss; a larger budget was not measured."
         )
-    warmup_tokens = found.experiment.schedule.warmup_fraction * found.token_budget
-    reason = _reaches_loss(reached, target, goal, found.token_budget, asked=True)
-    return _made(goal, reached[0].row, warmup_tokens, reason)
+    reason = _reaches_loss(reached, target, goal, found.token_budget)
+    return _made(goal, reached[0].row, found.experiment, found.token_budget, reason)
 
 
-def _made(goal: Goal, row: BatchRow, warmup_tokens: float, reason: Reason) -> Recommendation:
-    rate = row.best.learning_rate if row.best else math.nan  # tied rows always have a best cell
-    return Recommendation(goal, row.layout, rate, warmup_tokens, reason)
-
-
-def _lowest_loss(surface: SurfaceFinding, best: BatchRow) -> LowestLoss:
-    loss = best.val_loss
-    return LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, bool(surface.confirmation_seeds))
-
-
-def _fastest_reason(fastest: BatchRow, best: BatchRow, tied: int) -> Fastest:
-    difference = None
-    if fastest is not best and fastest.val_loss and best.val_loss:
-        difference = fastest.val_loss.value - best.val_loss.value
-    return Fastest(tied, difference, best.global_batch_size, fastest.val_loss.n if fastest.val_loss else 0)
+def _made(
+    goal: Goal, row: BatchRow, experiment: Experiment, token_budget: int, reason: Reason, cost: Cost | None = None
+) -> Recommendation:
+    rate = row.best.learning_rate if row.best else math.nan  # recommended rows always have a best cell
+    warmup = experiment.schedule.warmup_tokens(token_budget, row.layout.tokens_per_step)
+    return Recommendation(goal, row.layout, rate, warmup, reason, cost)
 
 
 # To a loss
@@ -147,19 +223,12 @@ def _reached(tied: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Re
     return sorted(found, key=lambda one: (one.cost, one.row.global_batch_size))
 
 
-def _reaches_loss(
-    reached: Sequence[_Reached], loss: float, goal: OfALoss, token_budget: int, *, asked: bool
-) -> ReachesLoss:
+def _reaches_loss(reached: Sequence[_Reached], loss: float, goal: OfALoss, token_budget: int) -> ReachesLoss:
     costs = [
         CostToLoss(one.row.global_batch_size, one.tokens / token_budget, one.cost if goal == "soonest" else None)
         for one in reached[:2]
     ]
-    return ReachesLoss(loss, not asked, costs[0], costs[1] if len(costs) > 1 else None)
-
-
-def _highest(tied: Sequence[BatchRow]) -> float:
-    """The loss that all tied sizes end at or below."""
-    return max((row.val_loss.value for row in tied if row.val_loss), default=math.nan)
+    return ReachesLoss(loss, costs[0], costs[1] if len(costs) > 1 else None)
 
 
 def _lowest(tied: Sequence[BatchRow]) -> float:

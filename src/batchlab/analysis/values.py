@@ -130,6 +130,31 @@ class Cell:
         return sum(self.losses) / len(self.losses) if self.losses else None
 
 
+class Comparing(StrEnum):
+    """How the mean losses of two cells are compared."""
+
+    PAIRED = "paired"  # over the seeds that both have
+    POOLED = "pooled"  # with one standard deviation for all cells
+    WELCH = "welch"  # one of the two has a spread of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean loss of one cell above another's, in nats. `error`: its standard error, with `df` degrees of freedom.
+
+    `variance`: of the difference at one seed. `n`: seeds in pairs, else those of the cell with fewer. `clean`: the seed
+    that chose the cells is not among them.
+    """
+
+    value: float
+    error: float
+    df: float
+    variance: float
+    n: int
+    by: Comparing
+    clean: bool = False
+
+
 class FitProblem(StrEnum):
     """Why a local fit in log2 LR says nothing of a batch size's best learning rate."""
 
@@ -182,6 +207,7 @@ class BatchRow:
     tied: bool
     tokens_per_second: float | None
     hours: float | None  # budget ÷ measured tokens/s
+    above_best: Difference | None = None  # its best cell's loss above the best cell's; None: noise was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +256,8 @@ class SurfaceFinding:
     confirmation_seeds: int = 0  # of the best cell, from which its loss is quoted; they had no part in the choice
     inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
+    fitted: bool = False  # the best is the lowest of the fitted surface among the tied cells, not the lowest mean
+    spreads: tuple[float, float] | None = None  # lowest and highest sd of a cell over seeds, where they differ
 
     @property
     def tied(self) -> tuple[BatchRow, ...]:
@@ -255,80 +283,6 @@ class DiagnosticsFinding:
     events: tuple[StepEvent, ...]
     judged_runs: int  # runs with enough rows to have spikes found in them
     comparisons: tuple[Comparison, ...]
-
-
-Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]
-"""Lowest loss; least time for the budget; least time, and least compute, to a loss; most samples per step."""
-
-
-@dataclass(frozen=True, slots=True)
-class LowestLoss:
-    """The lowest mean validation loss, over `seeds`."""
-
-    loss: float
-    seeds: int
-    confirmed: bool  # by confirmation seeds, which had no part in the choice
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedUnknown:
-    """No speed was measured, so the lowest loss was chosen in place of the fastest."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnlyCandidate:
-    """Nothing is statistically tied with the lowest loss; without measured noise nothing ever is."""
-
-    noise_measured: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Fastest:
-    """The fastest of `tied` statistically tied batch sizes."""
-
-    tied: int
-    loss_difference: float | None  # to the lowest mean loss, in nats; None where this size has it
-    best_batch_size: int
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The largest of `tied` statistically tied batch sizes."""
-
-    tied: int
-    grad_accum_steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class CostToLoss:
-    """What a batch size takes to reach a loss. `seconds` None: compared by tokens."""
-
-    batch_size: int
-    budget_share: float
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReachesLoss:
-    """The least time, or the fewest tokens, to a loss among the statistically tied batch sizes."""
-
-    loss: float
-    highest_of_tied: bool  # the loss that every tied size reaches; otherwise somebody asked for it
-    cost: CostToLoss
-    runner_up: CostToLoss | None
-
-
-Reason = LowestLoss | SpeedUnknown | OnlyCandidate | Fastest | Largest | ReachesLoss
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    goal: Goal
-    layout: BatchLayout
-    learning_rate: float
-    warmup_tokens: float
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,6 +273,15 @@ class SweepConfig(Section):
         description="confirmation seeds at the best cell and its rival, for the quoted loss; default: 2 if seeds > 1",
     )
     first_seed: Whole = Field(default=0, ge=0, le=2**31)
+    tolerance: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        default=0.03,
+        description="extra tokens to the same loss, as a share of the budget, that a size other than the best may cost "
+        "to be recommended; it has to be shown with 95 % confidence",
+    )
+
+    def confirms(self, seed: int) -> bool:
+        """Whether runs with this seed choose nothing: confirmation seeds, and those planned after them."""
+        return seed >= self.first_seed + self.seeds
 
     @property
     def confirmation_seeds(self) -> range:

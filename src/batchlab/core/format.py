@@ -97,6 +97,28 @@ def format_signed(difference: float | None) -> str:
     return NONE if difference is None else f"{difference:+.3f}".replace("-", "−")
 
 
+def format_percent(share: float) -> str:
+    """`41 %`; two digits below 10 %, `0.4 %`; `−3 %`, `∞ %`."""
+    return f"{_percent(share)} %"
+
+
+def format_percent_interval(estimate: Estimate) -> str:
+    """`6 % [2, 9]`; only the value where neither limit is known, and `∞` for one that is not."""
+    if estimate.low is None and estimate.high is None:
+        return format_percent(estimate.value)
+    low = _percent(-math.inf if estimate.low is None else estimate.low)
+    high = _percent(math.inf if estimate.high is None else estimate.high)
+    return f"{format_percent(estimate.value)} [{low}, {high}]"
+
+
+def _percent(share: float) -> str:
+    if not math.isfinite(share):
+        return "∞" if share > 0 else "−∞"
+    percent = 100 * share
+    text = f"{percent:.0f}" if abs(percent) >= 10 or round(percent, 1) == round(percent) else f"{percent:.1f}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
 def format_throughput(tokens_per_second: float, unit: Unit) -> str:
     """`60.2k tok/s`, `310 samples/s`."""
     text = f"{tokens_per_second / 1000:.3g}k" if tokens_per_second >= 1000 else f"{tokens_per_second:.3g}"

@@ -13,7 +13,8 @@ from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.values import BatchRow, Reason, ThroughputFinding
+from batchlab.analysis.values import BatchRow, ThroughputFinding
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
@@ -52,7 +53,7 @@ class _Choice:
     learning_rate: float
     token_budget: int
     warmup_tokens: float
-    reason: Reason | None  # None: the batch size was asked for
+    recommended: Recommendation | None  # None: the batch size was asked for
     same_model: bool = True
 
 
@@ -94,7 +95,7 @@ def make_plan(
     workers = [f"worker-{rank}" for rank in range(devices)]
     loss = choice.near.val_loss if extrapolated is None else None
     behind = choice.near.best.runs if choice.near.best else ()
-    provenance = measured_provenance(findings, choice.near, choice.reason, layout, speed_from)
+    provenance = measured_provenance(findings, choice.near, choice.recommended, layout, speed_from)
     if extrapolated:
         provenance |= extrapolated_provenance(extrapolated, choice.near)
     provenance["micro_batch_size"] = with_proof(findings, layout, provenance["micro_batch_size"])
@@ -142,13 +143,13 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
         )
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
-    reason = chosen.reason if wanted == chosen.layout.global_batch_size else None
+    recommended = chosen if wanted == chosen.layout.global_batch_size else None
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
                 warmup = findings.experiment.schedule.warmup_tokens(budget, row.layout.tokens_per_step)
-                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, reason)
+                return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, recommended)
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):
         measured = format_list([row.global_batch_size for row in usable])
@@ -157,9 +158,8 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     size = extrapolated.global_batch_size
     near = min(usable, key=lambda row: (abs(math.log(row.global_batch_size / size)), row.global_batch_size))
     rate = float(f"{extrapolated.learning_rate.value:.3g}")
-    return _Choice(
-        near, extrapolated, size, rate, extrapolated.token_budget, extrapolated.warmup_tokens.value, reason, same_model
-    )
+    warmup = extrapolated.warmup_tokens.value
+    return _Choice(near, extrapolated, size, rate, extrapolated.token_budget, warmup, recommended, same_model)
 
 
 def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, Reason
+from batchlab.analysis.values import BatchRow
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout
 from batchlab.plan.training_plan import Provenance, Status
 from batchlab.words.capacity_reasons import describe_proof
@@ -24,18 +25,20 @@ from batchlab.words.plan import (
 
 
 def measured_provenance(
-    findings: Findings, row: BatchRow, reason: Reason | None, layout: BatchLayout, speed: Provenance
+    findings: Findings, row: BatchRow, recommended: Recommendation | None, layout: BatchLayout, speed: Provenance
 ) -> dict[str, Provenance]:
     """An entry for every number of a plan at the measured batch size of `row`, on any number of devices.
 
-    `speed` is the entry of tokens/s, and `reason` says why this size: None where it was asked for.
+    `speed` is the entry of tokens/s, and `recommended` says why this size: None where it was asked for.
     """
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses) if row.best else 0
     adam = experiment.optimizer.is_adam
     beta2 = describe_beta2(experiment.optimizer, experiment.reference_batch_size)
     return {
-        "global_batch_size": Provenance(status="measured", source=describe_batch(row, reason), n=n),
+        "global_batch_size": Provenance(
+            status="measured", source=describe_batch(row, recommended, experiment.unit), n=n
+        ),
         "learning_rate": Provenance(status="measured", source=describe_rate(row), n=n),
         "micro_batch_size": Provenance(
             status="measured" if one else "extrapolated", source=describe_layout(findings.memory, layout)

@@ -22,7 +22,7 @@ from batchlab.words.check import describe_check
 from batchlab.words.dynamics import training_dynamics
 from batchlab.words.failures import Failure
 from batchlab.words.method import method
-from batchlab.words.recommendations import Advice, advise, why_none
+from batchlab.words.recommendations import Advice, cards, lead, why_none
 from batchlab.words.results import banner, results_note
 from batchlab.words.setup import Term, facts, setup
 from batchlab.words.story import Story
@@ -84,14 +84,13 @@ class Document:
 def build_document(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> Document:
     """Every sentence, table and plot of the report."""
     units = Units.of(findings)
-    chosen = findings.recommended
     diagnostics = diagnostic_figures(findings)
     rates, note = rates_table(findings)
     return Document(
         title=findings.experiment.name,
         facts=facts(findings),
         partial=banner(findings),
-        train_with=advise(chosen, units) if chosen else None,
+        train_with=lead(findings),
         why_none=why_none(findings),
         paste_block=plan.paste_block if plan else "",
         trust=story.trust,
@@ -117,7 +116,7 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         readings=readings_table(findings),
         time_axis=time_axis(findings),
         unit=units.name,
-        recommendations=tuple(advise(recommendation, units) for recommendation in findings.recommendations),
+        recommendations=cards(findings),
         failures=story.failures,
         method=method(findings),
         time_constants=time_constants(findings),

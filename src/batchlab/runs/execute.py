@@ -39,6 +39,10 @@ WARMUP_BATCH = 2
 """Samples in the warm-up step: BatchNorm cannot train on one."""
 
 
+KEPT_WORKLOADS = 4
+"""A study's worker needs two, with and without digests; a process that runs many studies must not keep all data."""
+
+
 @dataclass(slots=True)
 class _Process:
     """What this worker process has loaded, and its memory bound, which is set once, before the first measured step."""
@@ -82,6 +86,8 @@ def _load(workload: Workload, cache_dir: Path) -> Loaded:
     if key not in _process.loaded:
         loaded = load(workload, cache_dir)
         _require_same_data(workload, loaded)
+        if len(_process.loaded) == KEPT_WORKLOADS:
+            del _process.loaded[next(iter(_process.loaded))]
         _process.loaded[key] = loaded
     return _process.loaded[key]
 

@@ -180,7 +180,8 @@ def explored(sizes: int, learning_rates: int) -> int:
 
 
 def _cost(sweep: SweepDesign) -> _Cost:
-    """Repeats are counted at the two slowest sizes, since any may turn out to be the best."""
+    """Repeats are counted at the two slowest sizes, since any may turn out to be the best; the run of half the budget,
+    from which the slope is read, at the slowest."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
     per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
     runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive, max_runs=sweep.max_runs)
@@ -188,7 +189,8 @@ def _cost(sweep: SweepDesign) -> _Cost:
         most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
         most = most if sweep.max_runs is None else min(most, sweep.max_runs + repeats.runs(number))
     cells = (runs - repeats.runs(number)) * sum(per_token) / number
-    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2])
+    half = max(per_token, default=0.0) / 2 if number > 1 else 0.0
+    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2]) + half
     if sweep.total_runs is not None:
         planned *= min(1.0, sweep.total_runs / runs)
         runs, most = min(runs, sweep.total_runs), min(most, sweep.total_runs)

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 
 from batchlab.search.trial import Trial, TrialOutcome
 
-CLEARLY = 3.0
-"""Standard errors by which a rival must be behind to get no confirmation seeds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
@@ -48,14 +45,13 @@ class Repeats:
         return [Trial(size, rate, seed) for size, rate in self._contenders(outcomes) for seed in seeds]
 
     def _confirmation(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
-        """At the better of the two by all seeds so far, and at the other unless it is clearly behind."""
+        """At both, the better by all seeds so far first. A rival is never spared: without seeds of its own that chose
+        nothing it can be neither excluded nor shown to cost no more."""
         losses = {cell: self._losses(cell, outcomes) for cell in self._contenders(outcomes)}
         most = max(map(len, losses.values()), default=0)
         ranked = sorted(
             (cell for cell in losses if len(losses[cell]) == most), key=lambda cell: (_mean(losses[cell]), cell)
         )
-        if len(ranked) == 2 and _clearly_behind(losses[ranked[1]], losses[ranked[0]]):
-            ranked = ranked[:1]
         return [Trial(size, rate, seed) for size, rate in ranked for seed in self.confirmation_seeds]
 
     def _contenders(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[tuple[int, float]]:
@@ -85,16 +81,6 @@ def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dic
     undertrained = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
     return judged or bests
-
-
-def _clearly_behind(losses: Sequence[float], best: Sequence[float]) -> bool:
-    """By more than so many standard errors of a difference, the deviations of both pooled; never with one seed each."""
-    count = len(best)
-    if count < 2:
-        return False
-    squares = sum((loss - _mean(group)) ** 2 for group in (losses, best) for loss in group)
-    error = math.sqrt(squares / (2 * (count - 1)) * 2 / count)
-    return _mean(losses) - _mean(best) > CLEARLY * error
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from batchlab.core.record import Environment, Phase, PhasePeak, TracePoint, Trac
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.simulated.machine import Machine, Simulation
+from batchlab.simulated.optimizer import is_plain
 from batchlab.simulated.trainable import SimulatedTrainable
 
 
@@ -35,7 +36,13 @@ class SimulatedFramework:
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""
         _require_simulated(device)
-        return SimulatedTrainable(self._simulation(task), device, optimizer)
+        simulation = self._simulation(task)
+        if simulation.problem.copies > 1 and not is_plain(optimizer.config):
+            raise InputError(
+                f"model.copies is {simulation.problem.copies}, which is computed for plain SGD only; use "
+                "optimizer.name=sgd without momentum, weight decay and grad_clip, or set model.copies to 1."
+            )
+        return SimulatedTrainable(simulation, device, optimizer)
 
     def trace(self, task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
         """Peaks from the machine's formulas: fixed bytes count as parameters, other training bytes as activations."""

@@ -26,6 +26,7 @@ class Machine:
     seconds_per_sample: float = 1e-4
     step_overhead_seconds: float = 2e-4
     knee_samples: int = 8
+    fails_above: float = 0.0  # an update at a higher learning rate raises an error, as an overflow check does; 0: never
 
     def peak_bytes(self, samples: int) -> int:
         """Bytes in use during a pass over `samples`, in training and in evaluation."""
@@ -86,7 +87,14 @@ def simulation(settings: Mapping[str, Any]) -> Simulation:
     return Simulation(problem, machine)
 
 
-_MINIMUM: dict[str, float] = {"condition": 1.0, "dimensions": 1, "samples": 2, "memory_bytes": 1, "bytes_per_sample": 1}
+_MINIMUM: dict[str, float] = {
+    "condition": 1.0,
+    "dimensions": 1,
+    "copies": 1,
+    "samples": 2,
+    "memory_bytes": 1,
+    "bytes_per_sample": 1,
+}
 _MAXIMUM: dict[str, float] = {"dimensions": 10_000, "samples": 10_000_000}
 _MOST = 1e15
 _MOST_NUMBERS = 10**8

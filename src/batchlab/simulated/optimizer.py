@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from batchlab.core.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.spec import OptimizerSettings
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_of
 from batchlab.simulated.problem import Vector
+
+
+def is_plain(config: OptimizerConfig) -> bool:
+    """Whether this is plain SGD, whose expected loss is known: no moments, weight decay or clipping."""
+    moves = config.name == "task" or (config.name == "sgd" and config.momentum == 0 and config.weight_decay == 0)
+    return moves and config.grad_clip is None
 
 
 class Optimizer:

@@ -19,7 +19,7 @@ from batchlab.simulated.machine import Simulation
 from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import Vector
 
-_FORMAT = "batchlab simulated 1"
+_FORMAT = "batchlab simulated 2"
 
 
 class SimulatedTrainable:
@@ -47,6 +47,7 @@ class SimulatedTrainable:
         self.theta: Vector = self.problem.start * signs
         self._optimizer = Optimizer(self._optimizer_settings, self.problem.dimensions)
         self._rounding = self.problem.rounding
+        self._others = self.problem.start**2 if self.problem.copies > 1 else None
         self._clear()
 
     def count(self, batch: Batch) -> float:
@@ -60,11 +61,10 @@ class SimulatedTrainable:
         self._clock += self.machine.pass_seconds(n)
         with np.errstate(over="ignore", invalid="ignore"):
             pull = self.problem.curvature * self.theta
-            total = noise.sum(axis=0)
-            quadratic = 0.5 * float(pull @ self.theta)
-            losses = n * (self.problem.irreducible_loss + quadratic) + float(total @ self.theta)
+            total = np.add.reduce(noise, axis=0)
             self._gradient += weight * (n * pull + total)
-        self._loss += weight * losses
+            self._loss += weight * self._sum_of_losses(n, total)
+        self._squared_weights += n * weight**2
         self._accumulated = True
 
     def accumulate_measured(
@@ -91,6 +91,8 @@ class SimulatedTrainable:
 
     def apply(self, learning_rate: float) -> StepStats:
         """Clip, update the parameters and add the rounding error, clear the gradient."""
+        if 0 < self.machine.fails_above < learning_rate:
+            raise RuntimeError(f"overflow at a learning rate of {learning_rate:.3g}")
         with np.errstate(over="ignore", invalid="ignore"):
             norm = math.sqrt(float(self._gradient @ self._gradient))
             clipped = self._clip is not None and norm > self._clip
@@ -98,6 +100,8 @@ class SimulatedTrainable:
             self._optimizer.step(self.theta, gradient, learning_rate)
             if learning_rate > 0 and self._rounding > 0:
                 self.theta += self._rounding * self._random.standard_normal(self.problem.dimensions)
+            if self._others is not None:
+                self._others = self.problem.expected_update(self._others, learning_rate, self._squared_weights)
         stats = StepStats(self._loss, norm, 1.0 if clipped else 0.0)
         self._clock += self.machine.step_overhead_seconds
         self._clear()
@@ -108,7 +112,7 @@ class SimulatedTrainable:
         n = len(batch[0])
         self._reserve(n)
         self._clock += self.machine.pass_seconds(n) / 3  # forward only
-        return self._sum_of_losses(batch), float(n)
+        return n * self._mean_loss(batch), float(n)
 
     def state(self) -> bytes:
         """The state as JSON, in which Python floats round-trip exactly."""
@@ -117,6 +121,7 @@ class SimulatedTrainable:
             "theta": self.theta.tolist(),
             "optimizer": self._optimizer.state(),
             "random": self._random.bit_generator.state,
+            "others": None if self._others is None else self._others.tolist(),
         }
         return json.dumps(state).encode()
 
@@ -128,6 +133,7 @@ class SimulatedTrainable:
         self.theta = np.array(content["theta"])
         self._optimizer.load(content["optimizer"])
         self._random.bit_generator.state = content["random"]
+        self._others = None if content["others"] is None else np.array(content["others"])
         self._clear()
 
     def memory(self) -> MemoryReading:
@@ -157,7 +163,7 @@ class SimulatedTrainable:
 
     def raw_loss(self, batch: Batch) -> float:
         """Mean loss of the batch."""
-        return self._sum_of_losses(batch) / len(batch[0])
+        return self._mean_loss(batch)
 
     def loss_count(self, batch: Batch) -> float | None:
         """None: the loss is a mean."""
@@ -171,9 +177,15 @@ class SimulatedTrainable:
         """None: samples never influence each other."""
         return None
 
-    def _sum_of_losses(self, batch: Batch) -> float:
+    def _mean_loss(self, batch: Batch) -> float:
+        n = len(batch[0])
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(self.problem.losses(self.theta, batch[0]).sum())
+            return self._sum_of_losses(n, np.add.reduce(batch[0], axis=0)) / n
+
+    def _sum_of_losses(self, samples: int, noise: Vector) -> float:
+        """Of samples whose gradient noise has this sum."""
+        loss = self.problem.loss(self.theta, self._others)
+        return samples * loss + float(noise @ self.theta) / self.problem.copies
 
     def _reserve(self, samples: int) -> None:
         needed = self.machine.peak_bytes(samples)
@@ -187,4 +199,5 @@ class SimulatedTrainable:
     def _clear(self) -> None:
         self._gradient = np.zeros(self.problem.dimensions)
         self._loss = 0.0
+        self._squared_weights = 0.0
         self._accumulated = False

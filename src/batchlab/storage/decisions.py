@@ -137,6 +137,13 @@ class SearchStop(Frozen):
     enclosed: bool | None = Field(default=None, description="the best cell lies between others that were tried")
 
 
+class FurtherSeeds(Frozen):
+    """Seeds that are run after the search, at every one of these cells (batch size, learning rate)."""
+
+    cells: tuple[tuple[int, float], ...] = ()
+    seeds: tuple[int, ...] = ()
+
+
 class CriticalRound(Frozen):
     """What one round of `critical --run` trains beyond the sweep, decided before its first run."""
 
@@ -158,6 +165,9 @@ class Decisions(Frozen):
     budget: BudgetDecision | None = None
     notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")
     search_stopped: SearchStop | None = Field(default=None, description="why an adaptive search ended")
+    further_seeds: dict[Literal["best", "tolerance"], FurtherSeeds] = Field(
+        default_factory=dict, description="of the cell that is called best, and what shows that another costs no more"
+    )
     complete: bool = False
     accepted_edits: tuple[AcceptedEdit, ...] = ()
     critical_rounds: dict[int, CriticalRound] = Field(default_factory=dict, description="by number, from 1")

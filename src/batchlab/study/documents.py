@@ -89,6 +89,8 @@ class Documents:
 
     def begin_notes(self, learning_rates: tuple[float, ...], budget: Mapping[str, Any]) -> None:
         """Make notes.md, once for a study. A disk that takes no more is a warning."""
+        if self._store.decisions().notes_digest is not None:
+            return  # before anything is read for a page that is not wanted
         try:
             self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget)))
         except StorageFailed as error:

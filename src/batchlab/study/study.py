@@ -198,7 +198,7 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     study = reopen_study(folder)
     documents = Documents(study.store, view)
     session = Session(study, make_engine, view, documents=documents)
-    findings = documents.findings()
+    findings = read_findings(study.store)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
     try:

@@ -72,7 +72,7 @@ def _largest(memory: Capacity, largest: int) -> str:
 def _capacity_caveat(memory: Capacity) -> str:
     parts, largest = [], memory.max_micro_batch_size or 0
     if memory.smallest_failed is None and not memory.reached_the_end:
-        parts.append(f"{largest + 1:,} is predicted not to fit and was not run")
+        parts.append(f"{largest + 1:,} is predicted to leave less than the headroom free and was not run")
     elif memory.smallest_failed is None:
         parts.append("larger sizes were not needed and not tried")
     elif memory.smallest_failed > largest + 1:
@@ -182,7 +182,7 @@ def _train_with(found: Findings) -> Answer:
     return Answer(
         question,
         f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",
-        f"{describe_reason(chosen.reason)}; not measured: {' and '.join(beyond)}",
+        f"{describe_reason(chosen, found.experiment.unit)}; not measured: {' and '.join(beyond)}",
         "training_plan.json names the run or rule behind each number",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.extrapolation import Target, extrapolate
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.clipping import clipped_shares
 from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.format import (
     format_bytes,
@@ -18,6 +19,7 @@ from batchlab.core.format import (
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling import Refused
 from batchlab.scaling.refusals import OptimumOnlyBounded, OtherOptimizer
+from batchlab.words.costs import describe_cost, describe_slope
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.refusals import describe_refusal
@@ -25,6 +27,7 @@ from batchlab.words.scaling import describe_batch_interval, describe_caveat, des
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
+from batchlab.words.valleys import valley_conclusions
 
 LARGER = 4
 """Times the budget at which the findings give an example of an extrapolation."""
@@ -41,7 +44,8 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += [_best(found, surface, surface.best), _tied(surface, surface.best)]
             sentences += _tied_cells(surface)
             sentences += _ends(surface, surface.best)
-            sentences += rate_conclusions(surface) + _noise(surface)
+            sentences += _cost(found)
+            sentences += rate_conclusions(surface) + valley_conclusions(found) + _noise(surface)
             sentences += _target(found, surface)
         sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
@@ -58,17 +62,18 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
     where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
+        runs = format_plural(len(found.runs), "run")
         return (
-            f"{budget}, {where} had the lowest validation loss, {format_loss(best.val_loss.value)} (n = 1: this may be "
-            "noise)."
+            f"{budget}, {where} had the lowest loss of {runs}, {format_loss(best.val_loss.value)} (n = 1, not tested: "
+            "this may be noise)."
         )
-    chosen = (
-        "these seeds had no part in the choice" if surface.confirmation_seeds else "one of these seeds made the choice"
-    )
+    how = "is the lowest of the surface fitted to all runs, among the tied cells" if surface.fitted else "is the best"
+    chosen = "these seeds chose nothing" if surface.confirmation_seeds else "one of these seeds chose it"
+    spread = "a pooled standard deviation" if surface.spreads is None else "the standard deviation"
     return (
-        f"{budget}, {where} had the lowest mean validation loss, {format_interval(best.val_loss)} "
-        f"(n = {format_seeds(surface, best)}; {chosen}; 95 % interval from a pooled standard deviation with "
-        f"{surface.noise_df} degrees of freedom)."
+        f"{budget}, {where} {how}; its mean validation loss is {format_interval(best.val_loss)} "
+        f"(n = {format_seeds(surface, best)}: {chosen}; 95 % interval from {spread} with {surface.noise_df} degrees of "
+        "freedom)."
     )
 
 
@@ -106,6 +111,22 @@ def _tied_cells(surface: SurfaceFinding) -> list[str]:
         f"{len(surface.tied_cells)} of {len(cells)} cells (n = {runs} runs) are statistically tied: "
         f"{format_cells(surface.tied_cells)}."
     ]
+
+
+def _cost(found: Findings) -> list[str]:
+    """Every judged size's cost, and what costs in tokens rest on."""
+    unit = found.experiment.unit
+    others = [cost for cost in found.costs if cost.by is not None]
+    if not others or found.surface is None:
+        return []
+    untuned = {row.global_batch_size for row in found.surface.rows if len(row.cells) == 1}
+    costs = "; ".join(
+        f"{cost.global_batch_size:,}: {describe_cost(cost, unit)} (n = {cost.loss.n}"
+        f"{', the only learning rate tried' if cost.global_batch_size in untuned else ''})"
+        for cost in others
+    )
+    sentences = [f"To reach the loss of the best, the other batch sizes cost, with 95 % intervals: {costs}."]
+    return [*sentences, f"{describe_slope(found.slope, unit)}."] if found.slope else sentences
 
 
 def _ends(surface: SurfaceFinding, best: BatchRow) -> list[str]:
@@ -155,6 +176,12 @@ def _noise(surface: SurfaceFinding) -> list[str]:
         f"The standard deviation between seeds is {format_loss(surface.noise_sd)} (n = {surface.noise_seeds} runs, "
         f"{surface.noise_df} degrees of freedom)"
     )
+    if surface.spreads is not None:
+        low, high = surface.spreads
+        text += (
+            f", pooled; single cells have {format_loss(low)} to {format_loss(high)}, which differ by more than chance, "
+            "and such a cell is compared with its own"
+        )
     if surface.correlation is not None:
         text += (
             f"; losses of two batch sizes with equal seeds correlate at r = {surface.correlation:.2f}, a rough value"
@@ -249,11 +276,7 @@ def _memory(found: Findings) -> list[str]:
 
 
 def _clipping(surface: SurfaceFinding) -> list[str]:
-    shares = {
-        row.global_batch_size: sum(values) / len(values)
-        for row in surface.rows
-        if row.best and (values := [run.clipped_fraction for run in row.best.runs if run.clipped_fraction is not None])
-    }
+    shares = {each.global_batch_size: each.share for each in clipped_shares(surface)}
     if not shares or max(shares.values()) == 0:
         return []
     low, high = min(shares, key=lambda size: shares[size]), max(shares, key=lambda size: shares[size])

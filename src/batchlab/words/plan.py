@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from batchlab.analysis.capacity.capacity import Capacity
-from batchlab.analysis.values import BatchRow, Reason
+from batchlab.analysis.values import BatchRow
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
 from batchlab.core.format import batch_items, format_learning_rate, format_plural
@@ -47,9 +48,9 @@ def describe_runs(row: BatchRow) -> str:
     return f"{format_plural(len(row.best.losses), 'seed')} at batch {row.global_batch_size:,}, learning rate {rate}"
 
 
-def describe_batch(row: BatchRow, reason: Reason | None) -> str:
-    """Why this batch size. `reason` None: it was asked for."""
-    return f"{describe_runs(row)}; {describe_reason(reason) if reason else ASKED_FOR}"
+def describe_batch(row: BatchRow, recommended: Recommendation | None, unit: Unit) -> str:
+    """Why this batch size. `recommended` None: it was asked for."""
+    return f"{describe_runs(row)}; {describe_reason(recommended, unit) if recommended else ASKED_FOR}"
 
 
 def describe_rate(row: BatchRow) -> str:

@@ -45,6 +45,17 @@ def sweep_title(runs: int, token_budget: int, unit: Unit) -> str:
     return f"sweep: {format_plural(runs, 'run')} of {token_budget:,} {unit.value}"
 
 
+def half_budget_title(token_budget: int, unit: Unit) -> str:
+    """The title of the run that tells what a higher loss costs."""
+    return f"slope: 1 run of the best cell with {token_budget:,} {unit.value}"
+
+
+def seeds_title(seeds: int, cells: int) -> str:
+    """The title of the seeds that are run after the search."""
+    at = "the best cell" if cells == 1 else "the two cells that decide"
+    return f"seeds: {format_plural(seeds, 'seed')} of {at}"
+
+
 def critical_title(runs: int, kind: Literal["whole runs", "segments", "decays", "branches"]) -> str:
     """The title of one part of `critical --run`."""
     what = {

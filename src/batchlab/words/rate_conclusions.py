@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.sweep.learning_rate_exponent import learning_rate_exponent
+from batchlab.analysis.sweep.learning_rate_fit import MIN_CELLS
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, LrFit, SurfaceFinding
 from batchlab.core.format import format_learning_rate, format_list, format_loss, format_plural
@@ -83,8 +84,9 @@ def _fit(row: BatchRow, fit: LrFit) -> str:
     size = row.global_batch_size
     if fit.best_learning_rate and fit.cautious_learning_rate and fit.doublings:
         best = f"{format_learning_rate(fit.best_learning_rate)} ± {fit.doublings:.2g} doublings"
-        n = format_plural(len(fit.learning_rates), "learning rate")
-        text = f"At batch {size:,} a local fit puts the best learning rate at {best} (n = {n})"
+        n, exact = format_plural(len(fit.learning_rates), "learning rate"), len(fit.learning_rates) == MIN_CELLS
+        text = f"At batch {size:,} a local fit puts the best learning rate at {best} (n = {n}"
+        text += "; as many as the parabola has coefficients, so its shape is unchecked)" if exact else ")"
         if fit.best_learning_rate > WORTH_SAYING * fit.cautious_learning_rate:
             text += (
                 f"; too high costs more than too low, so {format_learning_rate(fit.cautious_learning_rate)} has the "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import Recommendation
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.format import format_count, format_learning_rate, format_plural
-from batchlab.words.reasons import GOALS, describe_reason
+from batchlab.words.evidence import headline_caveats
+from batchlab.words.reasons import GOALS, describe_reason, soonest_beside
 from batchlab.words.sweep import describe_no_best
 from batchlab.words.units import Units
 
@@ -20,6 +21,7 @@ class Advice:
     headline: str
     detail: str
     why: str
+    caveats: tuple[str, ...] = ()
 
 
 def advise(recommendation: Recommendation, units: Units) -> Advice:
@@ -34,8 +36,30 @@ def advise(recommendation: Recommendation, units: Units) -> Advice:
             f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices} = "
             f"{units.step_size(layout)}, warm-up {format_count(recommendation.warmup_tokens)} {units.name}"
         ),
-        why=sentence(describe_reason(recommendation.reason)),
+        why=sentence(describe_reason(recommendation, units.unit)),
     )
+
+
+def lead(findings: Findings) -> Advice | None:
+    """The recommendation as the banner shows it: with what is sooner, and with its caveats."""
+    chosen = findings.recommended
+    if chosen is None:
+        return None
+    advice = advise(chosen, Units.of(findings))
+    why = f"{describe_reason(chosen, findings.experiment.unit)}{soonest_beside(findings)}"
+    return replace(advice, why=sentence(why), caveats=tuple(map(sentence, headline_caveats(findings))))
+
+
+def cards(findings: Findings) -> tuple[Advice, ...]:
+    """One card per configuration: goals that it serves, and why it serves each."""
+    made: dict[str, Advice] = {}
+    for item in findings.recommendations:
+        advice = advise(item, Units.of(findings))
+        if before := made.get(advice.headline):
+            why = before.why if advice.why in before.why else f"{before.why} {advice.why}"
+            advice = replace(before, goal=f"{before.goal} · {advice.goal}", why=why)
+        made[advice.headline] = advice
+    return tuple(made.values())
 
 
 def why_none(findings: Findings) -> str:

@@ -51,7 +51,14 @@ def results_note(findings: Findings) -> str:
     surface, units = findings.surface, Units.of(findings)
     if not surface or not surface.rows:
         return ""
-    parts = ["Every size is judged at its own best learning rate. Steps are optimizer updates."]
+    judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
+    tuned = all(len(row.cells) > 1 for row in judged)
+    at = "its own best learning rate" if tuned else "the best learning rate tried, at some sizes the only one"
+    parts = [f"Every size is judged at {at}. Steps are optimizer updates."]
+    if surface.confirmation_seeds:
+        parts.append(
+            "The loss of a cell with confirmation seeds is their mean; other tables have means over all of its seeds."
+        )
     if surface.resolved:
         parts.append(
             "Brackets are 95 % intervals from the spread between seeds, "

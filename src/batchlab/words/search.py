@@ -83,7 +83,8 @@ def _least_gain(stop: SearchStop) -> str:
     least = f"the {stop.least_gain_percent or 0.0:.2g} %"
     match stop.bound:
         case GainBound.MEASURED_NOISE:
-            return f"{least} by which seeds differ ({format_plural(stop.repeated_runs, 'run')})"
+            runs = format_plural(stop.repeated_runs, "run")
+            return f"{least} by which seeds differ ({runs}, and an assumed value that counts as one degree of freedom)"
         case GainBound.ASSUMED_NOISE:
             return f"{least} by which seeds are assumed to differ"
         case GainBound.REQUESTED | None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, SurfaceFinding
-from batchlab.core.batch import Unit
-from batchlab.core.format import format_count, format_interval, format_layout, format_learning_rate, format_throughput
-from batchlab.words.critical import headline, measured
-from batchlab.words.phrases import format_seeds, format_tied
+from batchlab.analysis.verdict import NotTested, Unresolved, WithinTolerance
+from batchlab.core.format import (
+    format_count,
+    format_interval,
+    format_layout,
+    format_learning_rate,
+    format_loss,
+    format_plural,
+    format_throughput,
+)
+from batchlab.words.costs import describe_trade
+from batchlab.words.evidence import held_out, tokens_per_parameter
+from batchlab.words.phrases import format_seeds
+from batchlab.words.reasons import describe_open, soonest_beside
 from batchlab.words.sweep import no_answer
 from batchlab.words.unknown import unknown
 
@@ -18,7 +27,7 @@ def summary_lines(found: Findings, report_path: str, plan_path: str) -> list[str
     """Exactly five lines. What was not measured is said to be missing, never omitted."""
     return [
         _line("TRAIN WITH", _train_with(found)),
-        _line("tied", _tied(found)),
+        _line("costs", _costs(found)),
         _line("fits", _fits(found)),
         _line("unknown", "; ".join(unknown(found)[:4])),
         f"open {report_path}" + (f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"),
@@ -41,43 +50,34 @@ def _train_with(found: Findings) -> str:
     return text + (" (so far: the study is not finished)" if found.partial else "")
 
 
-def _tied(found: Findings) -> str:
-    surface = found.surface
+def _costs(found: Findings) -> str:
+    """What the recommended cell costs against the best one, or what would be sooner."""
+    surface, chosen = found.surface, found.recommended
     best = surface.best if surface else None
-    if surface is None or best is None or best.best is None or best.val_loss is None:
+    if surface is None or chosen is None or best is None or best.best is None or best.val_loss is None:
         return "unknown: no batch size was judged"
+    unit, tuning = found.experiment.unit, "" if len(best.cells) > 1 else ", the only LR tried"
     rate = format_learning_rate(best.best.learning_rate)
-    where = f"batch {best.global_batch_size:,} at {rate}: {format_interval(best.val_loss)}"
-    if surface.noise_sd is None:
-        return f"unknown: n = 1, noise was not measured (lowest loss: {where})"
-    best_is = f"best: {where}, {format_seeds(surface, best)}"
-    if len(surface.tied) == 1:
-        return f"batch {format_tied(surface)} alone, {_tuning(surface)} ({best_is})"
-    return f"batch {format_tied(surface)}, each {_tuning(surface)} ({best_is}){_speed(found, best)}"
+    where = f"batch {best.global_batch_size:,} at {rate}{tuning}: {format_interval(best.val_loss)}{_held_out(found)}"
+    seeds = format_seeds(surface, best) if surface.noise_sd is not None else "n = 1"
+    match chosen.reason:
+        case NotTested(runs):
+            return f"unknown: lowest of {format_plural(runs, 'run')}, not tested ({where})"
+        case WithinTolerance() if chosen.cost is not None:
+            text = f"{describe_trade(chosen.cost, unit)} than the best ({where}, {seeds})"
+        case Unresolved(tolerance, other):
+            text = f"nothing: it is the best ({where}, {seeds}); {describe_open(other, tolerance, unit)}"
+        case _:
+            text = f"nothing: it is the best ({where}, {seeds})"
+    return text + soonest_beside(found)
 
 
-def _tuning(surface: SurfaceFinding) -> str:
-    tuned = [len(row.cells) > 1 for row in surface.tied]
-    return "at its own best LR" if all(tuned) else "at the best LR tried" if any(tuned) else "at the only LR tried"
-
-
-def _speed(found: Findings, best: BatchRow) -> str:
-    """How much faster the recommended size is than the one with the lowest loss."""
-    chosen = found.recommended
-    if chosen is None or found.surface is None:
+def _held_out(found: Findings) -> str:
+    """The standard error of the held-out set beside the interval, where it is larger than what decides."""
+    surface = found.surface
+    if surface is None or surface.evaluation_sd is None or not held_out(found):
         return ""
-    speeds = {row.global_batch_size: row.tokens_per_second for row in found.surface.tied}
-    here, there = speeds.get(chosen.layout.global_batch_size), best.tokens_per_second
-    if here is None:
-        return ""
-    text = f"; {chosen.layout.global_batch_size:,} is the fastest"
-    if chosen.layout.global_batch_size == best.global_batch_size or there is None:
-        return text
-    return f"{text}, {100 * (1 - there / here):.0f} % less time per {_item(found)} than {best.global_batch_size:,}"
-
-
-def _item(found: Findings) -> str:
-    return "token" if found.experiment.unit is Unit.TOKENS else "sample"
+    return f" ± {format_loss(surface.evaluation_sd)} by the held-out samples"
 
 
 def _fits(found: Findings) -> str:
@@ -97,10 +97,6 @@ def _fits(found: Findings) -> str:
     else:
         knee = f", knee at {speed.knee:,}" if speed.knee is not None else ""
         parts.append(f"{format_throughput(point.tokens_per_second.value, unit)} at {size:,}{knee}")
-    if found.token_budget and found.task_info.parameter_count and unit is Unit.TOKENS:
-        ratio = found.token_budget / found.task_info.parameter_count
-        parts.append(f"{ratio:.2g} tokens per parameter")
-    said = headline(found)
-    missing = "unknown" if measured(found) else "not measured"
-    parts.append(f"critical batch size: {said}" if said else f"critical batch size {missing}")
+    if ratio := tokens_per_parameter(found):
+        parts.append(ratio)
     return " · ".join(parts)

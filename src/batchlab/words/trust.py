@@ -106,7 +106,11 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
     if size_edge and surface.best is not None:
         end = "smallest" if surface.best.global_batch_size == sizes[0] else "largest"
         return TrustItem(label, None, f"the best batch size is the {end} tried; its learning rate is inside the grid")
-    return TrustItem(label, True, "the best learning rate of every statistically tied size lies between worse ones")
+    return TrustItem(
+        label,
+        True,
+        "every statistically tied size has a higher loss, by any amount, on both sides of its learning rate",
+    )
 
 
 def _budget(found: Findings) -> TrustItem:

@@ -7,6 +7,7 @@ from batchlab.analysis.values import SurfaceFinding
 from batchlab.core.format import format_count, format_list
 from batchlab.words.answers import predicted_cards
 from batchlab.words.critical import headline
+from batchlab.words.evidence import edge_of_axis
 from batchlab.words.sweep import no_answer
 
 
@@ -31,6 +32,8 @@ def unknown(found: Findings) -> tuple[str, ...]:
 
 def _of_losses(surface: SurfaceFinding) -> list[str]:
     missing = []
+    if edge := edge_of_axis(surface):
+        missing.append(f"whether another batch is better still: {edge}")
     if surface.noise_sd is None and surface.best is not None:
         missing.append("whether any difference is more than noise (n = 1)")
     losses = [cell.losses for row in surface.rows for cell in row.cells if cell.losses]

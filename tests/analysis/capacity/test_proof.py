@@ -61,7 +61,9 @@ def test_a_run_made_for_it_proves_what_was_not_trained(synthetic_study: Study) -
 
 def test_a_plan_that_did_not_fit_warns(synthetic_study: Study) -> None:
     """64 devices run one sample each, and no training run had micro-batches of one."""
-    experiment, task_info, records, rows, decisions = synthetic_study(batch_curvature=0.0005)
+    experiment, task_info, records, rows, decisions = synthetic_study(
+        batch_curvature=0.0005, best_batch=64, best_lr=3e-3
+    )
     plan = make_plan(assemble(experiment, task_info, records, rows, decisions), devices=64)
     layout = plan.batch_configuration.layout
     spec = CapacitySpec(

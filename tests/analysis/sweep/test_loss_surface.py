@@ -124,8 +124,8 @@ def test_tied_set_by_pooled_noise() -> None:
 
 @pytest.mark.parametrize(("pairing", "good"), [("verified", [16]), ("declared", [16, 32]), ("none", [16, 32])])
 def test_pairing_is_used_only_where_it_is_verified(pairing: str, good: list[int]) -> None:
-    runs = [run(16, 2e-3, 2.0 + d, s, pairing=pairing) for s, d in enumerate((-0.1, 0.0, 0.1))]
-    runs += [run(32, 2e-3, 2.01 + d, s, pairing=pairing) for s, d in enumerate((-0.101, 0.0, 0.101))]
+    runs = [run(16, 2e-3, 2.0 + d, s, pairing=pairing) for s, d in enumerate((-0.1, 0.0, 0.1, 0.2))]
+    runs += [run(32, 2e-3, 2.01 + d, s, pairing=pairing) for s, d in enumerate((-0.101, 0.0, 0.101, 0.2))]
     surface = found(runs)
     assert surface.pairing == pairing
     assert [row.global_batch_size for row in surface.tied] == good
@@ -268,12 +268,12 @@ def test_the_answer_is_a_set_of_cells() -> None:
         (16, 2e-3),
     }
     assert [row.global_batch_size for row in surface.tied] == [8, 16]
-    assert surface.paired_seeds == 3
+    assert surface.paired_seeds == 0
 
 
-@pytest.mark.parametrize(("pairing", "seeds"), [("verified", 3), ("declared", 0), ("none", 0)])
+@pytest.mark.parametrize(("pairing", "seeds"), [("verified", 4), ("declared", 0), ("none", 0)])
 def test_how_sizes_were_compared_is_known(pairing: str, seeds: int) -> None:
-    runs = [run(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(3)]
+    runs = [run(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(4)]
     surface = found(runs)
     assert surface.paired_seeds == seeds
 

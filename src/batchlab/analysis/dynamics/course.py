@@ -53,12 +53,18 @@ def _spikes(run_id: str, curve: Sequence[tuple[int, int, float]]) -> tuple[LossS
 
 def _first_broken(run_id: str, rows: Iterable[RowValues]) -> StepEvent | None:
     """The first step with numbers that are not finite. Rows of one step may come in any order."""
-    broken = [(row, names) for row in rows if (names := not_finite(row))]
+    broken = [(row, names) for row in rows if not _surely_finite(row) and (names := not_finite(row))]
     if not broken:
         return None
     first = min((row for row, _ in broken), key=lambda row: row["step"])
     named = tuple(name for row, names in broken if row["step"] == first["step"] for name in names)
     return StepEvent(run_id, first["step"], first["tokens"], "not finite", named)
+
+
+def _surely_finite(row: RowValues) -> bool:
+    """Whether nothing in a row can be NaN or infinite; almost every row ends here."""
+    total = (row.get("train_loss") or 0.0) + (row.get("val_loss") or 0.0) + (row.get("grad_norm") or 0.0)
+    return math.isfinite(total) and not row.get("diagnostics")
 
 
 def not_finite(row: RowValues) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Losses of cells that were not run, inferred from those that were. They are shown, and decide nothing."""
+"""The surface fitted to all runs: it chooses among cells that the runs alone do not tell apart, and is shown where no
+run was."""
 
 from __future__ import annotations
 
@@ -24,6 +25,25 @@ SEEDS = 8
 """Runs of one cell that are used of it, so that one cell cannot take the place of all others."""
 
 
+ROUNDING = 1e-6
+"""Share of a loss below which a difference depends on the machine."""
+
+
+def lowest_fitted(tied: Sequence[Cell], cells: Sequence[Cell]) -> Cell | None:
+    """The first of the tied cells whose fitted loss is lowest, or differs from that by rounding only; None below
+    `FEWEST` cells with a finite loss. The surface is a mean over many possible ones, so that it smooths the noise of
+    single runs."""
+    if sum(bool(cell.losses) for cell in cells) < FEWEST:
+        return None
+    wanted = [(cell.global_batch_size, cell.learning_rate) for cell in tied]
+    others = [cell for cell in cells if not any(cell is one for one in tied)]
+    losses, _ = infer(
+        _outcomes(_nearest(tied, others, wanted)), [size for size, _ in wanted], [rate for _, rate in wanted]
+    )
+    least = min(losses)
+    return next(cell for cell, loss in zip(tied, losses, strict=True) if loss - least <= ROUNDING * abs(least))
+
+
 def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
     """Every pair of a size and a learning rate that occur in the study without having been run together.
 
@@ -42,8 +62,10 @@ def inferred_cells(rows: Sequence[BatchRow]) -> tuple[Inferred, ...]:
     ]
     if not wanted:
         return ()
+    best = [row.best for row in rows if row.best is not None]
+    others = [cell for row in rows for cell in row.cells if cell is not row.best]
     losses, deviations = infer(
-        _outcomes(_nearest(rows, wanted)), [size for size, _ in wanted], [rate for _, rate in wanted]
+        _outcomes(_nearest(best, others, wanted)), [size for size, _ in wanted], [rate for _, rate in wanted]
     )
     return tuple(
         Inferred(size, rate, loss, deviation)
@@ -57,9 +79,9 @@ def _diverged_from(row: BatchRow) -> float:
     return min(rates, default=math.inf)
 
 
-def _nearest(rows: Sequence[BatchRow], wanted: Sequence[tuple[int, float]]) -> list[Run]:
-    """The runs to infer from: all that have no loss, and of the others those of each size's best cell, then of the
-    cells nearest to one that is wanted. They are chosen by place, not by loss, which would bias what is inferred."""
+def _nearest(first: Sequence[Cell], others: Sequence[Cell], wanted: Sequence[tuple[int, float]]) -> list[Run]:
+    """The runs to infer from: all that have no loss, and of the others those of the `first` cells, then of the cells
+    nearest to one that is wanted. They are chosen by place, not by loss, which would bias what is inferred."""
 
     def distance(cell: Cell) -> float:
         return min(
@@ -67,11 +89,9 @@ def _nearest(rows: Sequence[BatchRow], wanted: Sequence[tuple[int, float]]) -> l
             for size, rate in wanted
         )
 
-    best = [row.best for row in rows if row.best is not None]
-    others = [cell for row in rows for cell in row.cells if cell is not row.best]
     chosen: list[Run] = []
     finite = 0
-    for cell in [*best, *sorted(others, key=distance)]:
+    for cell in [*first, *sorted(others, key=distance)]:
         if finite < MOST or not cell.losses:
             chosen += cell.runs[:SEEDS]
             finite += len(cell.losses[:SEEDS])

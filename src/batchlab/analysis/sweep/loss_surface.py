@@ -5,6 +5,9 @@ different numbers of seeds are not comparable. Further seeds decide between size
 there (the winner's curse), so a cell that was run with confirmation seeds is quoted by those alone, and compared
 without the seed that chose it. Without confirmation seeds the quoted mean over n seeds keeps 1/n of that luck.
 Undertrained sizes are shown and never judged.
+
+Which cell is best. The cells that noise does not tell from the lowest mean are tied. Among them the lowest of the
+fitted surface is called best, not the luckiest: a rule that gives the same answer where arithmetic differs by rounding.
 """
 
 from __future__ import annotations
@@ -15,20 +18,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from batchlab.analysis.sweep.inferred import lowest_fitted
 from batchlab.analysis.sweep.learning_rate_fit import fit_learning_rate
 from batchlab.analysis.sweep.noise import (
+    PAIRED_FROM,
     Noise,
     comparable_means,
+    difference,
     losses_by_seed,
     mean_interval,
     paired_correlation,
     pooled_noise,
+    spreads,
     worse,
 )
 from batchlab.analysis.values import (
     AllUndertrained,
     BatchRow,
     Cell,
+    Difference,
     NoBest,
     NoFiniteLoss,
     Run,
@@ -47,11 +55,12 @@ def surface_finding(
     throughput: ThroughputFinding | None = None,
     token_budget: int | None = None,
     confirmation_seeds: Collection[int] = (),
+    fit: bool = True,
 ) -> SurfaceFinding | None:
     """Rows for those of `sizes` that have runs, the best of them, and the set that is statistically tied with it.
 
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
-    Runs with `confirmation_seeds` choose nothing: they are what is quoted.
+    Runs with `confirmation_seeds` choose nothing: they are what is quoted. `fit` False: the lowest mean is the best.
     """
     runs = [run for run in runs if run.global_batch_size in set(sizes)]
     if not runs:
@@ -62,20 +71,26 @@ def surface_finding(
     undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
-    winner = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
-    best = judged[winner] if winner is not None else None
+    lowest = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
+    reference = judged[lowest] if lowest is not None else None
     paired = pairing == "verified"
     tied_cells = tuple(
         cell
         for size in sorted(judged)
         for cell in cells[size]
-        if best is not None
+        if reference is not None
         and cell.losses
         and (
-            cell is best
-            or not worse(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+            cell is reference
+            or not worse(_fair(cell, confirmation_seeds), _fair(reference, confirmation_seeds), noise, paired=paired)
         )
     )
+    best = reference
+    if fit and len(tied_cells) > 1:
+        best = lowest_fitted(tied_cells, [cell for size in sorted(sizes) for cell in cells[size]]) or reference
+    winner = best.global_batch_size if best is not None else None
+    if best is not None and winner is not None:
+        bests[winner] = judged[winner] = best
     tied = {size for size, cell in judged.items() if any(cell is other for other in tied_cells)}
     rows = tuple(
         _row(
@@ -88,6 +103,7 @@ def surface_finding(
             throughput,
             token_budget,
             confirmation_seeds,
+            _above(judged.get(size), best, noise, confirmation_seeds, paired=paired),
         )
         for size in sorted(sizes)
         if cells[size]
@@ -106,6 +122,8 @@ def surface_finding(
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         evaluation_sd=_evaluation_sd(best),
+        fitted=best is not reference,
+        spreads=spreads(noise) if noise else None,
     )
 
 
@@ -174,6 +192,17 @@ def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     return _without(cell, (min(run.seed for run in cell.runs),))
 
 
+def _above(
+    cell: Cell | None, best: Cell | None, noise: Noise | None, confirmation_seeds: Collection[int], *, paired: bool
+) -> Difference | None:
+    """A size's best cell against the best of all, without the seed that chose them where it can be spared."""
+    if cell is None or best is None or noise is None or cell is best:
+        return None
+    clean = all(_only(each, confirmation_seeds).losses for each in (cell, best))
+    found = difference(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+    return replace(found, clean=clean)
+
+
 def _quoted(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     confirmed = _only(cell, confirmation_seeds)
     return confirmed if confirmed.losses else cell
@@ -190,7 +219,7 @@ def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds
         if cell is not best
     ]
     most = max(shared, default=0)
-    return most if most >= 2 else 0
+    return most if most >= PAIRED_FROM else 0
 
 
 def _evaluation_sd(best: Cell | None) -> float | None:
@@ -226,6 +255,7 @@ def _row(
     throughput: ThroughputFinding | None,
     token_budget: int | None,
     confirmation_seeds: Collection[int],
+    above_best: Difference | None,
 ) -> BatchRow:
     point = throughput.at(size) if throughput else None
     speed = point.tokens_per_second.value if point else None
@@ -235,13 +265,14 @@ def _row(
         layout=(best or cells[0]).runs[0].layout,
         cells=cells,
         best=best,
-        val_loss=mean_interval(_quoted(best, confirmation_seeds).losses, noise) if best else None,
+        val_loss=mean_interval(_quoted(best, confirmation_seeds), noise) if best else None,
         fit=fit_learning_rate(cells, best, noise),
         edge=edge,
         undertrained=undertrained,
         tied=tied,
         tokens_per_second=speed,
         hours=token_budget / speed / 3600 if token_budget and speed else None,
+        above_best=above_best,
     )
 
 

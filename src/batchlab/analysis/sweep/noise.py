@@ -1,18 +1,19 @@
 """How much a loss changes when only the seed does, and what follows for differences.
 
 One standard deviation is assumed for all cells (pooled), because three seeds at one cell know it to no better than a
-factor of two. Seeds shared by two cells make their deviations partly the same, so the pooled degrees of freedom are
-somewhat generous: with correlation ρ between two cells of n seeds they carry 2(n − 1)/(1 + ρ²).
+factor of two. A cell whose own spread an F-test at 5 % tells from that of the others keeps its own (`Noise.of`). Seeds
+shared by two cells make their deviations partly the same, so the pooled degrees of freedom are somewhat generous: with
+correlation ρ between two cells of n seeds they carry 2(n − 1)/(1 + ρ²).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import correlation
 
-from batchlab.analysis.values import Cell, Interval, Run
+from batchlab.analysis.values import Cell, Comparing, Difference, Interval, Run
 from batchlab.core.record import Outcome
 
 CONFIDENCE = 0.95
@@ -20,39 +21,96 @@ CORRELATION_SEEDS = 3
 """Two pairs always correlate by ±1."""
 
 
+PAIRED_FROM = 4
+"""Shared seeds from which on two cells are compared in pairs. Two pairs have one degree of freedom and t = 6.3: hardly
+any difference is significant, and what is not significant was once taken for equal."""
+
+SPREAD_FROM = 3
+"""Seeds from which on a cell's own spread is compared with that of the others."""
+
+SPREADS_DIFFER = 0.05
+"""Two-sided level of the F-test for that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Pooled standard deviation over seeds, in nats; `cells` and `runs` are what it was pooled over."""
+    """Pooled standard deviation over seeds, in nats; `cells` and `runs` are what it was pooled over.
+
+    `squares`: sum of squared deviations and degrees of freedom of every pooled cell, by batch size and learning rate.
+    """
 
     sd: float
     df: int
     cells: int
     runs: int
+    squares: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict, compare=False)
+
+    def of(self, cell: Cell) -> tuple[float, int, bool]:
+        """(variance, degrees of freedom, own): the cell's own where it differs from that of all others, else pooled.
+
+        A test before a test has a price: where the spreads are equal it finds a difference in 5 % of cells, and uses
+        fewer degrees of freedom than it could.
+        """
+        mine = (cell.global_batch_size, cell.learning_rate)
+        others = [item for key, item in self.squares.items() if key != mine]
+        squares, df = self.squares.get(mine, (0.0, 0))
+        rest = sum(degrees for _, degrees in others)
+        if df + 1 < SPREAD_FROM or not rest:
+            return self.sd**2, self.df, False
+        if not _spreads_differ(squares / df, df, sum(square for square, _ in others) / rest, rest):
+            return self.sd**2, self.df, False
+        return squares / df, df, True
+
+
+def spreads(noise: Noise) -> tuple[float, float] | None:
+    """The lowest and the highest standard deviation of a cell, where one of them differs from that of the others."""
+    of_cells = {key: math.sqrt(squares / df) for key, (squares, df) in noise.squares.items() if df + 1 >= SPREAD_FROM}
+    if not any(noise.of(Cell(*key, ()))[2] for key in of_cells):
+        return None
+    return min(of_cells.values()), max(of_cells.values())
+
+
+def _spreads_differ(one: float, one_df: int, other: float, other_df: int) -> bool:
+    """Two-sided F-test of two variances. A spread of exactly zero means equal runs, not a small variance."""
+    from scipy.special import fdtr
+
+    if one == 0 or other == 0:
+        return False
+    below = float(fdtr(one_df, other_df, one / other))
+    return min(below, 1 - below) < SPREADS_DIFFER / 2
+
+
+def _squares(losses: Sequence[float]) -> float:
+    mean = sum(losses) / len(losses)
+    return sum((loss - mean) ** 2 for loss in losses)
 
 
 def pooled_noise(cells: Iterable[Cell]) -> Noise | None:
     """√(Σ squared deviations from each cell's mean ÷ Σ (n − 1)) over cells of at least two seeds; None without any."""
-    groups = [cell.losses for cell in cells if len(cell.losses) >= 2]
+    groups = {(cell.global_batch_size, cell.learning_rate): cell.losses for cell in cells if len(cell.losses) >= 2}
     if not groups:
         return None
-    squares = sum(sum((loss - sum(group) / len(group)) ** 2 for loss in group) for group in groups)
-    df = sum(len(group) - 1 for group in groups)
-    return Noise(math.sqrt(squares / df), df, len(groups), sum(len(group) for group in groups))
+    squares = {key: (_squares(losses), len(losses) - 1) for key, losses in groups.items()}
+    df = sum(degrees for _, degrees in squares.values())
+    sd = math.sqrt(sum(square for square, _ in squares.values()) / df)
+    return Noise(sd, df, len(groups), sum(map(len, groups.values())), squares)
 
 
-def t_quantile(probability: float, df: int) -> float:
+def t_quantile(probability: float, df: float) -> float:
     """Quantile of Student's t distribution."""
     from scipy.special import stdtrit
 
     return float(stdtrit(df, probability))
 
 
-def mean_interval(losses: Sequence[float], noise: Noise | None) -> Interval:
+def mean_interval(cell: Cell, noise: Noise | None) -> Interval:
     """Mean ± t·sd/√n, two-sided 95 %; without measured noise only the mean."""
+    losses = cell.losses
     mean = sum(losses) / len(losses)
     if noise is None:
         return Interval(mean, n=len(losses))
-    half = t_quantile(0.5 + CONFIDENCE / 2, noise.df) * noise.sd / math.sqrt(len(losses))
+    variance, df, _ = noise.of(cell)
+    half = t_quantile(0.5 + CONFIDENCE / 2, df) * math.sqrt(variance / len(losses))
     return Interval(mean, mean - half, mean + half, len(losses))
 
 
@@ -84,23 +142,49 @@ def paired_correlation(one: Cell, other: Cell) -> float | None:
     return correlation(xs, ys) if len(set(xs)) > 1 and len(set(ys)) > 1 else None
 
 
+def half_width(found: Difference, probability: float) -> float:
+    """Distance from a difference to a one-sided limit that holds with this probability."""
+    return t_quantile(probability, found.df) * found.error
+
+
+def difference_interval(found: Difference) -> Interval:
+    """Two-sided, 95 %."""
+    half = half_width(found, 0.5 + CONFIDENCE / 2)
+    return Interval(found.value, found.value - half, found.value + half, found.n)
+
+
+def difference(cell: Cell, other: Cell, noise: Noise, *, paired: bool) -> Difference:
+    """How much higher `cell`'s mean loss is than `other`'s.
+
+    In pairs over the seeds both have, from `PAIRED_FROM` on, where runs with equal seeds saw equal data in equal order:
+    then the part of the noise that a seed brings to every batch size cancels. Otherwise unpaired with the pooled
+    variance, or Welch's test where the spread of one cell differs (Welch 1947, Biometrika 34:28; degrees of freedom by
+    Satterthwaite). Shared seeds make the unpaired error too large where seeds move both cells alike.
+    """
+    mine, theirs = losses_by_seed(cell), losses_by_seed(other)
+    seeds = sorted(mine.keys() & theirs.keys())
+    if paired and len(seeds) >= PAIRED_FROM:
+        differences = [mine[seed] - theirs[seed] for seed in seeds]
+        n = len(differences)
+        variance = _squares(differences) / (n - 1)
+        return Difference(sum(differences) / n, math.sqrt(variance / n), n - 1, variance, n, Comparing.PAIRED)
+    one, two = cell.losses, other.losses
+    value, n = sum(one) / len(one) - sum(two) / len(two), min(len(one), len(two))
+    (a, a_df, a_own), (b, b_df, b_own) = noise.of(cell), noise.of(other)
+    error = math.sqrt(a / len(one) + b / len(two))
+    if not (a_own or b_own) or error == 0:
+        return Difference(value, error, noise.df, a + b, n, Comparing.POOLED)
+    df = error**4 / ((a / len(one)) ** 2 / a_df + (b / len(two)) ** 2 / b_df)
+    return Difference(value, error, df, a + b, n, Comparing.WELCH)
+
+
 def worse(cell: Cell, best: Cell, noise: Noise | None, *, paired: bool) -> bool:
     """Whether `cell`'s mean loss is above `best`'s by more than seeds explain: one-sided t-test at 95 %.
 
-    Paired over the seeds both have (at least two) where runs with equal seeds saw equal data in equal order: then the
-    part of the noise that a seed brings to every batch size cancels. Otherwise unpaired with the pooled sd. Without any
-    measured noise every larger mean counts as worse, and the caller must say n = 1.
+    Without any measured noise every larger mean counts as worse, and the caller must say n = 1. Not worse is not equal:
+    whether a cell costs no more than a tolerance is another test (analysis/sweep/cost.py).
     """
-    mine, theirs = losses_by_seed(cell), losses_by_seed(best)
-    seeds = sorted(mine.keys() & theirs.keys())
-    if paired and len(seeds) >= 2:
-        differences = [mine[seed] - theirs[seed] for seed in seeds]
-        n = len(differences)
-        mean = sum(differences) / n
-        sd = math.sqrt(sum((d - mean) ** 2 for d in differences) / (n - 1))
-        return mean > t_quantile(CONFIDENCE, n - 1) * sd / math.sqrt(n)
-    difference = sum(cell.losses) / len(cell.losses) - sum(best.losses) / len(best.losses)
     if noise is None:
-        return difference > 0
-    error = noise.sd * math.sqrt(1 / len(cell.losses) + 1 / len(best.losses))
-    return difference > t_quantile(CONFIDENCE, noise.df) * error
+        return sum(cell.losses) / len(cell.losses) > sum(best.losses) / len(best.losses)
+    found = difference(cell, best, noise, paired=paired)
+    return found.value > half_width(found, CONFIDENCE)

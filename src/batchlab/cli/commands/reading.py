@@ -70,10 +70,11 @@ def plan(
     lr_rule
         Move the learning rate from the best batch size to --batch-size by this rule, even where it was measured.
     objective
-        Which of the statistically tied batch sizes: the lowest loss (quality), the least time for the budget (fastest,
-        the recommended one), the least time or computation to a loss (soonest, cheapest), or the largest (largest).
+        Which batch size: the lowest loss (quality), the soonest of those shown to cost no more than the tolerance
+        (fastest, the recommended one), the least time or the fewest tokens to the same loss (soonest, cheapest), or the
+        largest of those shown (largest).
     target_loss
-        The loss for soonest and cheapest; default: the highest final loss of the tied batch sizes.
+        For soonest and cheapest: a loss on the way, read along the runs; default: the final loss of the best size.
     recheck
         First run 50 whole steps of the plan's layout on one device, unless a training run had that layout.
     format

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from batchlab.core.spec import Diagnostics, TrainSpec
+import math
+
 from batchlab.search.adaptive import AdaptiveSearch
-from batchlab.search.budget import explored, runs_within, token_budget_of
+from batchlab.search.budget import explored, runs_within
 from batchlab.search.grid import UNBOUNDED, GridSearch
 from batchlab.search.trial import Trial
 from batchlab.storage.decisions import Decisions
@@ -12,15 +13,15 @@ from batchlab.study.prior import outcome_of, start_of
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.budget import learning_rates_of
 from batchlab.study.stages.context import SweepContext
+from batchlab.study.stages.train_specs import train_spec
+from batchlab.study.stages.verdict_runs import Left, verdict_runs
 from batchlab.words.progress import sweep_title
 from batchlab.words.search import stop_reason
 
-SNAPSHOTS = {"light": 16, "full": 64}
-"""Diagnostic snapshots of a run, at most; benchmarks/diagnostics_cost measures what they cost."""
-
 
 def sweep_stage(session: Session, context: SweepContext) -> None:
-    """Train what the search asks for, until it stops: cells first, then more seeds at the best ones."""
+    """Train what the search asks for, until it stops: cells first, then more seeds at the best ones; then the runs that
+    tell what its answer costs."""
     experiment, budget = context.experiment, context.budget
     search = _search(session, context)
     tried_oom: set[int] = set()
@@ -31,6 +32,7 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
             session.view.stage(sweep_title(len(specs), budget.token_budget, experiment.unit), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
+        verdict_runs(session, context, engine, _left(context, len(search.outcomes)))
     if isinstance(search, AdaptiveSearch) and search.stopped:
         session.study.store.decide(Decisions(search_stopped=search.stopped))
         session.view.say(f"   the search ended: {stop_reason(search.stopped)}")
@@ -67,6 +69,15 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
     )
 
 
+def _left(context: SweepContext, made: int) -> Left:
+    """What the search leaves of the runs that time was planned for (of a grid, one extension per size among them), and
+    of the limit on tokens."""
+    asked, tokens = context.experiment.budget, context.budget.token_budget
+    allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made
+    budget, sizes = context.budget, len(context.experiment.batch.global_batch_sizes)
+    return Left(min(budget.runs_at_most, budget.runs_planned + sizes) - made, allowed)
+
+
 def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> bool:
     """A size known to run out of memory is run once, so that a record says so, and not at every learning rate."""
     size = trial.global_batch_size
@@ -75,34 +86,3 @@ def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> 
     first = size not in tried_oom
     tried_oom.add(size)
     return first
-
-
-def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSpec:
-    """The training run of one trial."""
-    experiment, budget = context.experiment, context.budget
-    layout = context.layout(trial.global_batch_size)
-    return TrainSpec(
-        workload=session.study.workload,
-        layout=layout,
-        learning_rate=trial.learning_rate,
-        seed=trial.seed,
-        token_budget=budget.token_budget,
-        schedule=experiment.schedule,
-        optimizer=session.optimizer(trial.global_batch_size, trial.learning_rate),
-        evaluation_interval=budget.evaluation_interval,
-        evaluation_samples=experiment.evaluation.samples,
-        evaluation_batch_size=context.evaluation_batch_size,
-        diagnostics=_diagnostics(context),
-        gradients=context.gradient_sampling(layout, budget.token_budget // layout.tokens_per_step),
-        device=session.device.model_copy(update={"threads": context.concurrency.threads}),
-    )
-
-
-def _diagnostics(context: SweepContext) -> Diagnostics | None:
-    """Snapshots at token counts that end a step of every batch size, so that all sizes have them at the same tokens."""
-    experiment = context.experiment
-    if experiment.diagnostics == "off":
-        return None
-    sizes, points = experiment.batch.global_batch_sizes, SNAPSHOTS[experiment.diagnostics]
-    _, interval = token_budget_of(context.budget.token_budget, sizes, experiment.sequence_length, points)
-    return Diagnostics(level=experiment.diagnostics, interval=interval)

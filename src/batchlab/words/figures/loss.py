@@ -101,4 +101,5 @@ def _intervals(findings: Findings, rows: Sequence[BatchRow]) -> str:
         return "n = 1 run per point, so no intervals are shown"
     low, high = min(runs), max(runs)
     count = f"{low}" if low == high else f"{low} to {high}"
-    return f"bars are 95 % intervals, n = {count} runs per point; the shaded band is the interval of the best"
+    alone = ", confirmation seeds alone where there are any" if surface.confirmation_seeds else ""
+    return f"bars are 95 % intervals, n = {count} runs per point{alone}; the shaded band is the interval of the best"

@@ -1,0 +1,46 @@
+"""Sentences about the range of good learning rates at each batch size."""
+
+from __future__ import annotations
+
+from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.lr_valley import Valley, Valleys, lr_valleys
+from batchlab.core.format import format_learning_rate, format_loss, format_percent
+
+
+def valley_conclusions(found: Findings) -> list[str]:
+    """The range per batch size, and whether it narrows; nothing where noise or the shape is unknown."""
+    tolerance = found.experiment.sweep.tolerance
+    valleys = lr_valleys(found.surface, found.slope, tolerance) if found.surface else None
+    if valleys is None:
+        return []
+    worth = f" ({format_percent(tolerance)} of the {found.experiment.unit.value})" if valleys.in_tokens else ""
+    ranges = "; ".join(map(_range, valleys.valleys))
+    text = (
+        f"Learning rates within {format_loss(valleys.above)}{worth} of the best of their size, by local fits: {ranges}."
+    )
+    return [text, *_narrowing(valleys)]
+
+
+def _range(valley: Valley) -> str:
+    low, high = format_learning_rate(valley.low), format_learning_rate(valley.high)
+    least, most = valley.doublings.low, valley.doublings.high
+    limits = f"{least or 0:.2g} to {most:.2g}" if most is not None else f"at least {least or 0:.2g}"
+    return (
+        f"batch {valley.global_batch_size:,} from {low} to {high}, {valley.doublings.value:.2g} doublings (95 %: "
+        f"{limits}; n = {valley.rates} rates)"
+    )
+
+
+def _narrowing(valleys: Valleys) -> list[str]:
+    change = valleys.narrowing
+    if change is None or change.low is None or change.high is None:
+        return []
+    how = "does not measurably change with the batch size"
+    if change.high < 0:
+        how = "narrows as the batch size grows"
+    elif change.low > 0:
+        how = "widens as the batch size grows"
+    return [
+        f"The range of good learning rates {how}: its width scaled as batch^{change.value:.2f} (95 % interval "
+        f"{change.low:.2f} to {change.high:.2f}, n = {change.n} sizes)."
+    ]

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from batchlab.analysis.values import Comparing, Interval
+from batchlab.analysis.verdict import Cost, SlopeFrom, TokenSlope
+from batchlab.core.batch import Unit
+from batchlab.words.costs import describe_cost, describe_more_seeds, describe_slope, describe_trade
+
+COST = Cost(32, 1e-3, Interval(0.01, 0.004, 0.016, 4), Interval(0.06, 0.02, 0.09, 4), Comparing.PAIRED, 0.59, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (COST, "6 % [2, 9] more tokens for 41 % less time per token: 37 % sooner"),
+        (replace(COST, tokens=Interval(0.06)), "6 % more tokens for 41 % less time per token: 37 % sooner"),
+        (
+            replace(COST, tokens=Interval(-0.015, -0.04, 0.01), time_per_token=1.5),
+            "1.5 % [−1, 4] fewer tokens for 50 % more time per token: 48 % later",
+        ),
+        (replace(COST, tokens=Interval(0.5, 0.1, math.inf), time_per_token=None), "50 % [10, ∞] more tokens"),
+        (replace(COST, tokens=None), "a loss 0.01 higher [+0.004, +0.016] for 41 % less time per token"),
+        (
+            replace(COST, tokens=Interval(math.inf, 0.5, math.inf)),
+            "a loss 0.01 higher [+0.004, +0.016] (no known number of tokens makes up for that) for 41 % less time per "
+            "token",
+        ),
+    ],
+)
+def test_a_trade_in_tokens_and_time(cost: Cost, text: str) -> None:
+    assert describe_trade(cost, Unit.TOKENS) == text
+
+
+def test_samples_are_not_tokens() -> None:
+    assert describe_cost(COST, Unit.SAMPLES) == "6 % [2, 9] more samples"
+
+
+def test_what_would_settle_it() -> None:
+    assert describe_more_seeds(COST) == "1 more seed at both would, if the difference is the one measured"
+    assert "no affordable number" in describe_more_seeds(replace(COST, more_seeds=None))
+
+
+@pytest.mark.parametrize("source", list(SlopeFrom))
+def test_a_slope_names_its_runs(source: SlopeFrom) -> None:
+    text = describe_slope(TokenSlope(Interval(0.2, 0.18, 0.22, 1), 2.0, source, 16, 1e-3), Unit.TOKENS)
+    assert "0.200 [0.180, 0.220]" in text
+    assert "n = " in text
