@@ -96,6 +96,7 @@ class _User:
         except Exception:  # noqa: BLE001 - a traceback is what must never be seen
             world.violations.append(f"{process.name} ended with a traceback\n{traceback.format_exc()}")
             refusal = "traceback"
+        world.disk.end_process(process)
         left = [member.process.name for member in group.members[1:] if _lives(member)]
         if left:
             world.violations.append(f"{process.name} ended and left {left}")
@@ -148,16 +149,16 @@ class History:
     trace: tuple[str, ...]
 
 
-def live_through(story: Plan) -> tuple[World, list[_User]]:
+def live_through(world: World) -> list[_User]:
     """Let it happen, then repair the machine and give the command once more."""
-    world = World(story)
+    story = world.plan
     users = [_User(world, number) for number in range(story.processes)]
     world.scheduler.run()
     world.heal()
     world.trace.append("      the machine is healthy again")
     users.append(_User(world, story.processes, retry_failed=world.may_fail))
     world.scheduler.run()
-    return world, users
+    return users
 
 
 def history(seed: int) -> History:
@@ -167,24 +168,32 @@ def history(seed: int) -> History:
 
 def judge(story: Plan) -> History:
     """Live through a history, and check everything that must be true."""
+    world, users = World(story), list[_User]()
+    wrong = world.violations
     try:
-        world, users = live_through(story)
+        users = live_through(world)
     except Hung:
-        return History(story, (), Counter(), set(), 0, (), ("it hangs",), ())
-    wrong = list(world.violations)
+        wrong.append("it hangs")
+        return _told(world, users)
     if not users[-1].completed:
         wrong.append(f"on a healthy machine the command refuses: {users[-1].refusals}")
+    else:
+        wrong += [f"{damaged.path} is {damaged.damage}" for damaged in Store.open(FOLDER, world.disk).damaged()]
     wrong += _left_over(world) + _lost(world)
     if not wrong and conclusions(world) != reference():
         wrong.append(_difference(conclusions(world), reference()))
+    return _told(world, users)
+
+
+def _told(world: World, users: list[_User]) -> History:
     return History(
-        story,
+        world.plan,
         tuple(world.hits),
         world.counts,
         world.points,
         world.operations,
         tuple(refusal for user in users for refusal in user.refusals),
-        tuple(wrong),
+        tuple(world.violations),
         tuple(world.trace),
     )
 
@@ -192,7 +201,9 @@ def judge(story: Plan) -> History:
 @cache
 def reference() -> tuple[str, str]:
     """What an undisturbed study concludes."""
-    return conclusions(live_through(Plan(0, 1, True, 0.0, (), Quirk.NONE, 0.0))[0])
+    world = World(Plan(0, 1, True, 0.0, (), Quirk.NONE, 0.0))
+    live_through(world)
+    return conclusions(world)
 
 
 def conclusions(world: World) -> tuple[str, str]:
@@ -224,8 +235,6 @@ def _left_over(world: World) -> list[str]:
             wrong.append(f"{path} is left over")
         if ".damaged" in path.name and not world.flipped:
             wrong.append(f"{path} was set aside though nothing was damaged")
-    store = Store.open(FOLDER, world.disk)
-    wrong += [f"{damaged.path} is {damaged.damage}" for damaged in store.damaged()]
     return wrong
 
 
@@ -238,8 +247,8 @@ def _lost(world: World) -> list[str]:
         now = world.disk.read(path) if world.disk.state(path) is not None else b""
         damaged = any(flipped.parent == path.parent for flipped in world.flipped)
         if path.name == "record.json":
-            named = any(name.endswith(".damaged") for name in world.disk.names(path.parent))
-            if now != content and not (damaged and named):
+            named = now and damaged and any(name.endswith(".damaged") for name in world.disk.names(path.parent))
+            if now != content and not named:
                 wrong.append(f"{path} is lost" if not now else f"{path} has changed")
         elif not damaged and not _continues(json.loads(content), json.loads(now or b"{}")):
             wrong.append(f"{path} has lost or changed a decision")

@@ -21,7 +21,7 @@ from tests.simulation.scheduler import FOREVER, Process, ProcessClock
 from tests.simulation.world import Group, Member, World, WorldFiles
 
 _STARTING_SECONDS = 0.3
-_SILENCE_SECONDS = 600.0
+_SILENCE_SECONDS = 50.0
 _OWN_FAULT_EXIT_CODE = 1
 _KILLED = -9
 
@@ -135,6 +135,7 @@ class ScriptedWorker:
     def _exit(self, code: int) -> None:
         if self.ended is None:
             self.ended = code
+            self._world.disk.end_process(self._member.process)
             self._group.study.process.wake()
 
     # What an engine does
@@ -232,7 +233,7 @@ class SteppedEngine:
             self._dispatcher.step()
             if self._events or self._clock.monotonic() >= deadline:
                 break
-            self._processes.wait(0.2)
+            self._processes.wait(1.0)
         events, self._events[:] = list(self._events), []
         self._outstanding -= sum(isinstance(event, Finished) for event in events)
         return events
