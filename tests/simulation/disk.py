@@ -110,6 +110,7 @@ class MemoryDisk:
         self._journal: list[_Change] = []
         self.owner_process: object = None
         self.make_folder(SCRATCH)
+        self.sync_folder(SCRATCH.parent)
 
     def tick(self) -> int:
         """A number that was never given before: a time, or the number of a new file."""

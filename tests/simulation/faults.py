@@ -84,7 +84,7 @@ _OPERATIONS = 700
 def plan(seed: int) -> Plan:
     """What happens in the history of this seed."""
     dice = Random(seed)
-    processes = dice.choice((1, 1, 1, 2, 2, 3, 4, 8))
+    processes = dice.choice((1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 4, 5, 8))
     workers = dice.random() < 0.75
     quirk = dice.choice(list(Quirk)) if workers and dice.random() < 0.5 else Quirk.NONE
     possible = [hit for hit in Hit if workers or hit is not Hit.KILL_WORKER]

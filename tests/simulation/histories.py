@@ -32,7 +32,7 @@ EXPERIMENT = build_experiment(
         {
             "batch": {"global_batch_sizes": (8,)},
             "sweep": {"search": "grid", "learning_rates": (0.4, 0.8), "seeds": 1, "confirm": 0, "max_extensions": 0},
-            "budget": {"token_budget": 64},
+            "budget": {"token_budget": 64, "max_runs": 2},
             "evaluation": {"points": 2, "samples": 4},
             "noise": {"points": 0},
             "device": {"workers": 2, "threads": 1},
@@ -102,7 +102,7 @@ class _User:
             world.violations.append(f"{process.name} ended and left {left}")
         self.completed = not refusal
         if refusal:
-            world.trace.append(f"      {process.name} refuses: {refusal}")
+            world.trace.append(("     ", process.name, "refuses:", refusal))
             self.refusals.append(refusal)
             if len(self.refusals) < _MOST_REFUSALS and not world.healthy:
                 self.begin(world.dice.choice(_RESTART_SECONDS))
@@ -155,7 +155,7 @@ def live_through(world: World) -> list[_User]:
     users = [_User(world, number) for number in range(story.processes)]
     world.scheduler.run()
     world.heal()
-    world.trace.append("      the machine is healthy again")
+    world.trace.append(("      the machine is healthy again",))
     users.append(_User(world, story.processes, retry_failed=world.may_fail))
     world.scheduler.run()
     return users
@@ -194,7 +194,7 @@ def _told(world: World, users: list[_User]) -> History:
         world.operations,
         tuple(refusal for user in users for refusal in user.refusals),
         tuple(world.violations),
-        tuple(world.trace),
+        tuple(" ".join(map(str, each)) for each in world.trace) if world.violations else (),
     )
 
 

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -101,7 +102,7 @@ class World:
         self.left_behind = False  # a process was killed that may have had a temporary folder
         self.said: list[str] = []
         self.violations: list[str] = []
-        self.trace: list[str] = []
+        self.trace: list[tuple[object, ...]] = []
         self.counts: Counter[str] = Counter()
         self._due = list(plan.mishaps)
         self._renamed: dict[Path, bytes] = {}
@@ -125,7 +126,7 @@ class World:
         self.operations += 1
         point = _point(operation, path)
         self.points.add(point)
-        self.trace.append(f"{self.operations} {process.name} {operation} {kind_of(path)}")
+        self.trace.append((self.operations, process.name, operation, point.file))
         self._count_down(member)
         self._hit(member, point, path, torn, after=False)
         if member.group.sick and operation in _RAISED_BY[member.group.sick]:
@@ -183,7 +184,7 @@ class World:
         self.hits.append((mishap, point))
         self.counts[mishap.hit.value] += 1
         self.left_behind |= mishap.hit in (Hit.ERROR_ONCE, Hit.ERROR_FOREVER)
-        self.trace.append(f"      {mishap.hit} {'after' if mishap.after else 'before'} it")
+        self.trace.append(("     ", mishap.hit, "after it" if mishap.after else "before it"))
         if mishap.hit in _ENDS and not mishap.after and self.dice.random() < 0.5:
             torn()
         match mishap.hit:
@@ -242,7 +243,7 @@ class World:
         bit = self.dice.randrange(8 * state.size)
         self.disk.flip(path, bit)
         self.flipped.append(path)
-        self.trace.append(f"      bit {bit} of {path}")
+        self.trace.append(("      bit", bit, "of", path))
 
     def _stand_still(self, member: Member) -> None:
         seconds = self.dice.choice(STANDSTILLS)
@@ -345,6 +346,7 @@ class WorldFiles:
         return self.do("try_lock", path, lambda: self._disk.try_lock(path, owner))
 
 
+@cache
 def kind_of(path: Path) -> str:
     """The path without what differs between runs: `runs/train/record.json`."""
     if path.is_relative_to(FOLDER):
