@@ -38,6 +38,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
+from tests.injections import pytest_terminal_summary  # noqa: F401 - the table at the end of a test run
 
 
 def pytest_collection_finish() -> None:

@@ -235,12 +235,6 @@ class MemoryDisk:
             node.content = bytearray(node.synced) + kept
             node.synced = bytes(node.content)
 
-    def after_power_cut(self) -> MemoryDisk:
-        """What a power cut would leave at least: everything that was synced, and nothing else."""
-        twin = MemoryDisk()
-        twin._root = _synced_copy(self._root)
-        return twin
-
     def flip(self, path: Path, bit: int) -> None:
         """Change one bit of a file, which leaves no other trace."""
         node = self._file(path)
@@ -318,13 +312,3 @@ def _paths(folder: FolderNode) -> Iterator[Path]:
                 yield name / path
         else:
             yield Path(name)
-
-
-def _synced_copy(folder: FolderNode) -> FolderNode:
-    copy = FolderNode(folder.number)
-    for name, node in folder.synced.items():
-        if isinstance(node, FolderNode):
-            copy.names[name] = _synced_copy(node)
-        else:
-            copy.names[name] = FileNode(node.number, bytearray(node.synced), node.synced, node.changed)
-    return copy

@@ -161,31 +161,15 @@ def live_through(world: World) -> list[_User]:
     return users
 
 
-def history(seed: int) -> History:
-    """The history of a seed."""
-    return judge(plan(seed))
-
-
-def judge(story: Plan) -> History:
-    """Live through a history, and check everything that must be true."""
-    world, users = World(story), list[_User]()
-    wrong = world.violations
+def history(seed: int, *, traced: bool = False) -> History:
+    """The history of a seed, with everything that must be true in the end checked."""
+    world, users = World(plan(seed)), list[_User]()
     try:
         users = live_through(world)
     except Hung:
-        wrong.append("it hangs")
-        return _told(world, users)
-    if not users[-1].completed:
-        wrong.append(f"on a healthy machine the command refuses: {users[-1].refusals}")
+        world.violations.append("it hangs")
     else:
-        wrong += [f"{damaged.path} is {damaged.damage}" for damaged in Store.open(FOLDER, world.disk).damaged()]
-    wrong += _left_over(world) + _lost(world)
-    if not wrong and conclusions(world) != reference():
-        wrong.append(_difference(conclusions(world), reference()))
-    return _told(world, users)
-
-
-def _told(world: World, users: list[_User]) -> History:
+        _judge(world, users)
     return History(
         world.plan,
         tuple(world.hits),
@@ -194,8 +178,19 @@ def _told(world: World, users: list[_User]) -> History:
         world.operations,
         tuple(refusal for user in users for refusal in user.refusals),
         tuple(world.violations),
-        tuple(" ".join(map(str, each)) for each in world.trace) if world.violations else (),
+        tuple(" ".join(map(str, each)) for each in world.trace) if traced else (),
     )
+
+
+def _judge(world: World, users: list[_User]) -> None:
+    wrong = world.violations
+    if not users[-1].completed:
+        wrong.append(f"on a healthy machine the command refuses: {users[-1].refusals}")
+    else:
+        wrong += [f"{damaged.path} is {damaged.damage}" for damaged in Store.open(FOLDER, world.disk).damaged()]
+    wrong += _left_over(world) + _lost(world)
+    if not wrong and conclusions(world) != reference():
+        wrong.append(_difference(conclusions(world), reference()))
 
 
 @cache
