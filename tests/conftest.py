@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from tests.injections import pytest_terminal_summary  # noqa: F401 - the table at the end of a test run
 
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import Experiment, TaskReference, build_experiment
@@ -38,7 +39,6 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import BudgetDecision, CapacityDecision, ConcurrencyDecision, Decisions, LimitKind
-from tests.injections import pytest_terminal_summary  # noqa: F401 - the table at the end of a test run
 
 
 def pytest_collection_finish() -> None:

@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for report in terminalreporter.stats.get(outcome, [])
         if isinstance(report, pytest.TestReport)
     ]
-    noted = [value for report in reports for name, value in report.user_properties if name == "injection"]
+    noted: list[Any] = [value for report in reports for name, value in report.user_properties if name == "injection"]
     if noted:
         terminalreporter.section("injected faults", sep="-")
         for line in table(noted):

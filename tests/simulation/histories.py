@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.simulation.disk import SCRATCH
+from tests.simulation.faults import Mishap, Plan, Quirk, plan
+from tests.simulation.scheduler import Hung, Killed, Process, ProcessClock
+from tests.simulation.workers import SteppedEngine
+from tests.simulation.world import FOLDER, Group, Member, Point, World, WorldFiles
+
 from batchlab.core.errors import BatchlabError
 from batchlab.core.experiment import build_experiment
 from batchlab.core.protocols import Engine, Event
@@ -20,11 +26,6 @@ from batchlab.storage.store import Store
 from batchlab.storage.tables import outcomes_csv
 from batchlab.study.study import run_study
 from batchlab.study.task_source import resolve_task
-from tests.simulation.disk import SCRATCH
-from tests.simulation.faults import Mishap, Plan, Quirk, plan
-from tests.simulation.scheduler import Hung, Killed, Process, ProcessClock
-from tests.simulation.workers import SteppedEngine
-from tests.simulation.world import FOLDER, Group, Member, Point, World, WorldFiles
 
 EXPERIMENT = build_experiment(
     merge(
@@ -253,7 +254,5 @@ def _lost(world: World) -> list[str]:
 def _continues(before: object, after: object) -> bool:
     """Whether all decisions of before are those of after."""
     if isinstance(before, dict) and isinstance(after, dict):
-        return all(
-            key in after and (key == "sha256" or _continues(value, after[key])) for key, value in before.items()
-        )
+        return all(key in after and (key == "sha256" or _continues(value, after[key])) for key, value in before.items())
     return before == after

@@ -1,4 +1,4 @@
-"""Processes that take turns, as a seed says: each is a thread, one of them runs at a time, and time is counted.
+"""Processes that take turns, as a seed says: each is a greenlet, one of them runs at a time, and time is counted.
 
 A process may be interrupted wherever it calls `turn`, which it does before and after every file operation. Time passes
 only while all processes wait.
@@ -7,9 +7,10 @@ only while all processes wait.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from random import Random
+
+from greenlet import getcurrent, greenlet
 
 FOREVER = math.inf
 _MOST_TURNS = 50_000
@@ -32,11 +33,9 @@ class Process:
         self.killed = False
         self.ended = False
         self.wakes_at = 0.0
-        self.error: BaseException | None = None
         self._scheduler = scheduler
         self._main = main
-        self._baton = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._course = greenlet(self._live, parent=scheduler.main)
 
     def sleep(self, seconds: float) -> None:
         """Let the others run for so long, or until somebody wakes it."""
@@ -62,32 +61,19 @@ class Process:
         if self._scheduler.hung:
             raise Hung
 
-    # The scheduler's part
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    def take_baton(self) -> None:
-        self._baton.acquire()
-
-    def give_baton(self) -> None:
-        self._baton.release()
-
-    def join(self) -> None:
-        self._thread.join()
+    def go_on(self) -> None:
+        """Continue where it stopped, instead of whoever calls this."""
+        self._course.switch()
 
     def _live(self) -> None:
-        self.take_baton()
         try:
             self.require_alive()
             self._main(self)
-        except Killed:
+        except (Killed, Hung):
             pass
-        except BaseException as error:  # noqa: BLE001 - whoever started the process looks at it
-            self.error = error
         finally:
             self.ended = True
-            self._scheduler.leave(self)
+            self._scheduler.processes.remove(self)
 
 
 class Scheduler:
@@ -101,27 +87,24 @@ class Scheduler:
         self._switching = switching
         self._turns = 0
         self.processes: list[Process] = []
-        self._done = threading.Semaphore(0)
+        self.main = getcurrent()
 
     def start(self, name: str, main: Callable[[Process], None]) -> Process:
         """A new process, which runs when it is its turn."""
         process = Process(self, name, main)
         process.wakes_at = self.seconds
         self.processes.append(process)
-        process.begin()
         return process
 
     def run(self) -> None:
         """Return when all processes have ended."""
-        first = self._next()
-        if first is not None:
-            first.give_baton()
-            self._done.acquire()
+        while (process := self._next()) is not None:
+            process.go_on()
         if self.hung:
             raise Hung
 
     def kill(self, process: Process) -> None:
-        """End a process where it stands. Its thread unwinds when it is its turn, and changes nothing."""
+        """End a process where it stands. It unwinds when it is its turn, and changes nothing."""
         process.killed = True
         process.wakes_at = self.seconds
 
@@ -134,17 +117,7 @@ class Scheduler:
         following = self._next()
         assert following is not None
         if following is not process:
-            following.give_baton()
-            process.take_baton()
-
-    def leave(self, process: Process) -> None:
-        """A process has ended."""
-        self.processes.remove(process)
-        following = self._next()
-        if following is None:
-            self._done.release()
-        else:
-            following.give_baton()
+            following.go_on()
 
     def _next(self) -> Process | None:
         if not self.processes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from batchlab.testing import check_files
 from tests.simulation.disk import MemoryDisk
+
+from batchlab.testing import check_files
 
 FOLDER = Path("/d")
 SEEDS = range(60)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tests.simulation.faults import Quirk, plan
 from tests.simulation.histories import history
 from tests.simulation.summary import failures, rows

@@ -9,6 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.faults import RECORDED, Quirk
+from tests.simulation.scheduler import FOREVER, Process, ProcessClock
+from tests.simulation.world import Group, Member, World, WorldFiles
+
 from batchlab.core.errors import StorageFailed
 from batchlab.core.protocols import Event, Finished, Interrupted, Progress
 from batchlab.core.spec import SPEC, Spec, TrainSpec
@@ -16,9 +20,6 @@ from batchlab.core.worker import WorkerCommand
 from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.pool import Pool
-from tests.simulation.faults import RECORDED, Quirk
-from tests.simulation.scheduler import FOREVER, Process, ProcessClock
-from tests.simulation.world import Group, Member, World, WorldFiles
 
 _STARTING_SECONDS = 0.3
 _SILENCE_SECONDS = 50.0

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import NamedTuple, TypeVar
 
-from batchlab.core.files import FileState
 from tests.simulation.disk import SCRATCH, MemoryDisk, MemoryFile, MemoryLock
 from tests.simulation.faults import Hit, Mishap, Plan
 from tests.simulation.scheduler import FOREVER, Killed, Process, Scheduler
+
+from batchlab.core.files import FileState
 
 FOLDER = Path("/studies/s")
 STANDSTILLS = (10.0, 55.0, 90.0)
@@ -359,7 +361,7 @@ def kind_of(path: Path) -> str:
 def _point(operation: str, path: Path) -> Point:
     """The innermost function of batchlab that is on its way to this operation, and the first outside storage."""
     function = ""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:  # the simulation's own frames come first
         name = frame.f_globals.get("__name__", "")
         if name.startswith("batchlab."):
