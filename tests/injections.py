@@ -1,7 +1,7 @@
-"""A table of what was done to studies on purpose, at the end of a test run: what, how often, where, and what came of it.
+"""A table of what was done to studies on purpose, at the end of a test run: what, how often, where, what came of it.
 
 A test notes a row with `record_property("injection", row)`; rows of the same name are added up, also those of other
-processes.
+processes. A row about one history counts as failed where its test fails.
 """
 
 from __future__ import annotations
@@ -63,7 +63,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for report in terminalreporter.stats.get(outcome, [])
         if isinstance(report, pytest.TestReport)
     ]
-    noted: list[Any] = [value for report in reports for name, value in report.user_properties if name == "injection"]
+    noted: list[Any] = [
+        {**value, "failed": max(1, value["failed"])} if report.failed and value["histories"] == 1 else value
+        for report in reports
+        for name, value in report.user_properties
+        if name == "injection"
+    ]
     if noted:
         terminalreporter.section("injected faults", sep="-")
         for line in table(noted):

@@ -1,4 +1,4 @@
-"""Histories by their seeds: `PYTHONPATH=src python -m tests.simulation --seeds 0 2000`, or `--seed 17` with its trace."""
+"""Histories by their seeds: `PYTHONPATH=src python -m tests.simulation --seeds 0 2000`, or `--seed 17` traced."""
 
 from __future__ import annotations
 

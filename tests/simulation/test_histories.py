@@ -14,13 +14,14 @@ from tests.simulation.faults import Quirk, plan
 from tests.simulation.histories import history
 from tests.simulation.summary import failures, rows
 
-FAST = [pytest.param(first, first + 25, id=f"{first}") for first in range(0, 300, 25)]
+FAST = [pytest.param(first, first + 25, id=f"{first}") for first in range(0, 100, 25)]
+SLOW = [pytest.param(first, first + 25, id=f"{first}", marks=pytest.mark.slow) for first in range(100, 300, 25)]
 CHAOS = [
     pytest.param(first, first + 100, id=f"{first}", marks=pytest.mark.chaos) for first in range(10_000, 12_000, 100)
 ]
 
 
-@pytest.mark.parametrize(("first", "end"), [*FAST, *CHAOS])
+@pytest.mark.parametrize(("first", "end"), [*FAST, *SLOW, *CHAOS])
 def test_histories(first: int, end: int, record_property: Callable[[str, Any], None]) -> None:
     told = [history(seed) for seed in range(first, end)]
     for row in rows(told):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple, TypeVar
 
 from tests.simulation.disk import SCRATCH, MemoryDisk, MemoryFile, MemoryLock
@@ -363,11 +363,16 @@ def _point(operation: str, path: Path) -> Point:
     function = ""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:  # the simulation's own frames come first
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith("batchlab."):
-            where = f"{name[9:]}.{frame.f_code.co_qualname}"
-            function = function or where
-            if not name.startswith("batchlab.storage"):
-                return Point(operation, kind_of(path), function, where)
+        name = _name_of(frame.f_code, frame.f_globals["__name__"])
+        if name:
+            function = function or name
+            if not name.startswith("storage."):
+                return Point(operation, kind_of(path), function, name)
         frame = frame.f_back
     return Point(operation, kind_of(path), function, "")
+
+
+@cache
+def _name_of(code: CodeType, module: str) -> str:
+    """`storage.store.Store.decide`; empty for what is not of batchlab."""
+    return f"{module.removeprefix('batchlab.')}.{code.co_qualname}" if module.startswith("batchlab.") else ""
