@@ -30,11 +30,15 @@ ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOLCK, errno.EMFILE)
 
 
 class Mishap(NamedTuple):
-    """One of them. `after`: the operation it hits has happened (else it has not). `error`: where one is raised."""
+    """One of them, at the first operation from `moment` on that it can hit.
+
+    after: that operation has happened (else it has not). waits: for one that changes the disk. error: what is raised.
+    """
 
     hit: Hit
     moment: int
     after: bool
+    waits: bool
     error: int
 
 
@@ -93,6 +97,6 @@ def plan(seed: int) -> Plan:
     for _ in range(dice.choice((1, 1, 2, 3, 5)) if quirk is Quirk.NONE else dice.choice((0, 0, 1, 2))):
         hit = dice.choice([each for each in possible if each is not Hit.FLIP or not flipped])
         flipped |= hit is Hit.FLIP
-        mishaps.append(Mishap(hit, moment, dice.random() < 0.5, dice.choice(ERRORS)))
+        mishaps.append(Mishap(hit, moment, dice.random() < 0.5, dice.random() < 0.8, dice.choice(ERRORS)))
         moment += round(dice.expovariate(1 / dice.choice((5, 50, 300)))) + 1  # the next may hit the recovery
     return Plan(seed, processes, workers, dice.choice((0.02, 0.2, 0.6)), tuple(mishaps), quirk, dice.choice((0.2, 0.6)))

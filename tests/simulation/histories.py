@@ -246,9 +246,16 @@ def _lost(world: World) -> list[str]:
             named = now and damaged and any(name.endswith(".damaged") for name in world.disk.names(path.parent))
             if now != content and not named:
                 wrong.append(f"{path} is lost" if not now else f"{path} has changed")
-        elif not damaged and not _continues(json.loads(content), json.loads(now or b"{}")):
+        elif not damaged and not _continues(json.loads(content), _parsed(now)):
             wrong.append(f"{path} has lost or changed a decision")
     return wrong
+
+
+def _parsed(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
 def _continues(before: object, after: object) -> bool:

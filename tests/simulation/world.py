@@ -35,6 +35,7 @@ Answer = TypeVar("Answer")
 
 _WRITES = {"write", "create", "append", "rename", "make_folder", "try_lock", "make_temporary_folder"}
 _OPENS = {"read", "names", "create", "append", "try_lock", "sync_folder", "make_temporary_folder"}
+_CHANGES = _WRITES | {"sync", "sync_folder", "remove", "remove_folder"}
 _ALL = _WRITES | _OPENS | {"sync", "state", "remove", "remove_folder"}
 _RAISED_BY = {
     errno.ENOSPC: _WRITES | {"sync"},
@@ -215,6 +216,8 @@ class World:
 
     def _fits(self, mishap: Mishap, member: Member, point: Point, *, after: bool) -> bool:
         if mishap.moment > self.operations or mishap.after is not after:
+            return False
+        if mishap.waits and point.operation not in _CHANGES and mishap.hit not in (Hit.ERROR_ONCE, Hit.ERROR_FOREVER):
             return False
         worker = member is not member.group.study
         match mishap.hit:
