@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, r
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.record import (
     Environment,
     MeasuredMemory,
@@ -165,6 +166,9 @@ class Inspectable(Trainable, Protocol):
 
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """'adam', 'sgd' or 'other', judged by the settings in its parameter groups."""
+
+    def optimizer_groups(self) -> Sequence[tuple[OptimizerGroup, Sequence[str]]]:
+        """The optimizer's parameter groups, with the names of their parameters; every parameter is in one."""
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """Name → value of every trainable parameter."""

@@ -229,6 +229,10 @@ def _check_inspection(trainable: Inspectable, batch: Batch, learning_rate: float
     number = sum(value.size for value in start.values())
     require(trainable.parameter_count() == number, f"parameter_count() is {trainable.parameter_count()}, not {number}")
     require(trainable.optimizer_family() in ("adam", "sgd", "other"), "optimizer_family() must be adam, sgd or other")
+    grouped = [name for _, names in trainable.optimizer_groups() for name in names]
+    require(sorted(grouped) == sorted(start), "optimizer_groups() must name every parameter once")
+    grouped_count = sum(group.parameter_count for group, _ in trainable.optimizer_groups())
+    require(grouped_count == number, f"optimizer_groups() count {grouped_count} parameters, not {number}")
     require(not any(np.any(g) for g in trainable.gradients().values()), "a new model must have no gradients")
     weight = 1.0 / trainable.count(batch)
     trainable.accumulate(batch, weight)

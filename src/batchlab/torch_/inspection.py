@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import Batch
 from batchlab.torch_ import random_state
 from batchlab.torch_.trainable import TorchTrainable
@@ -38,6 +39,10 @@ class InspectableTorchTrainable(TorchTrainable):
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """The optimizer family, inferred from the settings of its parameter groups."""
         return self.optimizer.family
+
+    def optimizer_groups(self) -> list[tuple[OptimizerGroup, tuple[str, ...]]]:
+        """The parameter groups of all optimizers."""
+        return self.optimizer.described({p: name for name, p in self.model.named_parameters() if p.requires_grad})
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """Host copies of all trainable parameters, by name."""

@@ -30,7 +30,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch.utils._pytree import tree_leaves
 
 from batchlab.core.errors import InputError, NotMeasurable
 from batchlab.core.protocols import Batch
@@ -129,8 +128,8 @@ class TracedTrainable(TorchTrainable):
         return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
 
     def optimizer_state(self) -> list[Tensor]:
-        """All tensors in the optimizer state."""
-        return [leaf for leaf in tree_leaves(list(self.optimizer.torch.state.values())) if isinstance(leaf, Tensor)]
+        """All tensors in the state of the optimizers."""
+        return self.optimizer.state_tensors()
 
     def count(self, batch: Batch) -> float:
         """An arbitrary number, because it only scales the loss."""

@@ -66,16 +66,16 @@ class TorchTrainable:
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
         self._deferral = memory_optimizations.apply_to_model(model, self._memory_optimizations, compiled=self._compile)
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if not self._parameters:
+        if not optimizers.trainable(model):
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
         self.optimizer = optimizers.build(
-            self._parameters,
+            model,
             self._task.optimizer,
             self._optimizer_settings,
             self.device,
             fused="fused_optimizer" in self._memory_optimizations,
         )
+        self._parameters = optimizers.trainable(model)
         self._loss = self._watch = None
         if self._compile:
             # The default is to continue uncompiled without an error.
@@ -138,7 +138,7 @@ class TorchTrainable:
                 self._watch.before_update()
             norm, clipped = self._clip()
             self.optimizer.set_learning_rate(learning_rate)
-            self.optimizer.torch.step()
+            self.optimizer.step()
             if self._watch is not None:
                 self._watch.after_update(learning_rate, loss, norm)
         except (RuntimeError, MemoryError) as error:
@@ -243,7 +243,7 @@ class TorchTrainable:
         content = {
             "model": model,
             "buffers": {name: value for name, value in self.model.named_buffers() if name not in model},
-            "optimizer": self.optimizer.torch.state_dict(),
+            "optimizers": self.optimizer.state(),
             "random": random_state.capture(self.device),
         }
         torch.save(content, cast("io.BytesIO", sink))
@@ -255,7 +255,7 @@ class TorchTrainable:
         buffers = dict(self.model.named_buffers())
         for name, value in content["buffers"].items():
             buffers[name].copy_(value)
-        self.optimizer.load(content["optimizer"])
+        self.optimizer.load(content["optimizers"])
         random_state.restore(content["random"], self.device)
         self._loss = None
 

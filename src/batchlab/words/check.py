@@ -20,6 +20,7 @@ from batchlab.core.check import (
     StartLoss,
 )
 from batchlab.core.format import format_count, format_plural
+from batchlab.words.optimizer_groups import describe_group
 
 _MARKS = {"ok": "✓", "note": "·", "fail": "✗"}
 _SHOWN_NAMES = 3
@@ -179,6 +180,8 @@ def _seeds(found: SeedFinding) -> str:
 
 def _learning_rate(found: LearningRateFinding) -> str:
     optimizer = "your optimizer" if found.own_optimizer else "the optimizer"
+    if found.group is not None:
+        optimizer += f" ({describe_group(found.group)})"
     remedy = "read lr from param_groups at every step and leave schedules to batchlab"
     match found.found:
         case "honoured":
