@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
-import pytest
-
 
 class Injection(TypedDict):
     """One row. `points`: distinct places where it hit, by name; none where these are not known."""
@@ -57,18 +55,13 @@ def table(rows: Iterable[Injection]) -> list[str]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the rows of all tests that noted one."""
-    reports: list[pytest.TestReport] = [
-        report
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        if isinstance(report, pytest.TestReport)
-    ]
-    noted: list[Any] = [
-        {**value, "failed": max(1, value["failed"])} if report.failed and value["histories"] == 1 else value
-        for report in reports
-        for name, value in report.user_properties
-        if name == "injection"
-    ]
+    noted: list[Injection] = []
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            rows: list[Any] = [value for name, value in report.user_properties if name == "injection"]
+            if outcome == "failed":
+                rows = [{**row, "failed": max(1, row["failed"])} if row["histories"] == 1 else row for row in rows]
+            noted += rows
     if noted:
         terminalreporter.section("injected faults", sep="-")
         for line in table(noted):
