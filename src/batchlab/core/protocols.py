@@ -6,6 +6,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
@@ -27,8 +28,9 @@ from batchlab.core.record import (
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
-Batch = tuple[npt.NDArray[Any], ...]
-"""Arrays whose first axis is the sample; usually (inputs, targets)."""
+Batch = tuple[Any, ...]
+"""What the loss gets after the model: (inputs, targets) for pairs, a single dict for dicts. Each part is
+`core.nested.Nested`; the first axis of every array is the sample."""
 
 
 class StepStats(NamedTuple):
@@ -248,7 +250,15 @@ class Finished:
     record: Record
 
 
-Event = Progress | Finished
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+
+    run_id: str
+    owner: str
+
+
+Event = Progress | Finished | Waiting
 
 
 Setting = str | int | float | bool
@@ -295,6 +305,9 @@ class Framework(Protocol):
 
     def start(self, device: DeviceSettings, seed: int) -> None:
         """Prepare the process for a run: threads, precision flags, random state, compiler caches."""
+
+    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""

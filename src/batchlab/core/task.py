@@ -29,6 +29,7 @@ class Task:
     sequence_length: int | None = None
     unit: Unit = Unit.TOKENS
     count: Callable[..., float] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
     reduction: Literal["mean", "sum"] = "mean"
     sample_independent: bool | None = None
     framework: str = "torch"
@@ -45,6 +46,7 @@ def task(
     sequence_length: int | None = None,
     unit: str | None = None,
     count: Callable[..., float] | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
     reduction: str = "mean",
     sample_independent: bool | None = None,
 ) -> Task:
@@ -52,16 +54,19 @@ def task(
 
     Args:
         model: Called without arguments; returns a new `torch.nn.Module`.
-        loss: `loss(model, x, y)` returns a scalar mean over its targets, or `(sum, count)`.
+        loss: `loss(model, x, y)` returns a scalar mean over its targets, or `(sum, count)`; `loss(model, batch)` where
+            a sample is a dict.
         train: A path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
-            indexing that gives `(x, y)`.
+            indexing that gives `(x, y)` or a dict.
         valid: Held-out data of the same kind.
         optimizer: `optimizer(params, lr)` or `optimizer(model, lr)` returns a torch optimizer or a list of them, whose
             learning rates are multiples of `lr`. Default: AdamW with the study's settings.
         sequence_length: Tokens per sample, for token data. Omit it for samples.
         unit: "tokens" or "samples". Default: tokens where there is a sequence_length.
-        count: `count(x, y)` returns the number of targets that the loss averages over, where that is not every element
-            of y.
+        count: `count(x, y)`, or `count(batch)`, returns the number of targets that the loss averages over. It gets
+            numpy arrays. Default: every element of y; of a dict, the labels that are not -100.
+        collate: `collate(samples)` returns a batch of a list of samples, e.g. a data collator of transformers. Default:
+            samples are stacked.
         reduction: "sum" where the loss is a plain sum rather than a mean.
         sample_independent: False where the samples of a batch influence each other. Default: `batchlab check` tests it.
 
@@ -78,7 +83,7 @@ def task(
                     else "."
                 )
             )
-    for name, optional in (("optimizer", optimizer), ("count", count)):
+    for name, optional in (("optimizer", optimizer), ("count", count), ("collate", collate)):
         if optional is not None and not callable(optional):
             raise InputError(f"batchlab.task({name}=…) was given {type(optional).__name__}; give a function.")
     if optimizer is not None:
@@ -99,6 +104,7 @@ def task(
         sequence_length=sequence_length,
         unit=chosen,
         count=count,
+        collate=collate,
         reduction="sum" if reduction == "sum" else "mean",
         sample_independent=sample_independent,
     )

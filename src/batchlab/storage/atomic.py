@@ -152,6 +152,16 @@ def remove_tree(path: Path, files: Files = DISK) -> None:
     files.remove_folder(path)
 
 
+@contextmanager
+def scratch_folder(files: Files = DISK) -> Iterator[Path]:
+    """A folder outside every study, which is removed at the end of the block."""
+    folder = files.make_temporary_folder()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder, files)
+
+
 def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:
     """A new file beside `path`. Its name is counted up, not drawn: a simulation repeats it."""
     for number in count():

@@ -137,7 +137,8 @@ def run_study(
             store.decide(Decisions(complete=True))
         findings = documents.save()
     view.say(f"   {format_duration(clock.monotonic() - begun)} in all")
-    lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
+    report, plan = str(folder / "report.html"), str(folder / "training_plan.json")
+    lines = summary_lines(findings, report, plan, written=documents.up_to_date)
     return StudyResult(folder, findings, tuple(lines), failure)
 
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.nested import batch_size, select
 from batchlab.core.protocols import Batch, Diagnosable, Inspectable, Trainable
 from batchlab.core.record import MeasuredMemory
 from batchlab.testing.requirement import require, require_raises
@@ -30,7 +31,7 @@ def check_trainable(
     the relative rounding error allowed between a batch and the same batch in two parts; 1e-5 suits float32 and float64.
     Raises AssertionError for the first violated requirement.
     """
-    require(len(batch[0]) >= 4, "the contract test needs a batch of at least 4 samples")
+    require(batch_size(batch) >= 4, "the contract test needs a batch of at least 4 samples")
     _check_initialisation(make, batch, learning_rate)
     _check_step(make, batch, learning_rate)
     _check_evaluation(make, batch, learning_rate)
@@ -197,8 +198,8 @@ def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_ra
 def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: float, tolerance: float) -> None:
     """Compare one batch with the same batch in unequal parts over 5 steps, without dropout."""
     losses = []
-    half = len(batch[0]) // 2 - 1
-    for parts in ([batch], [tuple(a[:half] for a in batch), tuple(a[half:] for a in batch)]):
+    half = batch_size(batch) // 2 - 1
+    for parts in ([batch], [select(batch, slice(half)), select(batch, slice(half, None))]):
         trainable = make()
         trainable.init(5)
         if isinstance(trainable, Inspectable):

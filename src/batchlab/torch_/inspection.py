@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from batchlab.core.nested import select
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import Batch
 from batchlab.torch_ import random_state
@@ -80,7 +81,7 @@ class InspectableTorchTrainable(TorchTrainable):
         """
         self.without_randomness()
         whole = self._recorded(batch)
-        part = self._recorded(tuple(array[:half] for array in batch))
+        part = self._recorded(select(batch, slice(half)))
         for one, other in zip(whole, part, strict=False):
             if one.name != other.name:
                 return None  # control flow depends on the data, so the calls cannot be compared

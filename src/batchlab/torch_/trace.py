@@ -32,6 +32,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from batchlab.core.errors import InputError, NotMeasurable
+from batchlab.core.nested import map_leaves
 from batchlab.core.protocols import Batch
 from batchlab.core.record import TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
@@ -161,7 +162,8 @@ def _as_fake(model: Any) -> Any:
 
 def _repeated(sample: Batch, size: int) -> Batch:
     """`size` copies of the first sample, as a view without additional memory."""
-    return tuple(np.broadcast_to(array[:1], (size, *array.shape[1:])) for array in sample)
+    repeated: Batch = map_leaves(lambda array: np.broadcast_to(array[:1], (size, *array.shape[1:])), sample)
+    return repeated
 
 
 @contextmanager
