@@ -160,6 +160,9 @@ class RunFolder:
             belonging = {"spec": digest(self._files.read(self.path / SPEC_NAME))}
             if self._files.state(self._metrics_path) is not None:
                 belonging["metrics"] = digest(self._files.read(self._metrics_path))
+            # whoever made these folders may have been killed before it synced their names
+            self._files.sync_folder(self.path.parent)
+            self._files.sync_folder(self.path.parent.parent)
         text = RECORD.dump_json(record, indent=1).decode()
         write_atomically(self.path / RECORD_NAME, seal(text, belonging), self._files)
         with storage_errors(self.path):
