@@ -149,8 +149,9 @@ def test_all_diverged_says_so_instead_of_recommending(tmp_path: Path) -> None:
 
 
 def test_an_adaptive_search_that_only_diverges_gives_up_and_says_so(tmp_path: Path) -> None:
-    sweep = {"search": "adaptive", "learning_rates": [1e9, 4e9]}
-    result = study(tmp_path / "s", sweep=sweep, batch={"global_batch_sizes": (8, 16)})
+    sweep = {"search": "adaptive", "learning_rates": [1e6]}
+    sizes = tuple(2**i for i in range(9))
+    result = study(tmp_path / "s", sweep=sweep, batch={"global_batch_sizes": sizes}, budget={"token_budget": 2**15})
     assert not result.answered
     assert {run.outcome for run in result.findings.runs} == {Outcome.DIVERGED}
     assert result.findings.search_stopped is not None

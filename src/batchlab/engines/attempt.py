@@ -128,6 +128,6 @@ def _environment(run: LiveRun) -> Environment | None:
     from batchlab.runs.execute import environment
 
     try:
-        return environment(run.spec, run.cache_dir)
+        return environment(run.spec)
     except (InputError, MemoryError):
         return None

@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    return Worker(parser.parse_args(arguments).study.absolute()).serve()
+    study = parser.parse_args(arguments).study.absolute()
+    del sys.argv[1:]  # what the person's code parses when it is called
+    return Worker(study).serve()
 
 
 class Worker:

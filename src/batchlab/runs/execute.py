@@ -76,13 +76,18 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
             return train(trainable, stream, loaded.valid, spec, context)
 
 
-def environment(spec: Spec, cache_dir: Path) -> Environment:
-    """Versions and device of this process, for the record."""
-    return _load(spec.workload, cache_dir).framework.environment(spec.device)
+def environment(spec: Spec) -> Environment | None:
+    """Versions and device of this process, for the record; None where its task could not be loaded."""
+    loaded = _process.loaded.get(_key(spec.workload))
+    return None if loaded is None else loaded.framework.environment(spec.device)
+
+
+def _key(workload: Workload) -> str:
+    return workload.model_dump_json()
 
 
 def _load(workload: Workload, cache_dir: Path) -> Loaded:
-    key = workload.model_dump_json()
+    key = _key(workload)
     if key not in _process.loaded:
         loaded = load(workload, cache_dir)
         _require_same_data(workload, loaded)
@@ -151,6 +156,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         parameter_count=trainable.parameter_count(),
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
+        optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
