@@ -52,7 +52,7 @@ def next_byte_loss(model, x, y):
     return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
-def optimizer(params, lr):
+def optimizer(params, lr):  # or optimizer(model, lr), and a list of several: docs/api.md
     """Weight decay for matrices only; biases and norms learn twice as fast. batchlab keeps that ratio at every lr."""
     matrices = [p for p in params if p.ndim >= 2]
     vectors = [p for p in params if p.ndim < 2]

@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from tests.injections import pytest_terminal_summary  # noqa: F401 - the table at the end of a test run
 
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import Experiment, TaskReference, build_experiment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -17,6 +16,7 @@ from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.protocols import View
 from batchlab.core.settings import merge
 from batchlab.core.task import Task
+from batchlab.storage.atomic import scratch_folder
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy, engine_factory, prepare
 from batchlab.study.progress import open_view
@@ -106,8 +106,8 @@ def scratch_session(asked: Experiment, *, quiet: bool = True) -> Iterator[Sessio
     """A session on a study in a temporary folder. Raises InputError as `prepare` does."""
     make_engine = engine_factory(asked)
     experiment, task_info = prepare(asked, make_engine, sweep=False)
-    with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        store = Store.create(Path(scratch) / "study", experiment)
+    with scratch_folder() as scratch:
+        store = Store.create(scratch / "study", experiment)
         view: View = open_view(quiet)
         try:
             yield Session(OpenStudy(store, experiment, task_info), make_engine, view)

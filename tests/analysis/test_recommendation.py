@@ -11,7 +11,7 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
 from batchlab.analysis.values import BatchRow
-from batchlab.analysis.verdict import CostsMore, Goal, ReachesLoss, Unresolved, WithinTolerance
+from batchlab.analysis.verdict import CostsMore, Goal, ReachesLoss, Soonest, Unresolved, WithinTolerance
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.plan import make_plan
@@ -143,6 +143,20 @@ def test_not_rejected_is_not_equal(synthetic_study: Study) -> None:
     soonest = next(item for item in found.recommendations if item.goal == "soonest")
     assert soonest.cost is not None
     assert soonest.cost.time == min(cost.time for cost in found.costs if cost.time is not None)
+
+
+def test_sizes_whose_learning_rate_is_not_enclosed_may_hide_the_soonest(synthetic_study: Study) -> None:
+    def maybe_sooner(found: Findings) -> tuple[int, ...]:
+        soonest = next(item for item in found.recommendations if item.goal == "soonest")
+        assert isinstance(soonest.reason, Soonest)
+        return soonest.reason.maybe_sooner
+
+    def found_with(*rates: float) -> Findings:
+        settings = {"sweep": {"learning_rates": rates}}
+        return quiet(synthetic_study, lr_exponent=0.0, learning_rates=rates, max_extensions=0, settings=settings)
+
+    assert maybe_sooner(found_with(7.5e-4, 1.5e-3, 3e-3)) == ()
+    assert 64 in maybe_sooner(found_with(7.5e-4, 1.5e-3))
 
 
 def test_a_faster_size_that_costs_more_is_named_and_not_recommended(synthetic_study: Study) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from tests.injections import injection
 
 from batchlab.storage.metrics import read_rows
 
@@ -41,8 +43,15 @@ def require_intact(folder: Path, undisturbed: bytes, workers_of: WorkersOf) -> N
 
 @pytest.mark.parametrize("kills", [FEW, TWENTY])
 def test_the_study_is_killed(
-    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, workers_of: WorkersOf, kills: int
+    tmp_path: Path,
+    start: Start,
+    finish: Finish,
+    undisturbed: bytes,
+    workers_of: WorkersOf,
+    kills: int,
+    record_property: Callable[[str, Any], None],
 ) -> None:
+    record_property("injection", injection("real processes: kill -9 of the study", kills))
     seed = random.SystemRandom().randrange(10**6)
     print(f"random seed {seed}")
     dice = random.Random(seed)
@@ -67,8 +76,15 @@ def test_the_study_is_killed(
 
 @pytest.mark.parametrize("kills", [FEW, TWENTY])
 def test_workers_are_killed(
-    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, workers_of: WorkersOf, kills: int
+    tmp_path: Path,
+    start: Start,
+    finish: Finish,
+    undisturbed: bytes,
+    workers_of: WorkersOf,
+    kills: int,
+    record_property: Callable[[str, Any], None],
 ) -> None:
+    record_property("injection", injection("real processes: kill -9 of a worker", kills))
     seed = random.SystemRandom().randrange(10**6)
     print(f"random seed {seed}")
     dice = random.Random(seed)

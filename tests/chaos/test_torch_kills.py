@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.injections import injection
 
 
 @pytest.mark.slow
-def test_three_kills_of_a_real_study_leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_kills_of_a_real_study_leave_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, Any], None]
+) -> None:
+    record_property("injection", injection("real processes, torch: kill -9 of study, workers or both", 3))
     spec = importlib.util.spec_from_file_location("torch_kills", Path(__file__).with_name("torch_kills.py"))
     assert spec is not None
     assert spec.loader is not None

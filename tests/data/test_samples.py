@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from batchlab.core.errors import InputError
-from batchlab.data import samples
+from batchlab.data import arrays
 from batchlab.data.samples import SampleDataset
 from batchlab.testing import check_dataset
 
@@ -51,6 +51,44 @@ def test_every_form_gives_the_same_samples(name: str) -> None:
     assert y.tolist() == [4, 0, 19]
 
 
+IDS = np.arange(40).reshape(20, 2)
+ENTRIES = [
+    {"input_ids": ids.tolist(), "meta": {"age": int(age)}, "labels": ids} for ids, age in zip(IDS, Y, strict=True)
+]
+
+
+class Entries(Indexable):
+    def __getitem__(self, index: int) -> Any:
+        return ENTRIES[index]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [ENTRIES, Entries(), {"input_ids": IDS, "meta": {"age": Y}, "labels": IDS}],
+    ids=["list", "any", "columns"],
+)
+def test_dicts_become_one_dict_of_arrays(source: Any) -> None:
+    data = SampleDataset(source)
+    check_dataset(data)
+    (batch,) = data.gather(np.array([4, 0]))
+    assert list(batch) == ["input_ids", "meta", "labels"]
+    assert batch["input_ids"].tolist() == batch["labels"].tolist() == [[8, 9], [0, 1]]
+    assert batch["meta"]["age"].tolist() == [4, 0]
+    assert data.digest == SampleDataset(ENTRIES).digest
+
+
+def test_parts_of_a_tuple_may_be_nested() -> None:
+    samples = [((row, {"age": n}), n, row[0]) for n, row in enumerate(X)]
+    for data in (SampleDataset(samples), SampleDataset(tuple(samples))):
+        check_dataset(data)
+        (x, more), y, weight = data.gather(np.array([3, 1]))
+        assert x.tolist() == X[[3, 1]].tolist()
+        assert more["age"].tolist() == y.tolist() == [3, 1]
+        assert weight.tolist() == X[[3, 1], 0].tolist()
+    x, y = SampleDataset([((1, 2), 0), ((3, 4), 1)]).gather(np.array([1]))
+    assert x.tolist() == [[3, 4]]  # a tuple of numbers is an array
+
+
 def test_torch_datasets_work_without_being_known() -> None:
     torch = pytest.importorskip("torch")
     tensors = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
@@ -70,8 +108,8 @@ def test_digest_is_of_the_content() -> None:
 
 
 def test_digest_of_large_data_reads_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "FULL_DIGEST_BYTES", 100)
-    monkeypatch.setattr(samples, "_DIGEST_SAMPLES", 3)
+    monkeypatch.setattr(arrays, "FULL_DIGEST_BYTES", 100)
+    monkeypatch.setattr(arrays, "_DIGEST_SAMPLES", 3)
     changed = X.copy()
     changed[5] += 1  # not among the samples 0, 9 and 19 that are hashed
     assert SampleDataset((X, Y)).digest == SampleDataset((changed, Y)).digest
@@ -99,6 +137,11 @@ class OnlyInputs(Indexable):
         ([(X[0], 1), (X[1, :2], 0)], r"inputs of different shapes, \(2,\) and \(3,\)"),
         (Augmented(), "different values when sample 0 is read twice"),
         (OnlyInputs(), "each sample must be"),
+        ([{"a": 1}, {"b": 1}], "samples with a and samples with b"),
+        ([{"a": [1]}, {"a": [1, 2]}], r"'a' of different shapes, \(1,\) and \(2,\); .*collate"),
+        ([{"text": "some"}], "contains text in 'text'"),
+        ({"a": X, "b": X[1:]}, "arrays of 19 and of 20 samples"),
+        ([(1, 2), (1, 2, 3)], "samples of 2 and of 3 parts"),
         (iter([1]), "an object with len"),
         (Indexable(0), "has no samples"),
     ],

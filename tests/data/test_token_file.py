@@ -120,7 +120,7 @@ def test_a_partial_file_that_does_not_match_is_restarted(tmp_path: Path, often: 
 
 def test_damage_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "c.bin"
-    write_token_file(path, ORIGIN, encoded)
+    described, _ = write_token_file(path, ORIGIN, encoded)
     whole = path.read_bytes()
     path.write_bytes(whole[:-2])
     with pytest.raises(DamagedTokenFile, match="has 1,998 bytes instead of 2,000"):
@@ -129,6 +129,9 @@ def test_damage_is_detected(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     with pytest.raises(DamagedTokenFile, match="does not match its digest"):
         open_token_file(path)
+    os.utime(path, ns=(1, described.mtime_ns))
+    with pytest.raises(DamagedTokenFile, match="does not match its digest"):
+        open_token_file(path)  # as on a failing disk: a sample shows it
     path.write_bytes(whole)  # a copy: another modification time, the same ids
     assert len(open_token_file(path)) == 1000
     description_path(path).write_text("{")

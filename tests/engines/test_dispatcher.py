@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import StorageFailed, WorkerLost
+from batchlab.core.errors import StorageFailed, StudyChanged, WorkerLost
 from batchlab.core.experiment import TaskReference
-from batchlab.core.protocols import Finished, Progress
+from batchlab.core.protocols import Finished, Progress, Waiting
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import (
     CapacitySpec,
@@ -30,6 +30,7 @@ from batchlab.core.spec import (
 )
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.dispatcher import BACK_OFF_SECONDS
+from batchlab.storage.lock import owner
 from batchlab.storage.run_folder import RunFolder
 
 WORKLOAD = Workload(task=TaskReference(kind="file", target="mine.py"))
@@ -331,12 +332,32 @@ def test_behind_a_launcher_the_exit_code_and_its_words_tell(
     assert started.environment["A"] == "b"
 
 
-def test_a_full_disk_ends_the_study(scripted: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("event", "error"), [("failed_storage", StorageFailed), ("study_changed", StudyChanged)])
+def test_a_full_disk_or_changed_data_ends_the_study(
+    scripted: Any, tmp_path: Path, event: str, error: type[Exception]
+) -> None:
     processes = scripted.ScriptedProcesses(
-        tmp_path, lambda worker, spec: worker.say("failed_storage", run_id=run_id(spec), text="The disk is full.")
+        tmp_path, lambda worker, spec: worker.say(event, run_id=run_id(spec), text="The reason.")
     )
-    with pytest.raises(StorageFailed, match=r"The disk is full\."):
+    with pytest.raises(error, match=r"The reason\."):
         carry_out(scripted.SteppedEngine(processes), train())
+    assert RunFolder(tmp_path, train()).record() is None
+
+
+def test_a_run_of_another_process_is_awaited_by_name(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path)
+    engine = scripted.SteppedEngine(processes)
+    theirs = RunFolder(tmp_path, train())
+    assert theirs.try_lock()
+    for spec in (train(), train(seed=1)):
+        engine.submit(spec)
+    events = [event for _ in range(40) for event in engine.wait(1.0)]
+    expected = Waiting(run_id(train()), owner())
+    assert [event for event in events if not isinstance(event, Progress)][-1] == expected, "after the run that is ours"
+    assert events.count(expected) == 1
+    theirs.unlock()
+    assert [event.spec for event in engine.wait(60.0) if isinstance(event, Finished)] == [train()]
+    engine.close()
 
 
 def test_closing_releases_every_worker(scripted: Any, tmp_path: Path) -> None:

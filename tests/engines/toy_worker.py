@@ -136,7 +136,7 @@ def _at_fixed_addresses() -> bool:
     return int(Path("/proc/self/personality").read_text(), 16) & 0x40000 != 0
 
 
-def environment(spec: Spec, cache_dir: Path) -> Environment:
+def environment(spec: Spec) -> Environment:
     if "input_error" in spec.workload.model:
         raise InputError("cannot be loaded")
     return Environment(batchlab="0", python="3", numpy="2", platform="toy")

@@ -98,6 +98,28 @@ def test_optimizer_that_does_not_honour_its_rate(optimizer: Callable[..., Any], 
     assert sound.item(result, "learning rate").status == "fail"
     assert sound.finding(result, "learning rate").found == found
     assert sound.finding(result, "learning rate").own_optimizer
+    assert sound.finding(result, "learning rate").group is None
+
+
+@pytest.mark.parametrize(("optimizer", "found"), [(OwnRate, "moves_at_zero"), (SignOfRate, "ignores_changes")])
+def test_of_several_optimizers_the_one_at_fault_is_named(optimizer: Callable[..., Any], found: str, sound: Any) -> None:
+    """The other one moves further, so that the model as a whole does follow the rate."""
+
+    def two(params: list[Any], lr: float) -> list[torch.optim.Optimizer]:
+        return [torch.optim.SGD(params[:2], lr=10 * lr), optimizer(params[2:], lr=lr)]
+
+    finding = sound.finding(sound.check(sound.task(optimizer=two)), "learning rate")
+    assert finding.found == found
+    assert finding.group.optimizer == optimizer.__name__
+
+
+def test_several_optimizers_that_honour_their_rate_are_fine(sound: Any) -> None:
+    def two(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+        matrices, vectors = ([p for p in model.parameters() if (p.ndim == 2) is wide] for wide in (True, False))
+        muon = getattr(torch.optim, "Muon", torch.optim.SGD)  # ships from torch 2.9
+        return [muon(matrices, lr=lr), torch.optim.AdamW(vectors, lr=0.1 * lr)]
+
+    assert sound.not_ok(sound.check(sound.task(optimizer=two))) == {}
 
 
 @pytest.mark.parametrize(

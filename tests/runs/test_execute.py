@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import TaskReference
 from batchlab.core.record import Outcome
 from batchlab.core.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
@@ -51,7 +51,7 @@ def test_data_that_differs_each_time_it_is_loaded_is_refused(tmp_path: Path, see
     assert inspected.kind == "inspect"
     later = CheckSpec(workload=workload(path, inspected.data_digest))
     if refused:
-        with pytest.raises(InputError, match="other data each time"):
+        with pytest.raises(StudyChanged, match="other data than"):
             execute(later, Nothing(tmp_path))
     else:
         assert execute(later, Nothing(tmp_path)).outcome is Outcome.COMPLETED
@@ -83,8 +83,14 @@ def test_a_data_file_that_was_damaged_is_refused(tmp_path: Path) -> None:
     train.write_text(train.read_text().replace("train", "brain", 1))
     os.utime(train, ns=(before.st_atime_ns, before.st_mtime_ns))
     later = CheckSpec(workload=work.model_copy(update={"data_digest": inspected.data_digest}))
-    with pytest.raises(InputError, match="not what this study began with"):
+    with pytest.raises(StudyChanged, match="not what this study began with"):
         execute(later, Nothing(tmp_path))
+    train.unlink()
+    with pytest.raises(StudyChanged, match="cannot be now"):
+        execute(later, Nothing(tmp_path))
+    with pytest.raises(InputError) as first:
+        execute(CheckSpec(workload=work.model_copy(update={"sequence_length": 4})), Nothing(tmp_path))
+    assert not isinstance(first.value, StudyChanged), "no study has begun with this workload"
 
 
 def test_a_trace_needs_no_such_device_here(tmp_path: Path) -> None:

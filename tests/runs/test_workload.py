@@ -72,6 +72,17 @@ def test_what_a_file_says_itself_cannot_be_set(tmp_path: Path) -> None:
     assert "instead of data.path" in refused(of("file", target, data=DataConfig(path="x.txt")))
 
 
+def test_what_is_no_task_is_answered_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\nnet = torch.nn.Linear(2, 1)\ndef make(arguments):\n    return net\n"
+        "def built(workload, cache_dir):\n    return net\n"
+    )
+    target = str(tmp_path / "mine.py")
+    assert "has the torch.nn.Module net, but no task" in refused(of("file", target, "net"))
+    assert "must take (workload, cache_dir)" in refused(of("file", target, "make"))
+    assert "model=lambda: built()," in refused(of("file", target, "built"))
+
+
 def test_what_is_not_there_is_named() -> None:
     assert "There is no file" in refused(of("file", "/nowhere/mine.py"))
     assert "There is no module 'package_of_no_name'" in refused(of("module", "package_of_no_name.models"))

@@ -13,6 +13,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome
 from batchlab.search.adaptive import FRUITLESS, AdaptiveSearch
 from batchlab.search.budget import runs_planned
+from batchlab.search.lattice import Lattice
 from batchlab.search.prior import EarlierStudy, Hint
 from batchlab.search.repeats import Repeats
 from batchlab.search.surrogate import SEED_NOISE
@@ -390,3 +391,44 @@ def test_telling_another_round_is_refused() -> None:
 def test_what_cannot_be_searched_is_an_input_error(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         AdaptiveSearch(**{"global_batch_sizes": SIZES, "learning_rates": RANGE, **arguments})
+
+
+def test_a_neighbouring_size_is_judged_at_its_own_learning_rate() -> None:
+    """The best learning rate is proportional to the size: near the best of a smaller size, a larger one looks worse."""
+
+    def judge(trial: Trial) -> TrialOutcome:
+        doublings = math.log2(trial.global_batch_size / 64)
+        over_rate = math.log2(trial.learning_rate / 4e-3) - doublings
+        return TrialOutcome(3 * (1 + 0.01 * over_rate**2 + 0.001 * doublings**2))
+
+    for low, high in ((3e-4, 1e-2), (1e-4, 1e-3), (4e-3, 4e-2)):
+        search = AdaptiveSearch(SIZES, (low, high), seeds=1)
+        run(search, judge)
+        assert search.best is not None
+        assert search.best.global_batch_size == 64
+
+
+def test_what_encloses_a_neighbouring_size() -> None:
+    """The lattice by hand: best 16 at 1e-3, tried at both sides, and its neighbours at 1e-3 only."""
+    lattice = Lattice((8, 16, 32), (2.5e-4, 4e-3))
+    best = Trial(16, 1e-3, 0)
+    tried = {
+        Trial(16, 5e-4, 0): 2.1,
+        best: 2.0,
+        Trial(16, 2e-3, 0): 2.1,
+        Trial(8, 1e-3, 0): 2.2,
+        Trial(32, 1e-3, 0): 2.2,
+    }
+
+    def asked(more: dict[Trial, float], diverged: tuple[Trial, ...] = ()) -> set[tuple[int, float]]:
+        outcomes = {trial: TrialOutcome(loss) for trial, loss in {**tried, **more}.items()}
+        outcomes |= {trial: TrialOutcome(None, why=Outcome.DIVERGED) for trial in diverged}
+        cells = lattice.open_cells(outcomes, best)
+        return {(cells.sizes[place], cells.rates[place]) for place in lattice.beside(best, outcomes, cells)}
+
+    assert asked({}) == {(32, 1.41e-3), (32, 2e-3), (8, 7.07e-4), (8, 5e-4)}
+    worse = {Trial(32, 2e-3, 0): 2.3, Trial(8, 5e-4, 0): 2.3}
+    assert asked(worse) == set()
+    scaled = {Trial(32, 2e-3, 0): 2.15, Trial(8, 5e-4, 0): 2.15}  # lower there, and no further is asked
+    assert asked(scaled) == set()
+    assert asked({Trial(8, 5e-4, 0): 2.3}, (Trial(32, 2e-3, 0),)) == {(32, 1.41e-3)}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +49,30 @@ def test_new_files_and_folders_follow_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("file", "lock", "folder")}
     assert modes == {"file": 0o664, "lock": 0o664, "folder": 0o775}
+
+
+KILLED = """
+import os, signal
+from batchlab.storage.files import DISK
+folder = DISK.make_temporary_folder()
+(folder / "runs").mkdir()
+(folder / "runs" / "log.txt").write_text("inspected")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    theirs = tmp_path / f"{left.name}-by-hand"
+    theirs.mkdir(mode=0o755)
+    first = DISK.make_temporary_folder()
+    second = DISK.make_temporary_folder()
+    assert not left.exists()
+    assert set(tmp_path.iterdir()) == {first, second, theirs}, "what is in use stays, and so does what is not ours"
+    for folder in (first, second):
+        DISK.remove_folder(folder)
+    assert list(tmp_path.iterdir()) == [theirs]

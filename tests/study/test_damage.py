@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterable
@@ -11,10 +13,14 @@ import pytest
 
 from batchlab.cli.app import run
 from batchlab.core.experiment import build_experiment
+from batchlab.core.files import FileState
 from batchlab.core.settings import merge
 from batchlab.engines.inline import InlineEngine
+from batchlab.storage.files import DiskFiles
+from batchlab.storage.sealed import Damage, DamagedFile
 from batchlab.storage.store import Store
 from batchlab.storage.tables import outcomes_csv
+from batchlab.study.documents import write_documents
 from batchlab.study.progress import SilentView
 from batchlab.study.study import run_study
 from batchlab.study.task_source import resolve_task
@@ -127,6 +133,52 @@ def test_a_command_that_reads_says_what_is_left_out(study: Path, capsys: pytest.
     record.write_bytes(b"")
     assert run(["status", str(study)]) == 0
     assert f"runs/{record.parent.name}/record.json" in capsys.readouterr().out
+
+
+def test_documents_say_which_runs_are_left_out(study: Path) -> None:
+    one, other = (path.name for path in sorted(study.glob("runs/train-*"))[:2])
+    third = next(study.glob("runs/throughput-*")).name
+    assert run(["report", str(study)]) == 0
+    page = (study / "report.html").read_text()
+    assert not any(name in page for name in (f"runs/{one}/", f"runs/{other}/", f"runs/{third}/"))
+    (study / "runs" / one / "spec.json").unlink()
+    (study / "runs" / other / "metrics.jsonl").write_text("")
+    (study / "runs" / third / "record.json").rename(study / "runs" / third / "record.json.damaged")
+    for command in ("report", "status"):
+        assert run([command, str(study)]) in (0, 1)
+    for document in ("report.html", "report.md"):
+        page = (study / document).read_text()
+        assert "3 runs are left out" in page
+        for place in (f"runs/{one}/spec.json", f"runs/{other}/metrics.jsonl", f"runs/{third}/record.json"):
+            assert place in page, (document, place)
+    go(study)
+    run(["report", str(study)])
+    assert "left out" not in (study / "report.md").read_text()
+
+
+class Refused(DiskFiles):
+    """A disk on which one run's folder cannot be entered, as after `chmod 000`."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def state(self, path: Path) -> FileState | None:
+        if path.parent.name == self._run:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return super().state(path)
+
+
+def test_a_run_that_cannot_be_read_does_not_stop_commands_that_read(study: Path) -> None:
+    run_id = next(study.glob("runs/train-*")).name
+    store = Store.open(study, Refused(run_id))
+    records, damaged = store.scan()
+    assert run_id not in {record.run_id for _, record in records}
+    assert damaged == [DamagedFile(study / "runs" / run_id / "record.json", Damage.UNREADABLE)]
+    assert store.unfinished() == []
+    write_documents(store)
+    assert f"runs/{run_id}/record.json cannot be read" in (study / "report.md").read_text()
+    with pytest.raises(OSError, match=os.strerror(errno.EACCES)):
+        store.verified(run_id)
 
 
 def test_links_in_a_study_are_not_followed(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

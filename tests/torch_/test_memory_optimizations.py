@@ -199,10 +199,8 @@ def test_blocks_are_the_outermost_repeated_modules() -> None:
 
 @pytest.mark.parametrize("factory", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
 def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch], factory: Any) -> None:
-    def two_groups(parameters: Any, lr: float) -> torch.optim.Optimizer:
-        return factory(
-            [{"params": parameters[:2], "weight_decay": 0.1}, {"params": parameters[2:], "lr": 2 * lr}], lr=lr
-        )
+    def two_groups(params: Any, lr: float) -> torch.optim.Optimizer:
+        return factory([{"params": params[:2], "weight_decay": 0.1}, {"params": params[2:], "lr": 2 * lr}], lr=lr)
 
     weights = []
     for memory_optimizations in ((), ("fused_optimizer",)):
@@ -211,9 +209,7 @@ def test_a_fused_step_is_the_same_step(make: Make, samples: Callable[..., Batch]
         for step in range(3):
             trainable.accumulate(samples(8, np.float64, seed=step), 1 / 8)
             trainable.apply(1e-2)
-        assert all(
-            bool(group["fused"]) is bool(memory_optimizations) for group in trainable.optimizer.torch.param_groups
-        )
+        assert all(bool(group["fused"]) is bool(memory_optimizations) for group in trainable.optimizer.groups)
         weights.append(trainable.parameters())
     for name, value in weights[0].items():
         np.testing.assert_allclose(weights[1][name], value, rtol=1e-7, err_msg=name)

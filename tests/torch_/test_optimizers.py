@@ -32,18 +32,18 @@ def test_group_ratios_are_kept_also_after_load(make, samples):
     trainable.init(0)
     for rate in (1e-3, 7e-3):
         step(trainable, samples(4), rate)
-        assert [g["lr"] for g in trainable.optimizer.torch.param_groups] == pytest.approx([0.1 * rate, rate])
+        assert [g["lr"] for g in trainable.optimizer.groups] == pytest.approx([0.1 * rate, rate])
         trainable.load(trainable.state())
     step(trainable, samples(4), 0.5)
-    assert [g["lr"] for g in trainable.optimizer.torch.param_groups] == pytest.approx([0.05, 0.5])
+    assert [g["lr"] for g in trainable.optimizer.groups] == pytest.approx([0.05, 0.5])
 
 
 def test_tensor_learning_rates_are_filled_in_place(make, samples):
     trainable = make(optimizer=lambda params, lr: AdamW(params, lr=torch.tensor(2 * lr)))
     trainable.init(0)
-    tensor = trainable.optimizer.torch.param_groups[0]["lr"]
+    tensor = trainable.optimizer.groups[0]["lr"]
     step(trainable, samples(4), 0.25)
-    assert trainable.optimizer.torch.param_groups[0]["lr"] is tensor
+    assert trainable.optimizer.groups[0]["lr"] is tensor
     assert float(tensor) == 0.5
 
 
@@ -80,7 +80,7 @@ def test_name_task_without_an_optimizer_is_rejected(make):
 def test_across_batch_reaches_a_persons_own_optimizer(make, rule, beta2s, decays):
     trainable = make(optimizer=two_groups, across_batch=rule, batch_ratio=4.0)
     trainable.init(0)
-    groups = trainable.optimizer.torch.param_groups
+    groups = trainable.optimizer.groups
     assert [g["betas"][1] for g in groups] == pytest.approx(beta2s)
     assert [g["betas"][0] for g in groups] == [0.9, 0.8]
     assert [g["weight_decay"] for g in groups] == pytest.approx(decays)
@@ -89,19 +89,19 @@ def test_across_batch_reaches_a_persons_own_optimizer(make, rule, beta2s, decays
 def test_shipped_optimizers_have_the_configured_settings(make):
     adam = make(beta1=0.8, beta2=0.95, epsilon=1e-7, weight_decay=0.05, batch_ratio=0.25)
     adam.init(0)
-    (group,) = adam.optimizer.torch.param_groups
+    (group,) = adam.optimizer.groups
     assert group["betas"] == (0.8, pytest.approx(0.95**0.25))
     assert (group["eps"], group["weight_decay"]) == (pytest.approx(2e-7), 0.05)
     sgd = make(name="sgd", momentum=0.7, weight_decay=0.02)
     sgd.init(0)
-    (group,) = sgd.optimizer.torch.param_groups
+    (group,) = sgd.optimizer.groups
     assert (group["momentum"], group["weight_decay"]) == (0.7, 0.02)
 
 
 def test_a_reference_learning_rate_makes_weight_decay_follow(make):
     trainable = make(weight_decay=0.1, reference_learning_rate=1e-3, rate_ratio=4.0, across_batch="fixed")
     trainable.init(0)
-    (group,) = trainable.optimizer.torch.param_groups
+    (group,) = trainable.optimizer.groups
     assert group["weight_decay"] == pytest.approx(0.025)
 
 

@@ -84,7 +84,7 @@ def test_a_split_by_category_adds_up_and_grows_by_the_sample() -> None:
 
 
 def test_momentum_keeps_one_state_and_none_keeps_none() -> None:
-    with_momentum = phases(trace(optimizer=lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9)))
+    with_momentum = phases(trace(optimizer=lambda params, lr: torch.optim.SGD(params, lr, momentum=0.9)))
     without = phases(trace(optimizer=torch.optim.SGD))
     assert with_momentum["evaluation"].optimizer_bytes == WEIGHTS
     assert without["evaluation"].optimizer_bytes == 0
@@ -96,8 +96,8 @@ class Repeated(nn.Sequential):
 
 
 def test_foreach_is_what_a_card_would_use_for_a_persons_own_optimizer() -> None:
-    def own(parameters: Any, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=lr)
+    def own(params: Any, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(params, lr=lr)
 
     one_by_one = phases(trace(Repeated, optimizer=own))["optimizer"].temporary_bytes
     together = phases(trace(Repeated, optimizer=own, device={"name": "cuda:0"}))["optimizer"].temporary_bytes

@@ -17,6 +17,7 @@ from torch import nn
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import Framework, Inspectable, OutOfMemory
 from batchlab.core.spec import DeviceSettings
+from batchlab.testing import check_measured_gradients, check_trainable
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
 
@@ -55,6 +56,16 @@ def test_satisfies_the_protocols(make):
     assert isinstance(trainable, Inspectable)
     framework: Framework = TorchFramework()
     assert framework.resolve_device("cpu") == "cpu"
+
+
+def test_dict_batches_meet_the_contract(make, samples):
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        return nn.functional.mse_loss(model(batch["inputs"]["x"]), batch["labels"])
+
+    x, y = samples(8)
+    batch = ({"inputs": {"x": x}, "labels": y},)
+    check_trainable(lambda: make(loss=loss), batch)
+    check_measured_gradients(lambda: make(loss=loss), batch)
 
 
 def test_the_same_seed_gives_the_same_bits(make, samples):

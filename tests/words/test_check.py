@@ -23,6 +23,7 @@ from batchlab.core.check import (
     SplittingFinding,
     StartLoss,
 )
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.words.check import check_lines, describe_check
 
 LOSSES = HalvesLoss(samples=8, whole=1.25, first=1.0, second=1.5)
@@ -77,6 +78,15 @@ def text(finding: CheckFinding) -> str:
         (
             LearningRateFinding(found="moves_at_zero", own_optimizer=True, learning_rate=1e-3),
             "your optimizer moves the parameters at learning rate 0",
+        ),
+        (
+            LearningRateFinding(
+                found="moves_at_zero",
+                own_optimizer=True,
+                group=OptimizerGroup(optimizer="Muon", learning_rate_ratio=0.5, parameter_count=2_000_000),
+                learning_rate=1e-3,
+            ),
+            "your optimizer (Muon, 2M parameters, at 0.5 × the learning rate) moves the parameters at learning rate 0",
         ),
         (
             LearningRateFinding(found="moves_nothing", own_optimizer=False, learning_rate=1e-3),

@@ -26,8 +26,11 @@ COST = Cost(32, 1e-3, Interval(0.01, 0.004, 0.016, 4), Interval(0.06, 0.02, 0.09
         (replace(COST, tokens=None), "a loss 0.01 higher [+0.004, +0.016] for 41 % less time per token"),
         (
             replace(COST, tokens=Interval(math.inf, 0.5, math.inf)),
-            "a loss 0.01 higher [+0.004, +0.016] (no known number of tokens makes up for that) for 41 % less time per "
-            "token",
+            "at least 50 % more tokens for 41 % less time per token",
+        ),
+        (
+            replace(COST, tokens=Interval(math.inf)),
+            "a loss 0.01 higher [+0.004, +0.016] (beyond the measured slope) for 41 % less time per token",
         ),
     ],
 )

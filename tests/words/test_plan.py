@@ -69,4 +69,4 @@ def test_comments_of_exports() -> None:
     note = extrapolation_note("learning_rate", rule="√B", source="a paper", valid="batch 8 to 64", low=1e-3, high=2e-3)
     assert note == "extrapolated: learning_rate by √B, 1.0e-3 to 2.0e-3 (a paper; valid for batch 8 to 64)"
     assert paste_title("mine", 64, Unit.TOKENS, 128) == "batchlab study mine: 64 sequences per step"
-    assert "1.0e-3 was measured with adamw" in nanochat_note(1e-3, "adamw")
+    assert "1.0e-3 was measured with adamw" in nanochat_note(1e-3, "adamw", ())

@@ -37,7 +37,7 @@ def changed(found: Findings, section: str, **settings: object) -> Findings:
             "Adam, betas 0.9 and 0.95 at batch 16, epsilon 1e-08, L2 penalty 0.1",
         ),
         ({"name": "sgd", "momentum": 0.5}, "SGD, momentum 0.5, weight decay 0.1"),
-        ({"name": "task"}, "the task's own; its learning rate is set through its parameter groups"),
+        ({"name": "task"}, "the task's own, as built for batch 16"),
     ],
 )
 def test_each_optimizer_has_its_own_name_and_settings(found: Findings, settings: dict[str, object], text: str) -> None:

@@ -94,3 +94,9 @@ def test_an_unfinished_study_says_so_first(synthetic_study: Study) -> None:
 
 def test_untuned_sizes_are_not_said_to_be_at_their_best(synthetic_study: Study) -> None:
     assert "the only LR tried" in lines(synthetic_study(learning_rates=(1e-3,)))[1]
+
+
+def test_documents_that_could_not_be_written_are_not_offered(synthetic_study: Callable[..., Any]) -> None:
+    found = assemble(*synthetic_study())
+    assert summary_lines(found, "s/report.html", "s/plan.json")[-1] == "open s/report.html · s/plan.json"
+    assert "not up to date" in summary_lines(found, "s/report.html", "s/plan.json", written=False)[-1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import EnvironmentDifference
 from batchlab.storage.decisions import AcceptedEdit
+from batchlab.storage.sealed import Damage, DamagedFile
 from batchlab.words.story import tell
 from batchlab.words.trust import TrustItem
 
@@ -74,3 +76,17 @@ def test_other_environments_and_accepted_edits_show(synthetic_study: Study) -> N
     assert findings.environments_differ == (EnvironmentDifference("numpy", ("2.0.0", "9.9")),)
     assert items(findings)["one environment"].ok is False
     assert "model.py" in items(findings)["unchanged code"].detail
+
+
+def test_runs_that_are_left_out_are_counted_and_listed(synthetic_study: Study) -> None:
+    run = Path("/study/runs/train-b4")
+    damaged = [DamagedFile(run / "record.json", Damage.SET_ASIDE), DamagedFile(run / "spec.json", Damage.MISSING)]
+    damaged.append(DamagedFile(Path("/study/decisions.json"), Damage.MISSING))
+    findings = assemble(*synthetic_study(), damaged=damaged)
+    assert items(findings)["every run used"].detail.startswith("1 run is left out")
+    listed = [failure for failure in tell(findings).failures if failure.where == "the study's files"]
+    assert [failure.what.split()[0] for failure in listed] == [
+        "runs/train-b4/record.json",
+        "runs/train-b4/spec.json",
+        "decisions.json",
+    ]

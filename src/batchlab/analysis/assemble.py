@@ -30,6 +30,7 @@ from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskIn
 from batchlab.core.spec import Spec, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.storage.decisions import CapacityDecision, Decisions, PriorStudy
 from batchlab.storage.metrics import values_of
+from batchlab.storage.sealed import DamagedFile
 
 Rows = Callable[[str], Sequence[MetricRow]]
 """The metrics of a run by its run_id."""
@@ -50,6 +51,7 @@ def assemble(
     *,
     course: Callable[[str], Course] | None = None,
     infer: bool = True,
+    damaged: Sequence[DamagedFile] = (),
 ) -> Findings:
     """Everything the documents are written from.
 
@@ -57,7 +59,7 @@ def assemble(
     and `course(run_id)` what is made of all of them, where the caller keeps that; `task_info` may be its JSON object;
     `checks` are the items of the task's check (default: those of the check among the records); `infer` False leaves out
     the surface that is fitted to all runs, whose cost grows with the cube of their number: no losses of cells that were
-    not run, and the lowest mean is the best.
+    not run, and the lowest mean is the best; `damaged` are files of the study whose runs are not among the records.
     """
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
@@ -110,6 +112,7 @@ def assemble(
         search_stopped=decided.search_stopped,
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
+        damaged=tuple(damaged),
         critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
     )
 

@@ -25,6 +25,7 @@ from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
 from batchlab.storage.decisions import SearchStop
+from batchlab.storage.sealed import DamagedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Findings:
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
+    damaged: tuple[DamagedFile, ...] = ()  # files that are not what was written; what rests on them is left out
     slope: TokenSlope | None = None  # of the loss against tokens, at the budget
     costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss

@@ -118,7 +118,11 @@ class _Choice:
         return Unresolved(self._tolerance, other)
 
     def soonest(self) -> Recommendation | None:
-        """The least time to the best size's loss by the estimates; None where the speed or the slope is unknown."""
+        """The least time to the best size's loss by the estimates; None where the speed or the slope is unknown.
+
+        A search for the lowest loss does not tune the sizes far from it, and a size costs the more tokens the worse its
+        learning rate is. Sizes that this may hide are named with it.
+        """
         timed = [
             (cost.time, cost)
             for cost in self.costs
@@ -127,7 +131,26 @@ class _Choice:
         if not timed:
             return None
         _, chosen = min(timed, key=lambda item: (item[0], item[1].global_batch_size))
-        return self._made("soonest", chosen.global_batch_size, Soonest(self.best.global_batch_size))
+        hidden = self._maybe_sooner(chosen)
+        return self._made("soonest", chosen.global_batch_size, Soonest(self.best.global_batch_size, hidden))
+
+    def _maybe_sooner(self, chosen: Cost) -> tuple[int, ...]:
+        """Sizes whose learning rate is not enclosed and that would be sooner than `chosen` if they cost no tokens.
+
+        A size without a speed is taken to be faster than smaller ones. Undertrained sizes are not judged.
+        """
+        rows = {row.global_batch_size: row for row in self.surface.rows}
+        per_token = {cost.global_batch_size: cost.time_per_token for cost in self.costs}
+
+        def may(size: int) -> bool:
+            row, time = rows.get(size), per_token.get(size)
+            if row is not None and (row.undertrained or _enclosed(row)):
+                return False
+            if time is None or chosen.time is None:
+                return size > chosen.global_batch_size
+            return time < chosen.time
+
+        return tuple(size for size in self.experiment.batch.global_batch_sizes if may(size))
 
     def cheapest(self) -> Recommendation:
         return self._made("cheapest", self.best.global_batch_size, FewestTokens())
@@ -146,6 +169,12 @@ class _Choice:
     def _made(self, goal: Goal, size: int, reason: Reason) -> Recommendation:
         cost = next((cost for cost in self.costs if cost.global_batch_size == size), None)
         return _made(goal, self._row(size), self.experiment, self.token_budget, reason, cost)
+
+
+def _enclosed(row: BatchRow) -> bool:
+    """Whether learning rates on both sides of the best one were tried."""
+    rates = [cell.learning_rate for cell in row.cells]
+    return row.best is not None and rates[0] < row.best.learning_rate < rates[-1]
 
 
 def _time(cost: Cost) -> float | None:

@@ -41,8 +41,8 @@ class Cost:
     """What a batch size costs against the best cell, each at its own best learning rate.
 
     loss: nats above the best cell's. tokens: extra tokens with which it would reach the best cell's loss, as a share of
-    the budget; infinite where no number of tokens is known to. time_per_token: over that of the best size. A limit is
-    None where it is unknown, as where noise was not measured.
+    the budget; infinite where that is beyond the measured slope, and then only `low` tells. time_per_token: over that
+    of the best size. A limit is None where it is unknown, as where noise was not measured.
     """
 
     global_batch_size: int
@@ -114,9 +114,14 @@ class CostsMore:
 
 @dataclass(frozen=True, slots=True)
 class Soonest:
-    """The least time to the loss of the best size, by the estimates, whatever they cost in tokens."""
+    """The least time to the loss of the best size, by the estimates, whatever they cost in tokens.
+
+    `maybe_sooner`: sizes that might be sooner still at a better learning rate, because theirs is not enclosed, or that
+    were not tried.
+    """
 
     best_batch_size: int
+    maybe_sooner: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from batchlab.core.batch import Frozen
+from batchlab.core.optimizer_group import OptimizerGroup
 
 Status = Literal["ok", "note", "fail"]
 
@@ -83,6 +84,7 @@ class LearningRateFinding(Frozen):
         "honoured", "moves_at_zero", "moves_nothing", "ignores_changes", "no_gradient", "parameters_not_finite"
     ]
     own_optimizer: bool
+    group: OptimizerGroup | None = Field(default=None, description="at fault, where the optimizer has several")
     learning_rate: float = Field(description="of the first of two runs of three steps; the other has twice that")
     distance_ratio: float | None = Field(
         default=None, description="distance that parameters move at twice the rate ÷ at the rate"

@@ -29,7 +29,7 @@ class InputError(BatchlabError):
 
 
 class StudyChanged(InputError):
-    """The study on disk has another configuration than the one given now, or the person's code was edited."""
+    """The study on disk has another configuration than the one given now, or the person's code or data has changed."""
 
 
 class StudyInterrupted(BatchlabError):

@@ -91,7 +91,8 @@ class Files(Protocol):
         """Whether this process may create files in an existing folder."""
 
     def make_temporary_folder(self) -> Path:
-        """A new, empty folder outside the study, for this process alone."""
+        """A new, empty folder outside the study, for this process alone; one that this process leaves behind when it is
+        killed is removed by the next one that makes one."""
 
     def try_lock(self, path: Path, owner: str) -> HeldLock | None:
         """Lock the file at `path`, which is created, and write `owner` into it; None while anybody else holds it.

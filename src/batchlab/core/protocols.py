@@ -6,6 +6,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
@@ -13,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, r
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.record import (
     Environment,
     MeasuredMemory,
@@ -26,8 +28,9 @@ from batchlab.core.record import (
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
 
-Batch = tuple[npt.NDArray[Any], ...]
-"""Arrays whose first axis is the sample; usually (inputs, targets)."""
+Batch = tuple[Any, ...]
+"""What the loss gets after the model: (inputs, targets) for pairs, a single dict for dicts. Each part is
+`core.nested.Nested`; the first axis of every array is the sample."""
 
 
 class StepStats(NamedTuple):
@@ -166,6 +169,9 @@ class Inspectable(Trainable, Protocol):
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """'adam', 'sgd' or 'other', judged by the settings in its parameter groups."""
 
+    def optimizer_groups(self) -> Sequence[tuple[OptimizerGroup, Sequence[str]]]:
+        """The optimizer's parameter groups, with the names of their parameters; every parameter is in one."""
+
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """Name → value of every trainable parameter."""
 
@@ -244,7 +250,15 @@ class Finished:
     record: Record
 
 
-Event = Progress | Finished
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+
+    run_id: str
+    owner: str
+
+
+Event = Progress | Finished | Waiting
 
 
 Setting = str | int | float | bool
@@ -291,6 +305,9 @@ class Framework(Protocol):
 
     def start(self, device: DeviceSettings, seed: int) -> None:
         """Prepare the process for a run: threads, precision flags, random state, compiler caches."""
+
+    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.check import CheckResult
+from batchlab.core.optimizer_group import OptimizerGroup
 
 
 class Outcome(StrEnum):
@@ -67,6 +68,9 @@ class TaskInfo(Frozen):
     parameter_count: int
     optimizer_family: Literal["adam", "sgd", "other"]
     own_optimizer: bool = False
+    optimizer_groups: tuple[OptimizerGroup, ...] = Field(
+        default=(), description="the optimizer's parameter groups, as they are at the reference batch size"
+    )
     data_source: str = Field(description="where the data comes from")
     data_digest: str
     data_files: dict[str, FileDigest] = Field(default_factory=dict, description="path → what was read")

@@ -43,7 +43,7 @@ class Message:
 
 
 EVENTS = frozenset(
-    {"ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "failed_storage"},
+    {"ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "failed_storage", "study_changed"},
 )
 
 _MARK = b'{"event":'

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -69,11 +69,14 @@ def remember(path: Path, digest: FileDigest, cache: Path) -> None:
         write_atomically(_memory(path, cache), seal(known.model_dump_json(indent=1)))
 
 
-def damaged_files(cache: Path) -> tuple[int, list[Path]]:
-    """How many files of a cache folder have a digest, and which of them are not what they were; reads all."""
+def damaged_files(cache: Path, names: Container[str] | None = None) -> tuple[int, list[Path]]:
+    """How many files of a cache folder have a digest, and which of them are not what they were; reads all of them.
+
+    names: only files of these names.
+    """
     known = [found for found in (_read(path) for path in sorted(cache.glob(f".*{_SUFFIX}"))) if found is not None]
     there = [(cache / each.file, each.digest) for each in known if (cache / each.file).parent == cache]
-    there = [(path, digest) for path, digest in there if path.is_file()]
+    there = [(path, digest) for path, digest in there if path.is_file() and (names is None or path.name in names)]
     return len(there), [path for path, digest in there if read_digest(path).sha256 != digest.sha256]
 
 
@@ -114,18 +117,23 @@ def _intact(path: Path) -> bool:
 def _now(path: Path, sha256: str) -> FileDigest:
     """The version and the samples of the file as it is now, beside the digest it is thought to have."""
     state = path.stat()
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        last = max(0, state.st_size - _BLOCK)
-        for start in sorted({last * block // (_BLOCKS - 1) for block in range(_BLOCKS)}):
-            digest.update(os.pread(file.fileno(), _BLOCK, start))
     return FileDigest(
         size=state.st_size,
         mtime_ns=state.st_mtime_ns,
         inode=state.st_ino,
         sha256=sha256,
-        sample_sha256=digest.hexdigest(),
+        sample_sha256=sample_digest(path),
     )
+
+
+def sample_digest(path: Path) -> str:
+    """The digest of blocks of the file, evenly spaced; cheap enough for every time that it is opened."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        last = max(0, os.fstat(file.fileno()).st_size - _BLOCK)
+        for start in sorted({last * block // (_BLOCKS - 1) for block in range(_BLOCKS)}):
+            digest.update(os.pread(file.fileno(), _BLOCK, start))
+    return digest.hexdigest()
 
 
 def _recall(path: Path, cache: Path) -> FileDigest | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.nested import leaves
 from batchlab.core.protocols import Batch, Dataset
 from batchlab.data.stream import SampleStream
 
@@ -76,5 +77,5 @@ def _evenly_spaced(samples: int, at_most: int) -> npt.NDArray[np.int64]:
 
 
 def _counts(dataset: Dataset, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    counts = [sum(part.size for part in dataset.gather(indices[at : at + 1])) for at in range(len(indices))]
+    counts = [sum(array.size for array in leaves(dataset.gather(indices[at : at + 1]))) for at in range(len(indices))]
     return np.array(counts, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,9 @@ from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.core.format import format_count
+from batchlab.core.nested import leaves
 from batchlab.core.protocols import Dataset
+from batchlab.data.collated import CollatedDataset
 from batchlab.data.digests import Progress, file_digest, no_progress
 from batchlab.data.files import (
     BYTE_VOCABULARY,
@@ -53,16 +56,22 @@ def open_dataset(
     what: str,
     windows: Literal["shuffled", "random"] = "shuffled",
     cache_dir: Path | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
 ) -> Dataset:
     """Open the source as a Dataset. `what` names it in messages, e.g. "training data".
 
     Paths and 1-D integer arrays are token ids and need a `sequence_length`. The text of a folder is read into memory.
-    A .bin file is uint16 unless it has a description from `batchlab data prepare`. (X, Y), lists of pairs and other
-    sequences are samples; a Dataset is returned as it is. With `windows="random"`, samples start at any token. Digests
+    A .bin file is uint16 unless it has a description from `batchlab data prepare`. (X, Y), lists of pairs or
+    dicts and other sequences are samples, which `collate` makes into batches if given; a Dataset is returned as it is.
+    With `windows="random"`, samples start at any token. Digests
     of files are remembered in `cache_dir`. Raises InputError for everything else.
     """
     if unit is Unit.TOKENS and sequence_length is None:
         raise InputError("Counting in tokens needs the tokens per sample: set sequence_length=, or unit='samples'.")
+    if collate is not None and (isinstance(source, str | Path | TokenSpan) or _is_one_array(source)):
+        raise InputError(
+            f"The {what} is token ids, which need no collate=; leave it out, or give a sequence of samples."
+        )
     overlapping = windows == "random"
     if isinstance(source, str | Path):
         if sequence_length is None:
@@ -89,7 +98,7 @@ def open_dataset(
         if len(given) == 0:
             raise InputError(f"The {what} has no samples.")
         return given
-    samples = SampleDataset(source, what)
+    samples = SampleDataset(source, what) if collate is None else CollatedDataset(source, collate, what)
     _require_length(samples, sequence_length, what)
     return samples
 
@@ -114,6 +123,8 @@ def describe_source(source: Any) -> str:
     if isinstance(source, tuple) and len(source) == 2:
         shapes = " and ".join(str(np.shape(part)) for part in source)
         return f"arrays of shape {shapes}"
+    if isinstance(source, Mapping):
+        return f"arrays {', '.join(map(str, source))}"
     length = f" of {format_count(len(source))} samples" if hasattr(source, "__len__") else ""
     return f"{type(source).__name__}{length}"
 
@@ -255,11 +266,13 @@ def _read_path(given: str | Path, what: str, cache_dir: Path | None) -> _Array |
     return ids if cache_dir is None else TokenSpan(ids, _digest(path, ids, cache_dir))
 
 
-def _require_length(dataset: SampleDataset, sequence_length: int | None, what: str) -> None:
+def _require_length(dataset: Dataset, sequence_length: int | None, what: str) -> None:
     """Samples that are already token windows must have the length with which budgets are counted."""
     if sequence_length is None:
         return
-    x = dataset.gather(np.zeros(1, np.int64))[0]
+    first = dataset.gather(np.zeros(1, np.int64))[0]
+    x = first["input_ids"] if isinstance(first, Mapping) and "input_ids" in first else next(leaves(first))
+    assert isinstance(x, np.ndarray)
     if np.issubdtype(x.dtype, np.integer) and x.ndim == 2 and x.shape[1] != sequence_length:
         raise InputError(
             f"Samples of the {what} have {x.shape[1]} tokens but sequence_length={sequence_length}; make them equal."

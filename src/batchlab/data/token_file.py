@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from batchlab.core.batch import Frozen
 from batchlab.core.errors import InputError
+from batchlab.data.digests import sample_digest
 from batchlab.data.tokens import TokenDigest, TokenSpan
 from batchlab.storage.atomic import storage_errors, write_atomically
 
@@ -40,6 +41,7 @@ class TokenFileDescription(Frozen):
     tokens: int
     vocabulary: int
     digest: str
+    sample_sha256: str
     mtime_ns: int
     tokenizer: str
     tokenizer_file: str | None
@@ -100,7 +102,7 @@ def describe_token_file(path: Path) -> TokenFileDescription:
 def open_token_file(path: Path) -> TokenSpan:
     """Memory-map the ids of a complete token file. Raises DamagedTokenFile if they do not match their description.
 
-    The digest is verified only if the modification time differs from the described one.
+    Samples of the file are compared each time; all of it only if the modification time differs from the described one.
     """
     described = describe_token_file(path)
     dtype = np.dtype(described.dtype)
@@ -109,7 +111,8 @@ def open_token_file(path: Path) -> TokenSpan:
     if stat.st_size != expected:
         raise _damaged(path, f"has {stat.st_size:,} bytes instead of {expected:,}")
     ids: npt.NDArray[Any] = np.memmap(path, dtype, mode="r") if expected else np.empty(0, dtype)
-    if stat.st_mtime_ns != described.mtime_ns and digest_of_ids(ids) != described.digest:
+    touched = stat.st_mtime_ns != described.mtime_ns
+    if sample_digest(path) != described.sample_sha256 or (touched and digest_of_ids(ids) != described.digest):
         raise _damaged(path, "does not match its digest")
     return TokenSpan(ids, described.digest, described.vocabulary)
 
@@ -165,6 +168,7 @@ def write_token_file(
             **origin.model_dump(),
             tokens=tokens,
             digest=digest.hexdigest(),
+            sample_sha256=sample_digest(_partial_path(path)),
             mtime_ns=os.fstat(partial.fileno()).st_mtime_ns,
         )
         path.unlink(missing_ok=True)  # an older file must not get the new description

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.errors import InputError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
@@ -55,7 +55,8 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Reco
     """Execute a run whose lock this process holds, and write its record.
 
     `reused`: the process has trained before. Running out of memory, divergence and errors of the person's code become
-    the record's outcome. Raises Interrupted (checkpoint saved, no record), StorageFailed and NeedsFreshProcess.
+    the record's outcome. Raises, without a record: Interrupted (checkpoint saved), StorageFailed, NeedsFreshProcess,
+    and StudyChanged where the task or its data is not the study's any more.
     """
     spec = run.spec
     run.begin()
@@ -90,10 +91,10 @@ def _execute(run: LiveRun) -> RunResult:
 
     try:
         return execute(run.spec, run)
+    except (Interrupted, StorageFailed, StudyChanged):
+        raise
     except InputError as error:
         return RunResult(Outcome.FAILED, str(error), None)
-    except (Interrupted, StorageFailed):
-        raise
     except (Exception, SystemExit) as error:  # no error of a run may end the study
         memory = as_out_of_memory(error)
         if memory is not None:
@@ -128,6 +129,6 @@ def _environment(run: LiveRun) -> Environment | None:
     from batchlab.runs.execute import environment
 
     try:
-        return environment(run.spec, run.cache_dir)
+        return environment(run.spec)
     except (InputError, MemoryError):
         return None

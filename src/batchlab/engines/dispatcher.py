@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.clock import Clock
-from batchlab.core.errors import StorageFailed
+from batchlab.core.errors import BatchlabError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
-from batchlab.core.protocols import Event, Finished, RunResult
+from batchlab.core.protocols import Event, Finished, RunResult, Waiting
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import Spec
 from batchlab.core.worker import Message, Processes, UnreadableMessage
@@ -31,8 +31,14 @@ BACK_OFF_SECONDS = (1.0, 5.0, 20.0)
 """Waiting times before further attempts of a run whose worker was lost; after them the study ends, and nothing is
 recorded for the run."""
 
+_ENDS_STUDY: dict[str, type[BatchlabError]] = {"failed_storage": StorageFailed, "study_changed": StudyChanged}
+"""Messages after which no run can go on."""
+
 _LOG_BYTES = 65536
 _PARKED_SECONDS = 0.5
+
+WAITING_SECONDS = 5.0
+"""So long nothing may happen but waiting for another process's run before its owner is named."""
 
 _KILL_SECONDS = 10.0
 """So long after the system killed a process for lack of memory, the death of a worker is put down to it."""
@@ -72,6 +78,8 @@ class Dispatcher:
         self._parked: list[Job] = []  # runs that another process has
         self._resting: list[tuple[float, Job]] = []  # lost runs, and when they may start again
         self._parked_checked = 0.0
+        self._busy = 0.0  # when there was last anything to do but wait for other processes
+        self._named: set[Waiting] = set()
         self._stepped = clock.monotonic()
         self._awake = 0.0  # seconds that passed while this process was stepped
         self._kills = _KillCount(processes.oom_kills)
@@ -83,7 +91,8 @@ class Dispatcher:
     def step(self) -> None:
         """Take in what the workers said, and start what there is room for.
 
-        Raises StorageFailed where a worker could not write, WorkerLost where a run lost its worker too often.
+        Raises StorageFailed where a worker could not write, StudyChanged where it found other data or code than the
+        study's, WorkerLost where a run lost its worker too often.
         """
         now = self._clock.monotonic()
         self._awake += min(max(0.0, now - self._stepped), _LONGEST_STEP_SECONDS)
@@ -96,6 +105,7 @@ class Dispatcher:
         self._retry_parked()
         self._pool.hand_over(self._awake)
         self._start_waiting()
+        self._name_owners()
 
     def close(self, grace_seconds: float, end_now: Callable[[], bool]) -> None:
         """Stop all runs, which save checkpoints, and end all workers."""
@@ -116,8 +126,8 @@ class Dispatcher:
 
     def _take(self, slot: WorkerSlot, said: Message | UnreadableMessage | Exited) -> None:
         job = slot.job
-        if isinstance(said, Message) and said.event == "failed_storage":
-            raise StorageFailed(said.text)
+        if isinstance(said, Message) and said.event in _ENDS_STUDY:
+            raise _ENDS_STUDY[said.event](said.text)
         if job is None:
             return
         match said:
@@ -233,6 +243,19 @@ class Dispatcher:
             if job.folder.record() is not None or not job.folder.locked_by_another():
                 self._parked.remove(job)
                 self._waiting.appendleft(job)
+
+    def _name_owners(self) -> None:
+        """Say which runs are awaited, and from whom, once nothing else has happened for a while."""
+        busy = self._waiting or self._resting or any(slot.job is not None for slot in self._pool.slots)
+        if busy or not self._parked:
+            self._busy = self._awake
+        if self._awake - self._busy < WAITING_SECONDS:
+            return
+        for job in self._parked:
+            waiting = Waiting(job.folder.run_id, job.folder.owner())
+            if waiting not in self._named:
+                self._named.add(waiting)
+                self._emit(waiting)
 
     def _end_silent(self) -> None:
         """End runs that gave no sign of life for too long."""

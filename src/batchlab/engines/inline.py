@@ -8,10 +8,11 @@ from pathlib import Path
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.files import Files
-from batchlab.core.protocols import Event, Finished, Progress
+from batchlab.core.protocols import Event, Finished, Progress, Waiting
 from batchlab.core.spec import Spec
 from batchlab.engines.attempt import LiveRun, run_attempt
 from batchlab.storage.files import DISK
+from batchlab.storage.run_folder import RunFolder
 
 _PARKED_SECONDS = 0.05
 
@@ -35,6 +36,7 @@ class InlineEngine:
         self._files = files
         self._clock = clock
         self._waiting: deque[Spec] = deque()
+        self._named: set[Waiting] = set()
 
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
         """Queue a spec. Every spec runs alone here."""
@@ -53,11 +55,19 @@ class InlineEngine:
             if self._clock.monotonic() >= deadline:
                 break
             self._clock.sleep(_PARKED_SECONDS)
-        return []
+        return self._owners()
 
     def close(self) -> None:
         """Drop what is queued."""
         self._waiting.clear()
+
+    def _owners(self) -> list[Event]:
+        """Whom the queued runs are awaited from, each said once."""
+        folders = [RunFolder(self._study, spec, self._files) for spec in self._waiting]
+        found = [Waiting(folder.run_id, folder.owner()) for folder in folders]
+        new = [waiting for waiting in found if waiting not in self._named]
+        self._named.update(new)
+        return list(new)
 
     def _try(self, spec: Spec) -> list[Event] | None:
         """The run's events, or None where another process has it. An interrupted run stays queued."""

@@ -97,8 +97,9 @@ class LocalEngine:
     def wait(self, timeout: float) -> list[Event]:
         """Events since the last call; blocks up to `timeout` seconds for the first one.
 
-        Returns at once when nothing is queued or running. Raises StorageFailed when a worker could not write, and
-        WorkerLost when a run lost its worker too often.
+        Returns at once when nothing is queued or running. Raises StorageFailed when a worker could not write,
+        StudyChanged when it found other data or code than the study's, and WorkerLost when a run lost its worker too
+        often.
         """
         events: list[Event] = []
         with suppress(queue.Empty):

@@ -3,8 +3,9 @@
     batchlab worker --study DIR
 
 Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard output answers with events: `ready`,
-`progress`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`. What the person's code prints
-goes to the run's log.txt and cannot disturb the events. At the end of its input a worker finishes its run and exits.
+`progress`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`, `study_changed`. What the
+person's code prints goes to the run's log.txt and cannot disturb the events. At the end of its input a worker finishes
+its run and exits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from batchlab.core.errors import StorageFailed
+from batchlab.core.errors import StorageFailed, StudyChanged
 from batchlab.core.protocols import Interrupted, Progress
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
@@ -41,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    return Worker(parser.parse_args(arguments).study.absolute()).serve()
+    study = parser.parse_args(arguments).study.absolute()
+    del sys.argv[1:]  # what the person's code parses when it is called
+    return Worker(study).serve()
 
 
 class Worker:
@@ -105,6 +108,10 @@ class Worker:
             return False
         except StorageFailed as error:
             self._emit("failed_storage", run_id=run.run_id, text=str(error))
+            return False
+        except StudyChanged as error:
+            run.unlock()
+            self._emit("study_changed", run_id=run.run_id, text=str(error))
             return False
         finally:
             self._current = None

@@ -17,8 +17,9 @@ from batchlab.analysis.values import BatchRow, ThroughputFinding
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
-from batchlab.core.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.format import format_count, format_list
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.provenance import measured_provenance, with_proof
 from batchlab.plan.training_plan import (
@@ -218,7 +219,24 @@ def _optimizer(findings: Findings, choice: _Choice, layout: BatchLayout) -> Opti
         decay_timescale=decay_timescale(choice.learning_rate, decay, steps) if config.decays and decay else None,
         grad_clip=config.grad_clip,
         across_batch=config.across_batch,
+        groups=tuple(_at(group, config, ratio, choice.learning_rate) for group in findings.task_info.optimizer_groups)
+        if config.name == "task"
+        else (),
     )
+
+
+def _at(group: OptimizerGroup, config: OptimizerConfig, ratio: float, learning_rate: float) -> OptimizerGroup:
+    """A group of the task's own optimizer at `ratio` × the reference batch size, where it was described."""
+    scaled: dict[str, float] = {}
+    if group.weight_decay is not None:
+        own = config.model_copy(update={"weight_decay": group.weight_decay})
+        scaled["weight_decay"] = weight_decay_of(own, ratio, config.rate_ratio(learning_rate))
+    if config.across_batch is not AcrossBatch.FIXED:
+        if group.beta2 is not None:
+            scaled["beta2"] = beta2_at(group.beta2, ratio)
+        if group.epsilon is not None:
+            scaled["epsilon"] = epsilon_at(group.epsilon, ratio)
+    return group.model_copy(update=scaled)
 
 
 def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[float | None, Provenance]:

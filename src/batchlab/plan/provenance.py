@@ -18,6 +18,7 @@ from batchlab.words.plan import (
     describe_devices,
     describe_layout,
     describe_loss,
+    describe_own_optimizer,
     describe_rate,
     describe_untested,
     describe_warmup,
@@ -33,7 +34,11 @@ def measured_provenance(
     """
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses) if row.best else 0
-    adam = experiment.optimizer.is_adam
+    adam, own, rule = (
+        experiment.optimizer.is_adam,
+        experiment.optimizer.name == "task",
+        experiment.optimizer.across_batch,
+    )
     beta2 = describe_beta2(experiment.optimizer, experiment.reference_batch_size)
     return {
         "global_batch_size": Provenance(
@@ -51,7 +56,7 @@ def measured_provenance(
         "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule)),
         "warmup_steps": _computed("warmup_steps"),
         "schedule": Provenance(status="given", source=SETTING),
-        "optimizer": Provenance(status="given", source=SETTING),
+        "optimizer": Provenance(status="given", source=describe_own_optimizer(rule) if own else SETTING),
         **({"optimizer.beta2": Provenance(status="computed", source=beta2)} if adam else {}),
         "measured_performance": speed,
         "workload_distribution": _computed("workload_distribution"),

@@ -10,7 +10,8 @@ import tomli_w
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
 from batchlab.plan.training_plan import TrainingPlan, literal
-from batchlab.words.plan import nanochat_note
+from batchlab.words.optimizer_groups import class_names
+from batchlab.words.plan import group_note, nanochat_note
 
 Format = Literal["json", "hf", "torchtitan", "nanochat", "torchrun"]
 
@@ -31,7 +32,8 @@ def format_plan(plan: TrainingPlan, format: Format = "json") -> str:
         case "nanochat":
             return comments + _nanochat(plan)
         case "torchrun":
-            return comments + _torchrun(plan)
+            groups = "".join(f"# {group_note(group)}\n" for group in plan.batch_configuration.optimizer.groups)
+            return comments + groups + _torchrun(plan)
     raise InputError(f"There is no plan format {format!r}; possible: {', '.join(get_args(Format))}.")
 
 
@@ -50,7 +52,13 @@ def _require_equal_micro_batches(plan: TrainingPlan, trainer: str) -> None:
 
 def _require_adamw(plan: TrainingPlan, trainer: str) -> None:
     """If omitted, an optimizer's settings would silently become that trainer's defaults."""
-    name = plan.batch_configuration.optimizer.name
+    optimizer = plan.batch_configuration.optimizer
+    name = optimizer.name
+    if len(optimizer.groups) > 1:
+        raise InputError(
+            f"{trainer} cannot express the task's own optimizer with {len(optimizer.groups)} parameter groups "
+            f"({class_names(optimizer.groups)}); use --format json, which lists them, and set it up in code."
+        )
     if name != "adamw":
         what = {"task": "the task's own optimizer", "sgd": "SGD with momentum", "adam": "Adam with coupled decay"}[name]
         raise InputError(f"{trainer} cannot express {what}; use --format json and set the optimizer up in code.")
@@ -141,7 +149,7 @@ def _nanochat(plan: TrainingPlan) -> str:
         f"--total-batch-size={c.tokens_per_step}",
         f"--num-iterations={c.steps}",
     ]
-    return f"# {nanochat_note(c.learning_rate, c.optimizer.name)}\n{' '.join(command)}"
+    return f"# {nanochat_note(c.learning_rate, c.optimizer.name, c.optimizer.groups)}\n{' '.join(command)}"
 
 
 def _torchrun(plan: TrainingPlan) -> str:

@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import AcrossBatch, ScheduleConfig
-from batchlab.words.plan import confirmation_note, extrapolation_note, paste_title
+from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.words.plan import confirmation_note, extrapolation_note, group_note, paste_title
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
 
@@ -37,7 +38,7 @@ class MadeFrom(Frozen):
 
 
 class OptimizerPlan(Frozen):
-    """The optimizer as it was at this batch size; a person's own keeps its settings, unset ones do not apply."""
+    """The optimizer as it was at this batch size. Unset settings do not apply; a task's own are in `groups`."""
 
     name: Literal["adamw", "adam", "sgd", "task"]
     beta1: float | None = None
@@ -50,6 +51,9 @@ class OptimizerPlan(Frozen):
     )
     grad_clip: float | None = None
     across_batch: AcrossBatch
+    groups: tuple[OptimizerGroup, ...] = Field(
+        default=(), description="task: its parameter groups, each at learning_rate_ratio × learning_rate"
+    )
 
 
 class BatchConfiguration(Frozen):
@@ -161,7 +165,7 @@ def paste_block(plan: TrainingPlan) -> str:
     """The settings, one per line; valid as TOML and as Python."""
     c = plan.batch_configuration
     title = paste_title(plan.made_from.study, c.global_batch_size, c.unit, c.sequence_length)
-    lines = [f"# {line}" for line in (title, *plan.notes)]
+    lines = [f"# {line}" for line in (title, *plan.notes, *map(group_note, c.optimizer.groups))]
     values: dict[str, int | float | str | None] = {
         "micro_batch_size": c.micro_batch_size,
         "grad_accum_steps": c.grad_accum_steps,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.check import CheckFinding, Status
+from batchlab.core.nested import batch_size, select
 from batchlab.core.protocols import Batch, Inspectable, OutOfMemory
 from batchlab.data.stream import SampleStream
 
@@ -38,18 +39,17 @@ class Bench:
 
     @property
     def size(self) -> int:
-        return len(self.batch[0])
+        return batch_size(self.batch)
 
     @property
     def halves(self) -> tuple[Batch, Batch]:
         return self.part(0, self.size // 2), self.part(self.size // 2, self.size)
 
     def part(self, start: int, stop: int) -> Batch:
-        return tuple(array[start:stop] for array in self.batch)
+        return select(self.batch, slice(start, stop))
 
     def pick(self, indices: Iterable[int]) -> Batch:
-        chosen = list(indices)
-        return tuple(array[chosen] for array in self.batch)
+        return select(self.batch, list(indices))
 
     def start(self, seed: int = 0, *, quiet: bool = True) -> bytes:
         """Initialise, with dropout off where `quiet`, and return the state."""

@@ -8,6 +8,7 @@ Where samples differ in size, each batch holds the largest ones.
 from __future__ import annotations
 
 from batchlab.core.batch import BatchLayout
+from batchlab.core.nested import leaves
 from batchlab.core.protocols import Batch, Dataset, MemoryBound, RunContext, RunResult, Trainable
 from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
@@ -57,4 +58,4 @@ def probe(
 
 
 def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
-    return tuple(part.shape for part in batch)
+    return tuple(array.shape for array in leaves(batch))

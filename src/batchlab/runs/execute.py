@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.protocols import MemoryBound, RunContext, RunResult
 from batchlab.core.record import Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
@@ -76,15 +76,20 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
             return train(trainable, stream, loaded.valid, spec, context)
 
 
-def environment(spec: Spec, cache_dir: Path) -> Environment:
-    """Versions and device of this process, for the record."""
-    return _load(spec.workload, cache_dir).framework.environment(spec.device)
+def environment(spec: Spec) -> Environment | None:
+    """Versions and device of this process, for the record; None where its task could not be loaded."""
+    loaded = _process.loaded.get(_key(spec.workload))
+    return None if loaded is None else loaded.framework.environment(spec.device)
+
+
+def _key(workload: Workload) -> str:
+    return workload.model_dump_json()
 
 
 def _load(workload: Workload, cache_dir: Path) -> Loaded:
-    key = workload.model_dump_json()
+    key = _key(workload)
     if key not in _process.loaded:
-        loaded = load(workload, cache_dir)
+        loaded = _load_again(workload, cache_dir) if workload.data_digest else load(workload, cache_dir)
         _require_same_data(workload, loaded)
         if len(_process.loaded) == KEPT_WORKLOADS:
             del _process.loaded[next(iter(_process.loaded))]
@@ -92,19 +97,30 @@ def _load(workload: Workload, cache_dir: Path) -> Loaded:
     return _process.loaded[key]
 
 
+def _load_again(workload: Workload, cache_dir: Path) -> Loaded:
+    """The workload of a study that has begun, which could be loaded then. Raises StudyChanged where it cannot now."""
+    try:
+        return load(workload, cache_dir)
+    except InputError as error:
+        raise StudyChanged(
+            f"The task could be loaded when this study began and cannot be now: {error} Restore what has changed and "
+            "run the same command again, or start a new study with --out."
+        ) from error
+
+
 def _require_same_data(workload: Workload, loaded: Loaded) -> None:
-    """Raise InputError where the data differs from the study's: a file was changed or damaged, or data is drawn without
-    a seed and differs in every worker."""
+    """Raise StudyChanged where the data differs from the study's: a file was changed or damaged, or data is drawn
+    without a seed and differs in every worker. A run with other data would be no measurement of this study."""
     if not workload.data_digest or loaded.data_digest == workload.data_digest:
         return
     if all(isinstance(data, str | Path | np.memmap | TokenSpan) for data in (loaded.task.train, loaded.task.valid)):
-        raise InputError(
+        raise StudyChanged(
             f"The data of {workload.task} is not what this study began with ({loaded.source}): a file was changed or "
-            "damaged. Restore it and run again with --retry-failed, or start a new study with --out."
+            "damaged. Restore it and run the same command again, or start a new study with --out."
         )
-    raise InputError(
-        f"{workload.task} gives other data each time it is loaded, so runs would not see the same samples; "
-        "fix the seed it is drawn or split with, or save it to a file once."
+    raise StudyChanged(
+        f"{workload.task} gives other data than when this study began, so runs would not see the same samples. If it "
+        "is drawn or split at random, fix the seed, or save it to a file once; if it comes from files, restore them."
     )
 
 
@@ -151,6 +167,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         parameter_count=trainable.parameter_count(),
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
+        optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),

@@ -1,20 +1,19 @@
 """Loads a workload: the task's functions, its data, its framework.
 
-Runs in worker processes only. The person's file is imported by path, with its folder on sys.path as if it had been run
-as a script; `code_files` then lists what it imported from its project, so that a later edit is noticed.
+Runs in worker processes only. `code_files` lists what the person's file imported from its project, so that a later edit
+is noticed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import json
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -29,6 +28,8 @@ from batchlab.data.digests import file_digest
 from batchlab.data.files import text_files
 from batchlab.data.source import describe_source, open_dataset
 from batchlab.recipes import recipe
+from batchlab.runs.foreign_code import no_task_but, no_task_in, recognised
+from batchlab.runs.task_module import import_task_module
 
 FRAMEWORKS = {
     "torch": "batchlab.torch_.framework:TorchFramework",
@@ -59,7 +60,7 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
     windows = workload.data.windows
-    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir)
+    opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir, collate=task.collate)
     train = opened(task.train, what="training data", windows=windows)
     valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
@@ -90,7 +91,7 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
         found = recipe(reference.target)
         load_framework(found.framework)  # where it is missing, the error says how to install it
         return found.task(workload, cache_dir)
-    module = _import_file(Path(reference.target)) if reference.kind == "file" else _import_module(reference.target)
+    module = import_task_module(reference, load_framework("torch"))
     builder = getattr(module, reference.attribute, None)
     if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
         return _built(builder, workload, cache_dir, reference)
@@ -107,70 +108,40 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
 
 def _built(builder: Callable[..., Any], workload: Workload, cache_dir: Path, reference: TaskReference) -> Task:
     """The Task that a function like those of the recipes builds from the study's settings of model and data."""
-    made = builder(workload, cache_dir)
-    if not isinstance(made, Task):
+    try:
+        signature(builder).bind(workload, cache_dir)
+    except TypeError:
         raise InputError(
-            f"{reference.target}: {reference.attribute}(workload, cache_dir) returned {type(made).__name__}; return a "
-            "batchlab task, as the function that `batchlab recipes quickstart --python` prints does."
-        )
-    return made
+            f"{reference.target}: {reference.attribute} must take (workload, cache_dir) and return a batchlab task, as "
+            "the function that `batchlab recipes quickstart --python` prints does; or keep a task in a variable: "
+            "task = batchlab.task(model=…, loss=…, train=…, valid=…)."
+        ) from None
+    made = builder(workload, cache_dir)
+    if isinstance(made, Task):
+        return made
+    if (found := recognised(made, f"{reference.attribute}()")) is not None:
+        raise no_task_but(reference.target, found)
+    raise InputError(
+        f"{reference.target}: {reference.attribute}(workload, cache_dir) returned {type(made).__name__}; return a "
+        "batchlab task, as the function that `batchlab recipes quickstart --python` prints does."
+    )
 
 
 def _task_in(module: ModuleType, reference: TaskReference) -> Task:
+    named = vars(module).get(reference.attribute)
+    if (foreign := recognised(named, reference.attribute)) is not None:
+        raise no_task_but(reference.target, foreign)
     found = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
     if reference.attribute in found:
         return found[reference.attribute]
     if not found:
-        raise InputError(
-            f"{reference.target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…)."
-        )
+        raise no_task_in(reference.target, vars(module))
     if reference.attribute == "task" and len(found) == 1:
         return next(iter(found.values()))
     raise InputError(
         f"{reference.target} has no task named {reference.attribute!r}; it has {', '.join(sorted(found))}."
         + did_you_mean(reference.attribute, found)
     )
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"There is no file {path}.")
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(f"_batchlab_task_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} is not a Python file; give a .py file that makes a batchlab.task(...).")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except InputError:
-        raise
-    except Exception as error:
-        raise _import_failure(str(path), error) from error
-    return module
-
-
-def _import_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except InputError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise InputError(
-                f"There is no module {error.name!r}; give a recipe name, study.toml, file.py[:name] or "
-                "package.module:name."
-            ) from None
-        raise _import_failure(name, error) from error
-    except Exception as error:
-        raise _import_failure(name, error) from error
-
-
-def _import_failure(target: str, error: Exception) -> InputError:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames and frames[-1].lineno else ""
-    return InputError(f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first.")
 
 
 def code_files(reference: TaskReference) -> dict[str, str]:

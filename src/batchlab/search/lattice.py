@@ -29,6 +29,9 @@ reporting it."""
 BESIDE = 1.1
 """Doublings within which a neighbour encloses the best learning rate: two steps of the lattice."""
 
+AT_SCALED = 0.25
+"""Doublings from the scaled learning rate below which it is reached: half a step of the lattice."""
+
 Outcomes = Mapping[Trial, TrialOutcome]
 
 
@@ -121,19 +124,51 @@ class Lattice:
     def beside(self, best: Trial, outcomes: Outcomes, cells: Cells) -> list[int]:
         """Indices of open cells that would enclose the best one on a side where nothing near was tried.
 
-        The sides are the next learning rates of its size and its neighbouring sizes, each within a doubling of its
-        learning rate. So a search never ends by its model's prediction alone, nor without the runs that a fit over
-        learning rates needs.
+        The sides are the next learning rates of its size, and its neighbouring sizes. So a search never ends by its
+        model's prediction alone, nor without the runs that a fit over learning rates needs. A divergence encloses
+        nothing while a cell below it is open: close to where runs diverge the loss is often lowest.
         """
-        size, rate = self.sizes.index(best.global_batch_size), math.log2(best.learning_rate)
-        tried = cells_of(list(outcomes))
+        place, rate = self.sizes.index(best.global_batch_size), math.log2(best.learning_rate)
+        ended = {trial: told for trial, told in outcomes.items() if told.why is not Outcome.DIVERGED}
+        tried = cells_of(list(ended))
         found: list[int] = []
         for step in (-1, 1):
-            if not _inside(tried, self.sizes[size], rate, step).any():
-                found += np.flatnonzero(_inside(cells, self.sizes[size], rate, step)).tolist()
-            if 0 <= size + step < len(self.sizes) and not _inside(tried, self.sizes[size + step], rate, 0).any():
-                found += np.flatnonzero(_inside(cells, self.sizes[size + step], rate, 0)).tolist()
+            found += _missing(tried, cells, best.global_batch_size, rate, step)
+            if 0 <= place + step < len(self.sizes):
+                found += _beside_at(self.sizes[place + step], best, ended, cells)
         return found
+
+
+def _beside_at(neighbour: int, best: Trial, ended: Outcomes, cells: Cells) -> list[int]:
+    """The same at a neighbouring size: within a doubling of the best learning rate, and beyond the neighbour's own.
+
+    The best learning rate grows with the batch size. A neighbour that was tried only where the best is, is judged at
+    the wrong learning rate. So its own lowest loss is enclosed as well, above at a larger size and below at a smaller
+    one, until the learning rate that is scaled in proportion to the size (the linear rule, Goyal et al. 2017,
+    arXiv:1706.02677) is reached.
+    """
+    tried, rate = cells_of(list(ended)), math.log2(best.learning_rate)
+    if near := _missing(tried, cells, neighbour, rate, 0):
+        return near
+    losses = [
+        (told.val_loss, trial.learning_rate)
+        for trial, told in ended.items()
+        if trial.global_batch_size == neighbour and told.finite and told.val_loss is not None
+    ]
+    if not losses:
+        return []
+    doublings = math.log2(neighbour / best.global_batch_size)
+    step, own = (1 if doublings > 0 else -1), math.log2(min(losses)[1])
+    if (rate + doublings - own) * step < AT_SCALED:
+        return []
+    return _missing(tried, cells, neighbour, own, step)
+
+
+def _missing(tried: Cells, cells: Cells, size: int, rate: float, side: int) -> list[int]:
+    """Indices of the open cells on that side of the learning rate, where none was tried; see `_inside`."""
+    if _inside(tried, size, rate, side).any():
+        return []
+    return [int(place) for place in np.flatnonzero(_inside(cells, size, rate, side))]
 
 
 def _inside(points: Cells, size: int, rate: float, side: int) -> Floats:

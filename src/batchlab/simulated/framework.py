@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -32,6 +34,10 @@ class SimulatedFramework:
         """Seed the global random state for the user's code. The simulation itself uses only its own seed."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
+
+    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
+        """Nothing to watch: nobody trains here but SimulatedTrainable."""
+        return nullcontext()
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""

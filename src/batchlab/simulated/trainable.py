@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.format import format_bytes
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
@@ -152,6 +153,19 @@ class SimulatedTrainable:
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """'adam' or 'sgd'."""
         return "adam" if self._optimizer_settings.config.is_adam else "sgd"
+
+    def optimizer_groups(self) -> list[tuple[OptimizerGroup, tuple[str, ...]]]:
+        """One group with everything."""
+        optimizer, name = self._optimizer, self._optimizer_settings.config.name
+        group = OptimizerGroup(
+            optimizer={"adamw": "AdamW", "adam": "Adam"}.get(name, "SGD"),
+            learning_rate_ratio=1.0,
+            weight_decay=optimizer.weight_decay,
+            beta2=optimizer.beta2 if optimizer.adam else None,
+            epsilon=optimizer.epsilon if optimizer.adam else None,
+            parameter_count=self.problem.dimensions,
+        )
+        return [(group, ("theta",))]
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """A copy of θ, named `theta`."""

@@ -125,7 +125,10 @@ def remove_temporaries(folder: Path, files: Files = DISK) -> None:
 
 
 def make_folders(path: Path, files: Files = DISK) -> None:
-    """Make a folder and the missing ones above it. Raises FileExistsError where one of them is something else."""
+    """Make a folder and the missing ones above it, and sync their names.
+
+    Raises FileExistsError where one of them is something else.
+    """
     missing = []
     for folder in (path, *path.parents):
         if files.state(folder) is not None:
@@ -133,6 +136,7 @@ def make_folders(path: Path, files: Files = DISK) -> None:
         missing.append(folder)
     for folder in reversed(missing or [path]):
         files.make_folder(folder)
+        files.sync_folder(folder.parent)
 
 
 def remove_tree(path: Path, files: Files = DISK) -> None:
@@ -146,6 +150,16 @@ def remove_tree(path: Path, files: Files = DISK) -> None:
     for name in files.names(path):
         remove_tree(path / name, files)
     files.remove_folder(path)
+
+
+@contextmanager
+def scratch_folder(files: Files = DISK) -> Iterator[Path]:
+    """A folder outside every study, which is removed at the end of the block."""
+    folder = files.make_temporary_folder()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder, files)
 
 
 def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -15,6 +16,7 @@ from batchlab.core.files import FileState, Kind
 _NEW_FILE, _NEW_FOLDER = 0o666, 0o777  # less the umask
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 _CHUNK = 1 << 20
+_TEMPORARY = ".batchlab-tmp-"
 _OWNER_BYTES = 256  # a lock file keeps its size, so that naming its owner takes no space on a full disk
 
 
@@ -69,11 +71,16 @@ _held: set[int] = set()
 death, so it closes its copies at once."""
 
 
+_temporary_folders: dict[Path, int] = {}
+"""Temporary folders of this process, and the descriptors that keep them locked."""
+
+
 def _forget_parents_locks() -> None:
     for descriptor in _held:
         with suppress(OSError):
             os.close(descriptor)
     _held.clear()
+    _temporary_folders.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parents_locks)
@@ -132,6 +139,10 @@ class DiskFiles:
         """Remove an empty folder."""
         with suppress(FileNotFoundError):
             os.rmdir(path)
+        descriptor = _temporary_folders.pop(path, None)
+        if descriptor is not None:
+            _held.discard(descriptor)
+            os.close(descriptor)
 
     def sync_folder(self, path: Path) -> None:
         """Wait until renames in this folder are on disk, where the file system can tell."""
@@ -149,8 +160,25 @@ class DiskFiles:
         return os.access(folder, os.W_OK | os.X_OK)
 
     def make_temporary_folder(self) -> Path:
-        """A new, empty folder in the system's place for temporary files."""
-        return Path(tempfile.mkdtemp(prefix="batchlab-"))
+        """A new, empty folder in the system's place for temporary files.
+
+        It is locked until it is removed, so that the next process to make one knows which were left by the dead, and
+        removes those.
+        """
+        _remove_abandoned(Path(tempfile.gettempdir()))
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+            try:
+                descriptor = _lock_folder(folder)
+            except (BlockingIOError, FileNotFoundError):  # another process is removing it, since nobody had locked it
+                continue
+            except OSError:  # folders cannot be locked here, so nobody removes it either
+                return folder
+            if _is_at(descriptor, folder):
+                _held.add(descriptor)
+                _temporary_folders[folder] = descriptor
+                return folder
+            os.close(descriptor)
 
     def try_lock(self, path: Path, owner: str) -> DiskLock | None:
         """Lock the file at `path` with flock."""
@@ -170,6 +198,28 @@ class DiskFiles:
                 os.close(descriptor)
                 raise
             return DiskLock(descriptor)
+
+
+def _lock_folder(folder: Path) -> int:
+    """A descriptor that keeps a folder locked. Raises BlockingIOError where another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the temporary folders of this user's processes that ended without removing them."""
+    for folder in place.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            found = os.lstat(folder)
+            if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU:
+                descriptor = _lock_folder(folder)
+                shutil.rmtree(folder, ignore_errors=True)  # the last of its processes may still be writing
+                os.close(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

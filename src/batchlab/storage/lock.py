@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,10 +17,11 @@ from typing import Self
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import StorageFailed
 from batchlab.core.files import Files, HeldLock
-from batchlab.storage.atomic import storage_errors, temporary_name
+from batchlab.storage.atomic import is_temporary, storage_errors, temporary_name
 from batchlab.storage.files import DISK
 
 _POLL_SECONDS = 0.05
+_PROBE = "lock-test"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ESTALE}
 
 
@@ -112,15 +114,25 @@ def _require_locking(error: OSError, folder: Path) -> None:
 def require_locks(folder: Path, files: Files = DISK) -> None:
     """Raise StorageFailed where files in `folder`, which exists, cannot be locked; OSError where none can be made.
 
-    Leaves nothing behind.
+    Leaves nothing behind, and removes what killed processes left.
     """
-    probe = folder / temporary_name("lock-test", os.getpid())
+    left: list[str] = []
+    with suppress(PermissionError):  # a folder may be written and not listed
+        left = [name for name in files.names(folder) if name.startswith(f".{_PROBE}.") and is_temporary(name)]
+    for name in left:
+        _try_once(folder / name, files)
+    _try_once(folder / temporary_name(_PROBE, os.getpid()), files)
+
+
+def _try_once(probe: Path, files: Files) -> None:
+    """Lock a file that is of no other use, and remove it."""
     try:
         held = files.try_lock(probe, owner())
     except OSError as error:
-        files.remove(probe)
-        _require_locking(error, folder)
+        with suppress(OSError):
+            files.remove(probe)
+        _require_locking(error, probe.parent)
         raise
     if held is not None:
+        files.remove(probe)
         held.release()
-    files.remove(probe)

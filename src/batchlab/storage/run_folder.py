@@ -6,13 +6,14 @@ stuck and never has two writers.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
 
-from batchlab.core.errors import InputError
+from batchlab.core.errors import InputError, StorageFailed
 from batchlab.core.files import Files
 from batchlab.core.protocols import WriteState
 from batchlab.core.record import RECORD, MetricRow, Record
@@ -23,6 +24,8 @@ from batchlab.storage.files import DISK
 from batchlab.storage.kept import read_file, set_aside
 from batchlab.storage.lock import Lock
 from batchlab.storage.sealed import Broken, Damage, DamagedFile, digest, seal, unseal
+
+_UNREADABLE = {errno.EACCES, errno.EPERM, errno.EIO}
 
 RECORD_NAME, SPEC_NAME, METRICS_NAME = "record.json", "spec.json", "metrics.jsonl"
 
@@ -72,6 +75,10 @@ class RunFolder:
             return True
         self.unlock()
         return False
+
+    def owner(self) -> str:
+        """Who locked this run last; empty where nobody gave a name."""
+        return self._lock.owner()
 
     def begin(self) -> Self:
         """Prepare the folder for an attempt. Requires the lock."""
@@ -153,6 +160,9 @@ class RunFolder:
             belonging = {"spec": digest(self._files.read(self.path / SPEC_NAME))}
             if self._files.state(self._metrics_path) is not None:
                 belonging["metrics"] = digest(self._files.read(self._metrics_path))
+            # whoever made these folders may have been killed before it synced their names
+            self._files.sync_folder(self.path.parent)
+            self._files.sync_folder(self.path.parent.parent)
         text = RECORD.dump_json(record, indent=1).decode()
         write_atomically(self.path / RECORD_NAME, seal(text, belonging), self._files)
         with storage_errors(self.path):
@@ -198,6 +208,24 @@ def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[
     if not record.run_id == run_id(spec) == run.name:
         return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
     return spec, record
+
+
+def look_at_run(run: Path, files: Files, *, metrics: bool) -> tuple[Spec, Record] | DamagedFile | None:
+    """`read_run` for whoever reads all runs: one that cannot be read, or whose record was set aside, is damaged too."""
+    try:
+        return read_run(run, files, metrics=metrics) or _set_aside_before(run, files)
+    except (OSError, StorageFailed) as error:
+        cause = error.__cause__ if isinstance(error, StorageFailed) else error
+        if isinstance(cause, OSError) and cause.errno in _UNREADABLE:
+            return DamagedFile(run / RECORD_NAME, Damage.UNREADABLE)
+        raise
+
+
+def _set_aside_before(run: Path, files: Files) -> DamagedFile | None:
+    names = files.names(run)
+    if RECORD_NAME in names or not any(name.startswith(f"{RECORD_NAME}.damaged") for name in names):
+        return None
+    return DamagedFile(run / RECORD_NAME, Damage.SET_ASIDE)
 
 
 def _whole(path: Path, expected: str, files: Files) -> bytes:

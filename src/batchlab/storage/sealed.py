@@ -27,6 +27,8 @@ class Damage(StrEnum):
     NO_DIGEST = "no_digest"  # torn, edited, or written by something else
     OTHER_DIGEST = "other_digest"  # its content is not what was written
     OTHER_RUN = "other_run"  # it belongs to another run than the folder it is in
+    UNREADABLE = "unreadable"  # it is not accessible, or the disk fails to read it
+    SET_ASIDE = "set_aside"  # it was damaged and renamed, and its run has not been done again
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock, require_locks
 from batchlab.storage.metrics import RowValues
-from batchlab.storage.run_folder import RunFolder, read_run, set_aside_run
+from batchlab.storage.run_folder import RunFolder, look_at_run, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
@@ -198,8 +198,11 @@ class Store:
         return self.scan()[0]
 
     def scan(self, *, metrics: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
-        """Every finished run whose files are whole, and what is damaged; `metrics`: read those as well to know that."""
-        found = [read_run(run, self.files, metrics=metrics) for run in self._runs()]
+        """Every finished run whose files are whole, and what is damaged, unreadable, or set aside and not replaced yet.
+
+        `metrics`: read those as well to know whether they are damaged.
+        """
+        found = [look_at_run(run, self.files, metrics=metrics) for run in self._runs()]
         kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
         return (
             [each for each in found if isinstance(each, tuple)],
@@ -251,7 +254,9 @@ class Store:
         return [
             run.name
             for run in self._runs()
-            if _is_file(run / "spec.json", self.files) and self.files.state(run / "record.json") is None
+            if self._may_enter(run)
+            and _is_file(run / "spec.json", self.files)
+            and self.files.state(run / "record.json") is None
         ]
 
     def forget(self, run_id: str) -> bool:
@@ -336,13 +341,20 @@ class Store:
         found = [runs / name for name in self.files.names(runs)]
         return [run for run in found if (state := self.files.state(run)) is not None and state.kind == "folder"]
 
+    def _may_enter(self, run: Path) -> bool:
+        try:
+            self.files.state(run / "spec.json")
+        except PermissionError:
+            return False
+        return True
+
     def _tidy(self) -> None:
         """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up.
 
         Requires the study's lock.
         """
         remove_temporaries(self.path, self.files)
-        for run in self._runs():
+        for run in filter(self._may_enter, self._runs()):
             names = self.files.names(run)
             done = {"record.json", "checkpoint"} <= set(names)
             lock = Lock(run / "lock", self.files)

@@ -26,6 +26,7 @@ from batchlab.core.spec import Spec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import render_report
+from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.words.progress import documents_not_written
 
@@ -48,6 +49,11 @@ class Documents:
         self._not_before = -math.inf
         self._warned = False
 
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the documents on disk show all that this process knows; where it writes none, nothing is missing."""
+        return not (self._write and self._outdated)
+
     def run_ended(self) -> None:
         """Note that a record is newer than the documents."""
         self._outdated = True
@@ -61,7 +67,7 @@ class Documents:
         lock = self._store.documents_lock()
         try:
             if lock.try_acquire():
-                write_locked(self._store, self._courses, infer=False)
+                write_locked(self._store, self._courses, in_full=False)
                 self._outdated = self._warned = False
         except Exception as error:  # noqa: BLE001 - a report must not end a study; the one at its end raises
             self._warn_once(error)
@@ -79,6 +85,7 @@ class Documents:
                 self._outdated = False
                 return found
             except StorageFailed as error:
+                self._outdated = True
                 self._view.say(documents_not_written(error, self._store.path))
         return read_findings(self._store, courses=self._courses)
 
@@ -98,7 +105,7 @@ class Documents:
 
     def findings(self) -> Findings:
         """What the records say now."""
-        return read_findings(self._store, courses=self._courses, infer=False)
+        return read_findings(self._store, courses=self._courses, in_full=False)
 
     def _warn_once(self, error: Exception) -> None:
         """Not after every run."""
@@ -133,10 +140,13 @@ def write_documents(store: Store, *, devices: int = 1) -> Findings:
         return write_locked(store, Courses(store), devices=devices)
 
 
-def write_locked(store: Store, courses: Courses, *, devices: int = 1, infer: bool = True) -> Findings:
-    """`write_documents` for a caller that holds the documents' lock. The smallest files come first."""
-    records = store.records()
-    findings = replace(_findings(store, records, courses, infer=infer), devices=devices)
+def write_locked(store: Store, courses: Courses, *, devices: int = 1, in_full: bool = True) -> Findings:
+    """`write_documents` for a caller that holds the documents' lock. The smallest files come first.
+
+    `in_full` False: as `read_findings`.
+    """
+    records, damaged = store.scan(metrics=in_full)
+    findings = replace(_findings(store, records, damaged, courses, in_full=in_full), devices=devices)
     plan = plan_or_none(findings)
     texts = {} if plan is None else {"training_plan.json": plan.model_dump_json(indent=2) + "\n"}
     store.write_tables(records)
@@ -144,15 +154,20 @@ def write_locked(store: Store, courses: Courses, *, devices: int = 1, infer: boo
     return findings
 
 
-def read_findings(store: Store, *, courses: Courses | None = None, infer: bool = True) -> Findings:
+def read_findings(store: Store, *, courses: Courses | None = None, in_full: bool = True) -> Findings:
     """The findings from the records and decisions on disk; partial until the study's last stage has ended.
+
+    `in_full` False, for what is soon replaced: metrics are not compared with their digests (a running study has done so
+    with those it continues from), and the losses of cells that were not run are not inferred.
 
     Raises InputError where nothing has been measured yet.
     """
-    return _findings(store, store.records(), courses or Courses(store), infer=infer)
+    return _findings(store, *store.scan(metrics=in_full), courses or Courses(store), in_full=in_full)
 
 
-def _findings(store: Store, records: list[tuple[Spec, Record]], courses: Courses, *, infer: bool) -> Findings:
+def _findings(
+    store: Store, records: list[tuple[Spec, Record]], damaged: list[DamagedFile], courses: Courses, *, in_full: bool
+) -> Findings:
     decisions = store.decisions()
     if decisions.task_info is None:
         raise InputError(f"The study in {store.path} has measured nothing yet; run it first.")
@@ -165,7 +180,8 @@ def _findings(store: Store, records: list[tuple[Spec, Record]], courses: Courses
         planned_runs=decisions.budget.runs_planned if decisions.budget else None,
         partial=not decisions.complete,
         course=courses,
-        infer=infer,
+        infer=in_full,
+        damaged=damaged,
     )
 
 

@@ -17,12 +17,13 @@ from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
-from batchlab.data.digests import damaged_files, file_digest, read_digest, remember
+from batchlab.data.digests import file_digest, read_digest, remember
+from batchlab.data.verify import damaged_made
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
-from batchlab.storage.atomic import remove_tree, storage_errors
+from batchlab.storage.atomic import scratch_folder, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
@@ -145,8 +146,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
         optimizer=OptimizerSettings(config=experiment.optimizer),
         device=DeviceSettings(name=experiment.device.name),
     )
-    scratch = files.make_temporary_folder()
-    try:
+    with scratch_folder(files) as scratch:
         engine = make_engine(scratch, 1)
         try:
             engine.submit(spec, exclusive=True)
@@ -159,8 +159,6 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
                         raise InputError(record.reason)
         finally:
             engine.close()
-    finally:
-        remove_tree(scratch, files)
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
@@ -212,7 +210,7 @@ def damaged_data(store: Store) -> tuple[int, list[Path]]:
     task_info, cache = store.decisions().task_info, store.path / "cache"
     known = {} if task_info is None else {Path(path): found for path, found in task_info.data_files.items()}
     changed = [path for path, found in known.items() if not _is_still(path, found)]
-    made, damaged = damaged_files(cache)
+    made, damaged = damaged_made(cache, {path: found.sha256 for path, found in known.items()})
     return len(known) + made, changed + damaged
 
 

@@ -6,8 +6,8 @@ import sys
 import time
 
 from batchlab.core.format import format_duration
-from batchlab.core.protocols import Event, Finished, Progress, View
-from batchlab.words.progress import describe_finished, describe_remaining
+from batchlab.core.protocols import Event, Finished, Progress, View, Waiting
+from batchlab.words.progress import describe_finished, describe_remaining, describe_waiting
 
 
 class SilentView:
@@ -39,6 +39,8 @@ class PlainView:
         if isinstance(event, Finished):
             self._pace.finish_one()
             print(f"   {describe_finished(event.spec, event.record)}{self._pace.remaining()}", flush=True)
+        elif isinstance(event, Waiting):
+            print(f"   {describe_waiting(event)}", flush=True)
 
     def close(self) -> None: ...
 
@@ -69,6 +71,8 @@ class LiveView:
         if isinstance(event, Progress):
             started = self._running.get(event.run_id, (event, time.monotonic()))[1]
             self._running[event.run_id] = (event, started)
+        elif isinstance(event, Waiting):
+            self._console.print(f"  {describe_waiting(event)}", markup=False)
         else:
             self._running.pop(event.record.run_id, None)
             self._pace.finish_one()

@@ -5,6 +5,7 @@ Every stage can be interrupted and run again; what is on disk is not done twice.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,7 @@ from batchlab.search.cost import cost_of
 from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
+from batchlab.storage.store import Store
 from batchlab.study.documents import Documents, read_findings
 from batchlab.study.open_study import EngineFactory, open_study, reopen_study
 from batchlab.study.session import Session, run_alone
@@ -120,22 +122,30 @@ def run_study(
         failure = str(failed)
         view.say(failure)
     except KeyboardInterrupt:
-        documents.save()
-        finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
+        _save(documents, store)
+        with storage_errors(store.path):
+            finished = sum(1 for spec, _ in store.records() if spec.kind == "train")
         raise StudyInterrupted(
             f"Stopped. {finished} finished training runs and the partial report in {folder} are kept; "
             "run the same command again to continue."
         ) from None
     except BaseException:
-        documents.save()
+        _save(documents, store)
         raise
-    else:
-        if until == "sweep":
+    with storage_errors(store.path):
+        if until == "sweep" and not failure:
             store.decide(Decisions(complete=True))
-    findings = documents.save()
+        findings = documents.save()
     view.say(f"   {format_duration(clock.monotonic() - begun)} in all")
-    lines = summary_lines(findings, str(folder / "report.html"), str(folder / "training_plan.json"))
+    report, plan = str(folder / "report.html"), str(folder / "training_plan.json")
+    lines = summary_lines(findings, report, plan, written=documents.up_to_date)
     return StudyResult(folder, findings, tuple(lines), failure)
+
+
+def _save(documents: Documents, store: Store) -> None:
+    """Write the documents of a study that something else has ended: that error is the one to be told."""
+    with suppress(BatchlabError), storage_errors(store.path):
+        documents.save()
 
 
 def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from batchlab.core.protocols import Batch, Dataset
+from batchlab.core.nested import leaves, map_leaves, same_content, select
+from batchlab.core.protocols import Dataset
 from batchlab.testing.requirement import require, require_raises
 
 
@@ -21,34 +19,26 @@ def check_dataset(dataset: Dataset) -> None:
     chosen = np.unique(np.linspace(0, n - 1, min(n, 7)).astype(np.int64))
     batch = dataset.gather(chosen)
     require(isinstance(batch, tuple) and len(batch) >= 1, "gather must return a tuple of arrays")
-    for part in batch:
+    for part in leaves(batch):
         require(isinstance(part, np.ndarray), f"gather must return numpy arrays, not {type(part).__name__}")
         require(len(part) == len(chosen), f"gather of {len(chosen)} samples returned {len(part)} of them")
-    original = tuple(part.copy() for part in batch)
-    require(_same_batch(batch, dataset.gather(chosen)), "the same indices must give the same samples again")
+    original = map_leaves(np.copy, batch)
+    require(same_content(batch, dataset.gather(chosen)), "the same indices must give the same samples again")
     backwards = dataset.gather(chosen[::-1].copy())
-    require(_same_batch(tuple(part[::-1] for part in batch), backwards), "samples must be in the order of the indices")
+    require(
+        same_content(select(batch, slice(None, None, -1)), backwards), "samples must be in the order of the indices"
+    )
     twice = dataset.gather(np.repeat(chosen[-1:], 2))
     require(
-        all(np.array_equal(part[0], part[1], equal_nan=_inexact(part)) for part in twice),
+        same_content(select(twice, slice(0, 1)), select(twice, slice(1, 2))),
         "a repeated index must repeat the sample",
     )
-    for part in dataset.gather(chosen):
+    for part in leaves(dataset.gather(chosen)):
         if part.flags.writeable:
             part[...] = np.zeros((), part.dtype)
-    require(_same_batch(original, dataset.gather(chosen)), "changing a gathered batch must not change the dataset")
+    require(same_content(original, dataset.gather(chosen)), "changing a gathered batch must not change the dataset")
     outside = np.array([n], dtype=np.int64)
     require_raises(lambda: dataset.gather(outside), f"index {n} of {n} samples must raise IndexError", IndexError)
     digest = dataset.digest
     require(isinstance(digest, str) and bool(digest), "digest must be a non-empty string")
     require(dataset.digest == digest, "digest must not change")
-
-
-def _same_batch(one: Batch, other: Batch) -> bool:
-    return len(one) == len(other) and all(
-        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=_inexact(a)) for a, b in zip(one, other, strict=True)
-    )
-
-
-def _inexact(array: npt.NDArray[Any]) -> bool:
-    return bool(np.issubdtype(array.dtype, np.inexact))

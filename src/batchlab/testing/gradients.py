@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.nested import batch_size, select
 from batchlab.core.protocols import Batch, Inspectable, MeasuresGradients
 from batchlab.core.record import NoGradientSamples
 from batchlab.testing.requirement import require
@@ -20,8 +21,8 @@ def check_measured_gradients(make: Callable[[], MeasuresGradients], batch: Batch
     If the Trainable is Inspectable, the norms are also compared with those of the gradients, without dropout. Raises
     AssertionError for the first violated requirement.
     """
-    half = len(batch[0]) // 2 + 1  # unequal on purpose
-    parts = [tuple(array[:half] for array in batch), tuple(array[half:] for array in batch)]
+    half = batch_size(batch) // 2 + 1  # unequal on purpose
+    parts = [select(batch, slice(half)), select(batch, slice(half, None))]
     plain, measured = make(), make()
     weight = 1.0 / sum(plain.count(part) for part in parts)
     plain.init(0)

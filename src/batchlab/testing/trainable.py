@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from batchlab.core.nested import batch_size, select
 from batchlab.core.protocols import Batch, Diagnosable, Inspectable, Trainable
 from batchlab.core.record import MeasuredMemory
 from batchlab.testing.requirement import require, require_raises
@@ -30,7 +31,7 @@ def check_trainable(
     the relative rounding error allowed between a batch and the same batch in two parts; 1e-5 suits float32 and float64.
     Raises AssertionError for the first violated requirement.
     """
-    require(len(batch[0]) >= 4, "the contract test needs a batch of at least 4 samples")
+    require(batch_size(batch) >= 4, "the contract test needs a batch of at least 4 samples")
     _check_initialisation(make, batch, learning_rate)
     _check_step(make, batch, learning_rate)
     _check_evaluation(make, batch, learning_rate)
@@ -197,8 +198,8 @@ def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_ra
 def _check_parts(make: Callable[[], Trainable], batch: Batch, learning_rate: float, tolerance: float) -> None:
     """Compare one batch with the same batch in unequal parts over 5 steps, without dropout."""
     losses = []
-    half = len(batch[0]) // 2 - 1
-    for parts in ([batch], [tuple(a[:half] for a in batch), tuple(a[half:] for a in batch)]):
+    half = batch_size(batch) // 2 - 1
+    for parts in ([batch], [select(batch, slice(half)), select(batch, slice(half, None))]):
         trainable = make()
         trainable.init(5)
         if isinstance(trainable, Inspectable):
@@ -229,6 +230,10 @@ def _check_inspection(trainable: Inspectable, batch: Batch, learning_rate: float
     number = sum(value.size for value in start.values())
     require(trainable.parameter_count() == number, f"parameter_count() is {trainable.parameter_count()}, not {number}")
     require(trainable.optimizer_family() in ("adam", "sgd", "other"), "optimizer_family() must be adam, sgd or other")
+    grouped = [name for _, names in trainable.optimizer_groups() for name in names]
+    require(sorted(grouped) == sorted(start), "optimizer_groups() must name every parameter once")
+    grouped_count = sum(group.parameter_count for group, _ in trainable.optimizer_groups())
+    require(grouped_count == number, f"optimizer_groups() count {grouped_count} parameters, not {number}")
     require(not any(np.any(g) for g in trainable.gradients().values()), "a new model must have no gradients")
     weight = 1.0 / trainable.count(batch)
     trainable.accumulate(batch, weight)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from batchlab.core.protocols import Batch, MemoryBound
 from batchlab.core.record import Environment, TraceResult
@@ -23,6 +27,15 @@ class TorchFramework:
     def start(self, device: DeviceSettings, seed: int) -> None:
         """Call before each run: sets threads, precision and random state, and frees memory of earlier runs."""
         devices.prepare(device, seed)
+
+    @contextmanager
+    def watch_training(self, begun: Callable[[], None]) -> Iterator[None]:
+        """Call `begun` before every step of every torch optimizer of this process."""
+        handle = register_optimizer_step_pre_hook(lambda *_: begun())
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from batchlab.core.nested import select
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import Batch
 from batchlab.torch_ import random_state
 from batchlab.torch_.trainable import TorchTrainable
@@ -38,6 +40,10 @@ class InspectableTorchTrainable(TorchTrainable):
     def optimizer_family(self) -> Literal["adam", "sgd", "other"]:
         """The optimizer family, inferred from the settings of its parameter groups."""
         return self.optimizer.family
+
+    def optimizer_groups(self) -> list[tuple[OptimizerGroup, tuple[str, ...]]]:
+        """The parameter groups of all optimizers."""
+        return self.optimizer.described({p: name for name, p in self.model.named_parameters() if p.requires_grad})
 
     def parameters(self) -> Mapping[str, npt.NDArray[Any]]:
         """Host copies of all trainable parameters, by name."""
@@ -75,7 +81,7 @@ class InspectableTorchTrainable(TorchTrainable):
         """
         self.without_randomness()
         whole = self._recorded(batch)
-        part = self._recorded(tuple(array[:half] for array in batch))
+        part = self._recorded(select(batch, slice(half)))
         for one, other in zip(whole, part, strict=False):
             if one.name != other.name:
                 return None  # control flow depends on the data, so the calls cannot be compared

@@ -1,91 +1,135 @@
-"""The optimizer of a run: the user's or a built-in one, with groups that follow learning rate and batch size."""
+"""The optimizers of a run: the task's own or a built-in one, with groups that follow learning rate and batch size."""
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import OptimizerSettings
+from batchlab.core.task import OptimizerFactory
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
-
-REFERENCE_LEARNING_RATE = 1.0
-"""Passed to the user's `optimizer(params, lr)`, so that the learning rate of each group equals its ratio to `lr`."""
+from batchlab.torch_ import own_optimizers
 
 BATCH_DEPENDENT = ("betas", "eps", "weight_decay")
 """Settings of a parameter group that the across-batch rule may change."""
 
 
 class GroupedOptimizer:
-    """A torch optimizer whose parameter groups keep the ratios of their learning rates."""
+    """One or several torch optimizers, stepped as one. Their groups keep the ratios of their learning rates."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, ratios: Sequence[float]) -> None:
-        self.torch = optimizer
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], ratios: Sequence[float | None]) -> None:
+        """`ratios` are those of all groups in order; None for a group with nothing to train, which is left alone."""
+        self.optimizers = tuple(optimizers)
         self._ratios = tuple(ratios)
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of all optimizers in order."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Set each group to ratio · learning_rate. Tensors are filled in place, as captured graphs require."""
-        for group, ratio in zip(self.torch.param_groups, self._ratios, strict=True):
+        for group, ratio in zip(self.groups, self._ratios, strict=True):
+            if ratio is None:
+                continue
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(ratio * learning_rate)
             else:
                 group["lr"] = ratio * learning_rate
 
+    def step(self) -> None:
+        """One step of every optimizer."""
+        for optimizer in self.optimizers:
+            optimizer.step()
+
     def follow_defaults_of(self, device: torch.device) -> None:
         """Use the defaults of `device`: on CUDA, torch optimizers use `foreach` unless set otherwise."""
-        for group in self.torch.param_groups:
+        for group in self.groups:
             if device.type == "cuda" and "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = True
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Load moments and step counts from `torch.state_dict()`.
+    def state(self) -> list[dict[str, Any]]:
+        """Moments, step counts and settings of every optimizer."""
+        return [optimizer.state_dict() for optimizer in self.optimizers]
+
+    def state_tensors(self) -> list[Tensor]:
+        """All tensors in the state of every optimizer."""
+        states = [list(optimizer.state.values()) for optimizer in self.optimizers]
+        return [leaf for leaf in tree_leaves(states) if isinstance(leaf, Tensor)]
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Load moments and step counts from `state()`.
 
         Settings that depend on the batch size are kept, because a run may continue another run at another batch size.
         """
-        built = [{name: group[name] for name in BATCH_DEPENDENT if name in group} for group in self.torch.param_groups]
-        self.torch.load_state_dict(state)
-        for group, values in zip(self.torch.param_groups, built, strict=True):
+        built = [{name: group[name] for name in BATCH_DEPENDENT if name in group} for group in self.groups]
+        for optimizer, state in zip(self.optimizers, states, strict=True):
+            optimizer.load_state_dict(state)
+        for group, values in zip(self.groups, built, strict=True):
             group.update(values)
+
+    def described(self, names: Mapping[Tensor, str]) -> list[tuple[OptimizerGroup, tuple[str, ...]]]:
+        """Every group that has parameters among `names`, with their names."""
+        classes = [type(optimizer).__name__ for optimizer in self.optimizers for _ in optimizer.param_groups]
+        found = []
+        for name, group, ratio in zip(classes, self.groups, self._ratios, strict=True):
+            parameters = [parameter for parameter in group["params"] if parameter in names]
+            if ratio is not None and parameters:
+                described = OptimizerGroup(
+                    optimizer=name,
+                    learning_rate_ratio=ratio,
+                    weight_decay=float(group["weight_decay"]) if "weight_decay" in group else None,
+                    beta2=float(group["betas"][1]) if "betas" in group else None,
+                    epsilon=float(group["eps"]) if "betas" in group and "eps" in group else None,
+                    parameter_count=sum(parameter.numel() for parameter in parameters),
+                )
+                found.append((described, tuple(names[parameter] for parameter in parameters)))
+        return found
 
     @property
     def family(self) -> Literal["adam", "sgd", "other"]:
         """'adam' if all groups have betas, 'sgd' if all have momentum and dampening, else 'other'."""
-        groups = self.torch.param_groups
-        if all("betas" in group for group in groups):
+        if all("betas" in group for group in self.groups):
             return "adam"
-        return "sgd" if all("momentum" in group and "dampening" in group for group in groups) else "other"
+        return "sgd" if all("momentum" in group and "dampening" in group for group in self.groups) else "other"
 
 
 def build(
-    parameters: list[nn.Parameter],
-    factory: Callable[..., Any] | None,
+    model: nn.Module,
+    factory: OptimizerFactory | None,
     settings: OptimizerSettings,
     device: torch.device,
     fused: bool = False,
 ) -> GroupedOptimizer:
-    """The user's optimizer from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
+    """The task's optimizers from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
 
-    `fused` makes the user's optimizer step in one kernel; the built-in ones always do. Raises InputError if the user's
-    optimizer does not support that, or does not follow the learning rate it is given.
+    `fused` makes the task's optimizers step in one kernel; the built-in ones always do. Raises InputError if none of
+    them supports that, if they do not follow the learning rate they are given, or do not hold every trainable
+    parameter once.
     """
     if factory is not None:
-        optimizer, ratios = _build_custom(parameters, factory)
-        optimizer = _fused(optimizer) if fused else optimizer
+        optimizers, ratios = own_optimizers.build(model, factory, fused=fused)
     elif settings.config.name == "task":
         raise InputError(
             "optimizer.name is 'task', but the task has no optimizer=…; define one, or use adamw, adam or sgd."
         )
     else:
-        optimizer = _build_builtin(parameters, settings.config, device)
-        ratios = [1.0] * len(optimizer.param_groups)
-    _adapt_to_batch_size(optimizer, settings)
-    return GroupedOptimizer(optimizer, ratios)
+        optimizers, ratios = [_build_builtin(trainable(model), settings.config, device)], [1.0]
+    grouped = GroupedOptimizer(optimizers, ratios)
+    _adapt_to_batch_size(grouped.groups, settings)
+    return grouped
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of the model that are not frozen; shared ones once."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _build_builtin(
@@ -114,53 +158,10 @@ def _build_builtin(
     )
 
 
-def _build_custom(
-    parameters: list[nn.Parameter], factory: Callable[..., Any]
-) -> tuple[torch.optim.Optimizer, list[float]]:
-    """Build the user's optimizer at two learning rates, to check that all groups are proportional to `lr`."""
-    optimizer = factory(parameters, REFERENCE_LEARNING_RATE)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            f"optimizer=… returned {type(optimizer).__name__}; return a torch.optim.Optimizer built on the given "
-            "params and lr."
-        )
-    other = factory(parameters, REFERENCE_LEARNING_RATE / 2)
-    ratios = []
-    for index, (group, half) in enumerate(zip(optimizer.param_groups, other.param_groups, strict=True)):
-        if group.get("lr") is None:
-            raise InputError(
-                f"optimizer=…: parameter group {index} of {type(optimizer).__name__} has no learning rate to sweep; "
-                "switch off its own schedule and pass lr=lr."
-            )
-        ratio = float(group["lr"]) / REFERENCE_LEARNING_RATE
-        if not math.isclose(float(half["lr"]), ratio * REFERENCE_LEARNING_RATE / 2, rel_tol=1e-6):
-            raise InputError(
-                f"optimizer=…: parameter group {index} of {type(optimizer).__name__} does not follow the learning rate "
-                f"it is given (it has {float(half['lr']):g} at lr={REFERENCE_LEARNING_RATE / 2:g} and {ratio:g} at "
-                f"lr={REFERENCE_LEARNING_RATE:g}); pass lr=lr, or a multiple of it."
-            )
-        ratios.append(ratio)
-    return optimizer, ratios
-
-
-def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Rebuild an optimizer that has not stepped yet with `fused=True`."""
-    possible = inspect.signature(type(optimizer)).parameters
-    if "fused" not in possible:
-        raise InputError(
-            f"{type(optimizer).__name__} has no fused step; use torch's Adam, AdamW, SGD or Adagrad, or remove "
-            "fused_optimizer from the memory optimizations."
-        )
-    defaults = {name: value for name, value in optimizer.defaults.items() if name in possible}
-    groups = [{**group, "fused": True, "foreach": None} for group in optimizer.param_groups]
-    made: torch.optim.Optimizer = type(optimizer)(groups, **{**defaults, "fused": True, "foreach": None})
-    return made
-
-
-def _adapt_to_batch_size(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:
+def _adapt_to_batch_size(groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:
     """Apply the across-batch rule to the groups: beta2, epsilon, and weight decay if the rule includes it."""
     rule, ratio = settings.config.across_batch, settings.batch_ratio
-    for group in optimizer.param_groups:
+    for group in groups:
         if "weight_decay" in group:
             group["weight_decay"] = float(group["weight_decay"]) / settings.rate_ratio
         if rule is AcrossBatch.FIXED:

@@ -30,9 +30,9 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch.utils._pytree import tree_leaves
 
 from batchlab.core.errors import InputError, NotMeasurable
+from batchlab.core.nested import map_leaves
 from batchlab.core.protocols import Batch
 from batchlab.core.record import TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
@@ -129,8 +129,8 @@ class TracedTrainable(TorchTrainable):
         return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
 
     def optimizer_state(self) -> list[Tensor]:
-        """All tensors in the optimizer state."""
-        return [leaf for leaf in tree_leaves(list(self.optimizer.torch.state.values())) if isinstance(leaf, Tensor)]
+        """All tensors in the state of the optimizers."""
+        return self.optimizer.state_tensors()
 
     def count(self, batch: Batch) -> float:
         """An arbitrary number, because it only scales the loss."""
@@ -162,7 +162,8 @@ def _as_fake(model: Any) -> Any:
 
 def _repeated(sample: Batch, size: int) -> Batch:
     """`size` copies of the first sample, as a view without additional memory."""
-    return tuple(np.broadcast_to(array[:1], (size, *array.shape[1:])) for array in sample)
+    repeated: Batch = map_leaves(lambda array: np.broadcast_to(array[:1], (size, *array.shape[1:])), sample)
+    return repeated
 
 
 @contextmanager

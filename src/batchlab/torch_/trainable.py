@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from batchlab.core.errors import InputError
+from batchlab.core.nested import batch_size, map_leaves, select
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, ByteSink, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.core.targets import count_targets
 from batchlab.core.task import Task
 from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
 from batchlab.torch_.chunked_loss import Deferral
@@ -66,16 +68,16 @@ class TorchTrainable:
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
         self._deferral = memory_optimizations.apply_to_model(model, self._memory_optimizations, compiled=self._compile)
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if not self._parameters:
+        if not optimizers.trainable(model):
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
         self.optimizer = optimizers.build(
-            self._parameters,
+            model,
             self._task.optimizer,
             self._optimizer_settings,
             self.device,
             fused="fused_optimizer" in self._memory_optimizations,
         )
+        self._parameters = optimizers.trainable(model)
         self._loss = self._watch = None
         if self._compile:
             # The default is to continue uncompiled without an error.
@@ -83,8 +85,8 @@ class TorchTrainable:
             self.model.compile()
 
     def count(self, batch: Batch) -> float:
-        """Number of targets that the loss averages over: the task's `count`, or all elements of the last array."""
-        return float(self._task.count(*batch)) if self._task.count is not None else float(batch[-1].size)
+        """Number of targets that the loss averages over: the task's `count`, or that of `core.targets`."""
+        return float(self._task.count(*batch)) if self._task.count is not None else count_targets(batch)
 
     def accumulate(self, batch: Batch, weight: float) -> None:
         """Add the gradient of weight · Σ losses over the batch. Raises OutOfMemory if an allocation fails."""
@@ -115,7 +117,7 @@ class TorchTrainable:
         with norms.watching(), samples.watching():
             for number, batch in enumerate(batches, 1):
                 norms.begin_pass(self.count(batch) * weight if 1 < number == len(batches) else None)
-                samples.begin_pass(len(batch[0]))
+                samples.begin_pass(batch_size(batch))
                 self.accumulate(batch, weight)
                 passes.append(norms.end_pass())
                 samples.end_pass([count * weight for count in self._sample_counts(batch)])
@@ -123,10 +125,10 @@ class TorchTrainable:
 
     def _sample_counts(self, batch: Batch) -> list[float]:
         """Number of targets of each sample of the batch."""
-        size = len(batch[0])
-        if self._task.count is None:
+        size = batch_size(batch)
+        if self._task.count is None and isinstance(batch[-1], np.ndarray):
             return [batch[-1].size / size] * size
-        return [self.count(tuple(array[at : at + 1] for array in batch)) for at in range(size)]
+        return [self.count(select(batch, slice(at, at + 1))) for at in range(size)]
 
     def apply(self, learning_rate: float) -> StepStats:
         """Clip, step at this learning rate and clear the gradients; returns statistics of the global batch."""
@@ -138,7 +140,7 @@ class TorchTrainable:
                 self._watch.before_update()
             norm, clipped = self._clip()
             self.optimizer.set_learning_rate(learning_rate)
-            self.optimizer.torch.step()
+            self.optimizer.step()
             if self._watch is not None:
                 self._watch.after_update(learning_rate, loss, norm)
         except (RuntimeError, MemoryError) as error:
@@ -200,7 +202,7 @@ class TorchTrainable:
         return torch.compiler.set_stance("force_eager") if self._compile else nullcontext()
 
     def _forward(self, batch: Batch) -> Any:
-        tensors = [self._tensor(array) for array in batch]
+        tensors = map_leaves(self._tensor, batch)
         if self._autocast is None:
             return self._task.loss(self.model, *tensors)
         with self._autocast:
@@ -225,7 +227,10 @@ class TorchTrainable:
         loss = result[0] if pair else result
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise InputError(f"loss(model, x, y) returned {given}; return one number, the mean, or (sum, count).")
+            raise InputError(
+                f"loss(model, …) returned {given}; return one number, the mean, or (sum, count)"
+                + (": its loss." if isinstance(getattr(loss, "loss", None), Tensor) else ".")
+            )
         if loss.ndim or loss.dtype in _NARROW:
             loss = loss.reshape(()).float() if loss.dtype in _NARROW else loss.reshape(())
         is_sum = pair or self._task.reduction == "sum"
@@ -243,7 +248,7 @@ class TorchTrainable:
         content = {
             "model": model,
             "buffers": {name: value for name, value in self.model.named_buffers() if name not in model},
-            "optimizer": self.optimizer.torch.state_dict(),
+            "optimizers": self.optimizer.state(),
             "random": random_state.capture(self.device),
         }
         torch.save(content, cast("io.BytesIO", sink))
@@ -255,7 +260,7 @@ class TorchTrainable:
         buffers = dict(self.model.named_buffers())
         for name, value in content["buffers"].items():
             buffers[name].copy_(value)
-        self.optimizer.load(content["optimizer"])
+        self.optimizer.load(content["optimizers"])
         random_state.restore(content["random"], self.device)
         self._loss = None
 

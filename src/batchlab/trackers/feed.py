@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchlab.core.protocols import Event, Finished, Tracker, View
+from batchlab.core.protocols import Event, Finished, Tracker, View, Waiting
 from batchlab.core.record import MetricRow
 from batchlab.core.spec import TrainSpec
 from batchlab.storage.metrics import MetricsTail
@@ -50,6 +50,8 @@ class Feed:
 
     def observe(self, event: Event) -> None:
         """Take in an event of an engine: progress of a run, or its end."""
+        if isinstance(event, Waiting):
+            return
         run = event.record.run_id if isinstance(event, Finished) else event.run_id
         if run not in self._followed:
             spec = event.spec if isinstance(event, Finished) else read_spec(self._folder / "runs" / run)

@@ -20,6 +20,7 @@ from batchlab.core.check import (
     StartLoss,
 )
 from batchlab.core.format import format_count, format_plural
+from batchlab.words.optimizer_groups import describe_group
 
 _MARKS = {"ok": "✓", "note": "·", "fail": "✗"}
 _SHOWN_NAMES = 3
@@ -103,14 +104,14 @@ def _reduction(found: ReductionFinding) -> str:
         case "count_differs":
             return (
                 f"the loss counts {found.own_count:g} targets in {losses.samples} samples, but {found.count:g} are "
-                "expected before the forward pass; pass count=lambda x, y: … that gives the same number"
+                "expected before the forward pass; pass count=…, a function of the batch that gives the same number"
             )
         case "mean_over_other_targets":
             low, high = found.target_ratio or (math.nan, math.nan)
             return (
                 "the loss is a mean over other targets than those counted "
                 f"({low:.2g} to {high:.2g} times as many, depending on the sample, as with padding); pass "
-                "count=lambda x, y: …, e.g. the number of targets that are not padding, or return (sum, count)"
+                "count=…, e.g. a function that counts the targets that are not padding, or return (sum, count)"
             )
         case "neither":
             return (
@@ -179,6 +180,8 @@ def _seeds(found: SeedFinding) -> str:
 
 def _learning_rate(found: LearningRateFinding) -> str:
     optimizer = "your optimizer" if found.own_optimizer else "the optimizer"
+    if found.group is not None:
+        optimizer += f" ({describe_group(found.group)})"
     remedy = "read lr from param_groups at every step and leave schedules to batchlab"
     match found.found:
         case "honoured":

@@ -25,7 +25,9 @@ def describe_cost(cost: Cost, unit: Unit) -> str:
     if cost.tokens is None:
         return _loss(cost.loss)
     if math.isinf(cost.tokens.value):
-        return f"{_loss(cost.loss)} (no known number of {unit.value} makes up for that)"
+        if cost.tokens.low is None or cost.tokens.low <= 0:
+            return f"{_loss(cost.loss)} (beyond the measured slope)"
+        return f"at least {format_percent(cost.tokens.low)} more {unit.value}"
     if cost.tokens.value < 0:
         fewer = Interval(-cost.tokens.value, _negative(cost.tokens.high), _negative(cost.tokens.low))
         return f"{format_percent_interval(fewer)} fewer {unit.value}"

@@ -8,6 +8,8 @@ from pathlib import Path
 from batchlab.core.format import format_plural
 from batchlab.storage.sealed import Damage, DamagedFile
 
+REMEDY = "run the study's command again to repair it and to repeat those runs"
+
 _SHOWN = 20
 
 
@@ -19,6 +21,8 @@ def describe_damage(damaged: DamagedFile) -> str:
         Damage.NO_DIGEST: "is torn or was edited (it does not end with its digest)",
         Damage.OTHER_DIGEST: "is damaged (its content does not match its digest)",
         Damage.OTHER_RUN: "belongs to another run",
+        Damage.UNREADABLE: "cannot be read (check the permissions of it and its folder, and the disk)",
+        Damage.SET_ASIDE: "was set aside because it or another file of its run was damaged",
     }[damaged.damage]
     return f"{_place(damaged)} {wrong}"
 
@@ -42,7 +46,12 @@ def damage_lines(damaged: Sequence[DamagedFile]) -> list[str]:
     lines = [f"{describe_damage(each)}; {_consequence(each)}" for each in damaged[:_SHOWN]]
     if len(damaged) > _SHOWN:
         lines.append(f"and {format_plural(len(damaged) - _SHOWN, 'more damaged file')}")
-    return [*lines, "run the study's command again to repair it and to repeat those runs"]
+    return [*lines, REMEDY]
+
+
+def left_out(damaged: Sequence[DamagedFile]) -> list[str]:
+    """The runs of which nothing is used because a file of theirs is damaged, sorted."""
+    return sorted({each.path.parent.name for each in damaged if _consequence(each) == _LEFT_OUT})
 
 
 def damaged_data_line(path: Path) -> str:
@@ -57,14 +66,11 @@ def verified_line(runs: int, files: int, damaged: int) -> str:
     return f"verified in full: the experiment, the decisions, {read}; {found}"
 
 
+_LEFT_OUT, _COPIED = "the run is left out", "its copy was read"
+
+
 def _consequence(damaged: DamagedFile) -> str:
-    match damaged.path.name:
-        case "experiment.json" | "decisions.json":
-            return "its copy was read"
-        case "metrics.jsonl":
-            return "the run's curves may be wrong"
-        case _:
-            return "the run is left out"
+    return _COPIED if damaged.path.name in ("experiment.json", "decisions.json") else _LEFT_OUT
 
 
 def _place(damaged: DamagedFile) -> str:

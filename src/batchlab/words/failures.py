@@ -22,6 +22,7 @@ from batchlab.core.format import (
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.words.check import describe_check
+from batchlab.words.damage import damage_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def failures(found: Findings) -> tuple[Failure, ...]:
     listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
     listed += [_probe_failure(probe) for probe in found.failed_probes]
     listed += _undertrained(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
+    listed += _damaged(found)
     return tuple(listed)
 
 
@@ -180,3 +182,8 @@ def _checks(found: Findings) -> list[Failure]:
         for item in found.checks
         if item.status == "fail"
     ]
+
+
+def _damaged(found: Findings) -> list[Failure]:
+    *lines, remedy = damage_lines(found.damaged) or [""]
+    return [Failure(f"{line}.", "the study's files", f"{remedy.capitalize()}.") for line in lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.experiment import AcrossBatch
+from batchlab.core.experiment import AcrossBatch, Experiment
 from batchlab.core.format import format_bytes, format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
@@ -116,7 +116,7 @@ def _noise(findings: Findings) -> str:
 def _across_batch(findings: Findings) -> str:
     experiment, units = findings.experiment, Units.of(findings)
     if experiment.optimizer.name == "task" or findings.task_info.own_optimizer:
-        return "The task brings its own optimizer. All its settings but the learning rate are the same at every size."
+        return _own_across_batch(experiment)
     rule = experiment.optimizer.across_batch
     if findings.task_info.optimizer_family != "adam" or rule is AcrossBatch.FIXED:
         return f"All optimizer settings but the learning rate are the same at every batch size.{_decay(findings)}"
@@ -129,6 +129,23 @@ def _across_batch(findings: Findings) -> str:
     if rule is AcrossBatch.HALF_LIFE_AND_DECAY:
         text += f". Weight decay is scaled so that its timescale in {units.name} is the same at equal learning rate"
     return f"{text}. Part of any apparent effect of the batch size is due to this rule.{_decay(findings)}"
+
+
+def _own_across_batch(experiment: Experiment) -> str:
+    text = "The task brings its own optimizer. The learning rate multiplies all its parameter groups"
+    match experiment.optimizer.across_batch:
+        case AcrossBatch.FIXED:
+            return f"{text}. All its other settings are the same at every batch size."
+        case AcrossBatch.HALF_LIFE:
+            changed = "beta2 and epsilon"
+        case AcrossBatch.HALF_LIFE_AND_DECAY:
+            changed = "beta2, epsilon and weight decay"
+        case other:
+            assert_never(other)
+    return (
+        f"{text}. In groups that have them, {changed} follow the batch size as for AdamW, from what they are at batch "
+        f"{experiment.reference_batch_size:,}; all other settings are the same at every size."
+    )
 
 
 def _decay(findings: Findings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.values import BatchRow
@@ -10,7 +10,9 @@ from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
 from batchlab.core.format import batch_items, format_learning_rate, format_plural
+from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
+from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
 from batchlab.words.reasons import describe_reason
 from batchlab.words.sweep import describe_row
 
@@ -104,6 +106,17 @@ def describe_beta2(optimizer: OptimizerConfig, reference_batch_size: int) -> str
     return f"half-life in tokens held constant, as in the study: {optimizer.beta2:g}^(batch ÷ {reference_batch_size})"
 
 
+def describe_own_optimizer(across_batch: AcrossBatch) -> str:
+    """Where the settings of a task's own optimizer come from."""
+    text = "the task's own, built at this learning rate; every group keeps the ratio of its learning rate"
+    return text if across_batch is AcrossBatch.FIXED else f"{text}; beta2 and epsilon follow the batch size"
+
+
+def group_note(group: OptimizerGroup) -> str:
+    """A parameter group of the task's own optimizer, for a comment of an export."""
+    return f"optimizer group: {describe_settings(group)}"
+
+
 def describe_speed(measured: int, share: int, devices: int) -> str:
     """Where tokens/s come from. `share`: samples of a step on each device."""
     if devices == 1 and measured == share:
@@ -140,7 +153,9 @@ def paste_title(study: str, global_batch_size: int, unit: Unit, sequence_length:
     return f"batchlab study {study}: {global_batch_size:,} {batch_items(unit, sequence_length)} per step"
 
 
-def nanochat_note(learning_rate: float, optimizer: str) -> str:
+def nanochat_note(learning_rate: float, optimizer: str, groups: Sequence[OptimizerGroup]) -> str:
     """Why no learning rate is among nanochat's arguments."""
     rate = format_learning_rate(learning_rate)
+    if groups:
+        optimizer = f"the task's own: {describe_optimizers(groups)}"
     return f"nanochat's optimizers have learning rates of their own; {rate} was measured with {optimizer}"

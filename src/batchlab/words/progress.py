@@ -19,6 +19,7 @@ from batchlab.core.format import (
     format_list,
     format_plural,
 )
+from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.search.budget import explored, token_budget_of
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 CHECK = "check: is the task sound?"
 CAPACITY = "capacity: which micro-batch fits?"
 THROUGHPUT = "throughput: tokens per second, alone on the device"
+
+_UNNAMED = "another process"
+_IF_STOPPED = "if that process was stopped, continue or end it"
 
 NOTHING_TO_TRAIN = "Nothing is left to train."
 
@@ -87,7 +91,12 @@ def describe_finished(spec: Spec, record: Record) -> str:
 
 def waiting_line(owner: str) -> str:
     """A measurement waits for one of another process, since both need the device to themselves."""
-    return f"   waiting until {owner or 'another process'} has finished measuring on this device"
+    return f"   waiting until {owner or _UNNAMED} has finished measuring on this device; {_IF_STOPPED}"
+
+
+def describe_waiting(waiting: Waiting) -> str:
+    """A run is awaited from another process."""
+    return f"waiting until {waiting.owner or _UNNAMED} has finished {waiting.run_id}; {_IF_STOPPED}"
 
 
 def describe_remaining(done: int, runs: int, seconds_left: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from batchlab.analysis.findings import Findings
@@ -24,7 +24,7 @@ from batchlab.analysis.verdict import (
     WithinTolerance,
 )
 from batchlab.core.batch import Unit
-from batchlab.core.format import format_duration, format_loss, format_percent, format_plural
+from batchlab.core.format import format_duration, format_list, format_loss, format_percent, format_plural
 from batchlab.words.costs import describe_cost, describe_more_seeds, describe_time, describe_trade
 from batchlab.words.phrases import format_seed_count
 
@@ -59,10 +59,12 @@ def describe_reason(recommendation: Recommendation, unit: Unit) -> str:
         case CostsMore(tolerance, other):
             sooner = f"batch {other.global_batch_size:,} would be {describe_time(other) or 'faster'}"
             return f"lowest validation loss; {sooner} but costs more than {format_percent(tolerance)}"
-        case Soonest(best):
+        case Soonest(best, maybe_sooner):
             if recommendation.layout.global_batch_size == best:
-                return "the batch size with the lowest loss is also the soonest, by the estimates"
-            return f"{_costs(cost, unit)} than batch {best:,}"
+                text = "the batch size with the lowest loss is also the soonest, by the estimates"
+            else:
+                text = f"{_costs(cost, unit)} than batch {best:,}"
+            return text + _maybe_sooner(maybe_sooner)
         case FewestTokens():
             return f"every other batch size needs more {unit.value} to the same loss, by the estimates"
         case Largest():
@@ -102,7 +104,14 @@ def soonest_beside(found: Findings) -> str:
     if time is None or here is None or time > (1 - WORTH_NAMING) * here:
         return ""
     size, unit = soonest.layout.global_batch_size, found.experiment.unit
-    return f"; soonest: batch {size:,}, {describe_trade(soonest.cost, unit)}"
+    hidden = _maybe_sooner(soonest.reason.maybe_sooner) if isinstance(soonest.reason, Soonest) else ""
+    return f"; soonest: batch {size:,}, {describe_trade(soonest.cost, unit)}{hidden}"
+
+
+def _maybe_sooner(sizes: Sequence[int]) -> str:
+    if not sizes:
+        return ""
+    return f"; batch {format_list(sizes)} may be sooner still, at learning rates that were not tried"
 
 
 def _largest(reason: Largest, unit: Unit) -> str:

@@ -8,6 +8,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
 from batchlab.core.format import format_bytes, format_count, format_learning_rates, format_list, format_plural
 from batchlab.core.record import Environment
+from batchlab.words.optimizer_groups import describe_optimizers
 from batchlab.words.units import Units
 
 Term = tuple[str, str]
@@ -68,7 +69,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     ]
     if task_info.vocabulary:
         terms.insert(3, ("vocabulary", f"{task_info.vocabulary:,}"))
-    if optimizer.grad_clip and not task_info.own_optimizer:
+    if optimizer.grad_clip:
         terms.insert(-3, ("gradient clipping", f"norm {optimizer.grad_clip:g}"))
     if findings.environment:
         terms += _environment(findings.environment)
@@ -109,7 +110,9 @@ def _seeds(experiment: Experiment) -> str:
 def _optimizer(findings: Findings) -> str:
     optimizer = findings.experiment.optimizer
     if findings.task_info.own_optimizer or optimizer.name == "task":
-        return "the task's own; its learning rate is set through its parameter groups"
+        groups = findings.task_info.optimizer_groups
+        listed = f": {describe_optimizers(groups)}" if groups else ""
+        return f"the task's own, as built for batch {findings.experiment.reference_batch_size:,}{listed}"
     if optimizer.name == "sgd":
         return f"SGD, momentum {optimizer.momentum:g}, weight decay {optimizer.weight_decay:g}"
     name, decay = ("AdamW", "weight decay") if optimizer.name == "adamw" else ("Adam", "L2 penalty")

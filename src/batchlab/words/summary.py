@@ -23,14 +23,15 @@ from batchlab.words.unknown import unknown
 INDENT = 12
 
 
-def summary_lines(found: Findings, report_path: str, plan_path: str) -> list[str]:
-    """Exactly five lines. What was not measured is said to be missing, never omitted."""
+def summary_lines(found: Findings, report_path: str, plan_path: str, *, written: bool = True) -> list[str]:
+    """Exactly five lines. What was not measured is said to be missing, never omitted; `written`: so are documents."""
+    plan = f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"
     return [
         _line("TRAIN WITH", _train_with(found)),
         _line("costs", _costs(found)),
         _line("fits", _fits(found)),
         _line("unknown", "; ".join(unknown(found)[:4])),
-        f"open {report_path}" + (f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"),
+        f"open {report_path}{plan}" if written else f"{report_path} is not up to date: see the warning above",
     ]
 
 

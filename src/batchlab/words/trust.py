@@ -12,6 +12,7 @@ from batchlab.core.format import (
     format_plural,
 )
 from batchlab.core.record import Outcome
+from batchlab.words.damage import left_out
 from batchlab.words.phrases import format_differences
 
 WELL_TUNED = 4
@@ -28,10 +29,11 @@ class TrustItem:
 
 
 def trust_items(found: Findings) -> tuple[TrustItem, ...]:
-    """Same tokens, LR tuned per batch, seeds, inside the grid, measured = planned budget, in that order."""
+    """Same tokens, LR tuned per batch, seeds, inside the grid, measured = planned budget, in that order; then what is
+    mentioned only where it is not as it should be."""
     surface = found.surface
     if surface is None:
-        return (TrustItem("training runs", False, "no run has finished"),)
+        return (TrustItem("training runs", False, "no run has finished"), *_undamaged(found))
     return (
         _same_tokens(found, surface),
         _tuned(surface),
@@ -39,6 +41,7 @@ def trust_items(found: Findings) -> tuple[TrustItem, ...]:
         _inside(surface),
         _budget(found),
         *_environment(found),
+        *_undamaged(found),
     )
 
 
@@ -139,3 +142,18 @@ def _environment(found: Findings) -> list[TrustItem]:
     if found.accepted_edits:
         items.append(TrustItem("unchanged code", False, f"accepted edits: {', '.join(found.accepted_edits)}"))
     return items
+
+
+def _undamaged(found: Findings) -> list[TrustItem]:
+    runs = left_out(found.damaged)
+    if not runs:
+        return []
+    are = "is" if len(runs) == 1 else "are"
+    return [
+        TrustItem(
+            "every run used",
+            False,
+            f"{format_plural(len(runs), 'run')} {are} left out because of files that are damaged or were set aside; "
+            "the failures list them",
+        )
+    ]

@@ -41,9 +41,18 @@ def test_a_smaller_budget_may_be_any_fraction() -> None:
     assert values == pytest.approx([values[0]] * 3)
 
 
-def test_what_no_tokens_make_up_for_is_infinite() -> None:
-    found = extra_tokens(Interval(4.0, 3.0, 5.0, 4), slope(1.0, 0.1))
-    assert math.isinf(found.value)
+@pytest.mark.parametrize("factor", [1.25, 2.0, 4.0])
+def test_beyond_the_measured_slope_only_the_least_is_told(factor: float) -> None:
+    """A cell that ends further above the best than the best itself was at D/f: more than f − 1, and no number."""
+    found = extra_tokens(Interval(4.0, 3.0, 5.0, 4), slope(1.0, 0.1, factor))
+    assert found.low == pytest.approx(factor - 1)
+    assert (found.value, found.high) == (math.inf, math.inf)
+
+
+def test_a_cost_that_may_be_beyond_the_measured_slope_has_no_upper_limit() -> None:
+    found = extra_tokens(Interval(0.8, 0.5, 1.1, 4), slope(1.0, 0.1))
+    assert found.low is not None
+    assert 0 < found.low < found.value < math.inf
     assert found.high == math.inf
 
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
 from scipy.stats import ttest_ind
 
 from batchlab.analysis.sweep.noise import (
+    UNKNOWN_SPREAD,
     Noise,
     difference,
     difference_interval,
@@ -172,3 +174,32 @@ def test_a_single_run_is_compared_by_the_pooled_sd() -> None:
     assert not worse(cell(1.0 + 0.99 * limit), best, noise, paired=True)
     assert worse(cell(1.0 + 1.01 * limit), best, noise, paired=True)
     assert worse(cell(1.0 + 1e-9), best, None, paired=True)
+
+
+def at(size: int, learning_rate: float, *losses: float) -> Cell:
+    return replace(cell(*losses, size=size), learning_rate=learning_rate)
+
+
+def half(interval: Interval) -> float:
+    assert interval.high is not None
+    return interval.high - interval.value
+
+
+def test_a_single_seed_has_a_wider_interval_and_more_so_where_sgd_is_noisier() -> None:
+    """Noise grows with learning rate ÷ batch size; a cell that should be quieter is not trusted to be."""
+    noise = pooled_noise([at(16, 2e-3, 1.0, 1.1, 1.2), at(32, 4e-3, 1.0, 1.1, 1.2)])
+    assert noise is not None
+    alike, noisier, quieter = (mean_interval(at(*where, 1.0), noise) for where in ((8, 1e-3), (4, 2e-3), (64, 2e-3)))
+    assert half(alike) > t_quantile(0.975, noise.df) * noise.sd
+    assert half(noisier) == pytest.approx(2 * half(alike))  # 4 × the ratio
+    assert half(quieter) == pytest.approx(half(alike))
+
+
+def test_coverage_at_a_single_seed_whose_spread_is_unknown() -> None:
+    """2,000 cells, each with a spread of its own around that of two repeated cells."""
+    dice, covered = random.Random(3), 0
+    for _ in range(2000):
+        noise = pooled_noise([at(size, 1e-3, *(dice.gauss(2, 0.01) for _ in range(5))) for size in (8, 16)])
+        own = 0.01 * math.exp(dice.gauss(0, UNKNOWN_SPREAD))
+        covered += holds(mean_interval(at(32, 1e-3, dice.gauss(2, own)), noise), 2)
+    assert 0.93 < covered / 2000 < 0.97

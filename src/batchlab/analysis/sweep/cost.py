@@ -6,6 +6,10 @@ token_slope.py); for β → 0 it is c = f^(Δ/K) − 1. Two budgets do not deter
 Hoffmann et al. 2022, arXiv:2203.15556; 0.37 in Besiroglu et al. 2024, arXiv:2404.10102), and the interval is the
 widest over 0 ≤ β ≤ 1. Every cell is taken to have the slope of the best one.
 
+The slope is known between D/f and D. A cell that ends further above the best one than K costs more than f − 1, because
+the best cell would have passed its loss before D/f; how much more was not measured, so that no value and no upper limit
+are given, and the lower one is at most f − 1.
+
 The interval of Δ/K is Fieller's (1954, J. R. Stat. Soc. B 16:175) with the half-widths of both, as if they were
 independent; where the slope is published and its limits are not symmetric, it is that of Donner and Zou (2012, Stat.
 Methods Med. Res. 21:347). Δ and K share the best cell's mean, which makes it slightly too wide for Δ > 0.
@@ -96,21 +100,23 @@ def _at_most(tokens: Interval, tolerance: float) -> bool:
 
 
 def extra_tokens(loss: Interval, slope: TokenSlope) -> Interval:
-    """The share of the budget that a higher loss costs, with its interval; infinite where no tokens would do."""
-    drop = slope.drop
+    """The share of the budget that a higher loss costs, with its interval; infinite beyond the measured slope."""
+    drop, measured = slope.drop, slope.factor - 1
     value = _tokens(loss.value / drop.value, slope.factor, CURVATURE)
     if loss.low is None or loss.high is None or drop.low is None or drop.high is None:
         return Interval(value, n=loss.n)
     low, high = ratio_limits(loss, drop)
     return Interval(
         value,
-        None if low is None else min(_tokens(low, slope.factor, curvature) for curvature in CURVATURES),
+        None if low is None else min(measured, *(_tokens(low, slope.factor, curvature) for curvature in CURVATURES)),
         None if high is None else max(_tokens(high, slope.factor, curvature) for curvature in CURVATURES),
         loss.n,
     )
 
 
 def _tokens(ratio: float, factor: float, curvature: float) -> float:
+    if ratio > 1:
+        return math.inf
     if curvature == 0:
         return float(factor**ratio - 1)
     left = 1 - ratio * (factor**curvature - 1)

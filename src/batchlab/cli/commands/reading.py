@@ -34,7 +34,7 @@ def report(folder: Path, /, *, devices: Annotated[int, whole(1, MOST_DEVICES)] =
     store = Store.open(folder)
     findings = write_documents(store, devices=devices)
     print(folder / "report.html")
-    for line in damage_lines(store.damaged()):
+    for line in damage_lines(findings.damaged):
         print(f"batchlab: {line}", file=sys.stderr)
     return 0 if findings.recommended else 1
 
@@ -87,6 +87,7 @@ def plan(
     from batchlab.scaling.rules import LearningRateRule
     from batchlab.storage.store import Store
     from batchlab.study.documents import read_findings
+    from batchlab.words.damage import damage_lines
 
     target = Target(
         batch_size,
@@ -98,12 +99,14 @@ def plan(
         raise InputError("--target-loss needs --objective soonest or --objective cheapest; give one of them.")
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
-    made = make_plan(read_findings(store), devices, target, serves)
+    findings = read_findings(store)
+    made = make_plan(findings, devices, target, serves)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
-        made = make_plan(read_findings(store), devices, target, serves)
+        findings = read_findings(store)
+        made = make_plan(findings, devices, target, serves)
     print(format_plan(made, format))
-    for warning in made.warnings:
+    for warning in (*made.warnings, *damage_lines(findings.damaged)):
         print(f"batchlab: {warning}", file=sys.stderr)
     if format == "hf":
         for note in made.notes:

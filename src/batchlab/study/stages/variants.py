@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from batchlab.core.batch import lay_out
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import build_experiment
 from batchlab.core.settings import merge
+from batchlab.storage.atomic import scratch_folder
 from batchlab.storage.decisions import Decisions, MemoryVariantDecision
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy
@@ -93,8 +93,8 @@ def _changed(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
     """The same task with other settings, in a temporary folder that shares the study's prepared data."""
     study = session.study
     experiment = build_experiment(merge(study.experiment.model_dump(mode="json"), changes))
-    with tempfile.TemporaryDirectory(prefix="batchlab-") as scratch:
-        store = Store.create(Path(scratch) / "study", experiment)
+    with scratch_folder() as scratch:
+        store = Store.create(scratch / "study", experiment)
         _share_files(study.store.path / "cache", store.path / "cache")
         yield replace(session, study=OpenStudy(store, experiment, study.task_info), documents=None)
 

@@ -1,0 +1,102 @@
+"""Training code of other packages where a task is expected: recognised by name, answered with lines that run."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import batchlab
+from batchlab.core.task import Task
+from batchlab.runs.foreign_code import Kind, has_task, no_task_in, recognised
+
+
+class LightningModule(nn.Module):
+    """Stands for Lightning's class: recognised by package and name."""
+
+
+class Trainer:
+    """Stands for that of transformers."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(2, 1)
+        self.train_dataset = self.eval_dataset = [{"x": np.zeros(2, np.float32)}]
+        self.data_collator = dict
+
+
+LightningModule.__module__ = "lightning.pytorch.core.module"
+Trainer.__module__ = "transformers.trainer"
+
+
+class Mine(LightningModule):
+    pass
+
+
+class OwnTrainer(Trainer):
+    pass
+
+
+class Net(nn.Module):
+    pass
+
+
+def variables(**given: Any) -> dict[str, Any]:
+    return {"__name__": __name__, **given}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Mine, Kind.LIGHTNING_MODULE),
+        (OwnTrainer(), Kind.HF_TRAINER),
+        (Net, Kind.MODULE),
+        (nn.Linear(1, 1), Kind.MODULE),
+        (torch.zeros(1), None),
+        (np.zeros, None),
+    ],
+)
+def test_what_a_value_is(value: Any, kind: Kind | None) -> None:
+    found = recognised(value, "it")
+    assert (found and found.kind) == kind
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"trainer": OwnTrainer(), "Net": Net},
+        {"Mine": Mine, "Net": Net},
+        {"Net": Net},
+        {"model": Net()},
+    ],
+)
+def test_the_lines_make_a_task(given: dict[str, Any]) -> None:
+    said = str(no_task_in("mine.py", variables(**given)))
+    assert f"{next(iter(given))}, but no task" in said
+    lines = textwrap.dedent(said[said.index("\n\n") :])
+    namespace = dict(given)
+    exec(lines, namespace)
+    made = namespace["task"]
+    assert isinstance(made, Task)
+    assert isinstance(made.model(), nn.Module)
+
+
+def test_a_trainer_that_a_function_or_class_makes_is_made_first() -> None:
+    for value, name in ((OwnTrainer(), "make_trainer()"), (OwnTrainer, "OwnTrainer")):
+        found = recognised(value, name)
+        assert found is not None
+        assert f"trainer = {name}" in found.lines
+        assert "copy.deepcopy(trainer.model)" in found.lines
+
+
+def test_imported_classes_are_not_taken_for_the_persons_own() -> None:
+    assert "makes no task; add one" in str(no_task_in("mine.py", variables(Linear=nn.Linear)))
+
+
+def test_a_task_is_found_among_the_variables() -> None:
+    task = batchlab.task(model=Net, loss=lambda model, x, y: 0, train=([], []), valid=([], []))
+    assert has_task(variables(task=task, Net=Net))
+    assert not has_task(variables(Net=Net))

@@ -1,0 +1,71 @@
+"""Whatever happens to a study, nothing is lost, and it ends as if nothing had happened.
+
+The real store, session and engine run over a disk in memory, under a scheduler and a clock of their own, with workers
+that execute real runs on the simulated device. A seed decides which processes take turns when, and what hits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.simulation.disk import FileNode, MemoryDisk, MemoryFile, MemoryLock
+from tests.simulation.faults import Quirk, plan
+from tests.simulation.histories import history, reference
+from tests.simulation.summary import failures, rows
+
+FAST = [pytest.param(first, first + 25, id=f"{first}") for first in range(0, 100, 25)]
+SLOW = [pytest.param(first, first + 25, id=f"{first}", marks=pytest.mark.slow) for first in range(100, 300, 25)]
+CHAOS = [
+    pytest.param(first, first + 100, id=f"{first}", marks=pytest.mark.chaos) for first in range(10_000, 12_000, 100)
+]
+
+
+@pytest.fixture(autouse=True)
+def undisturbed() -> None:
+    """The reference is made before a test breaks anything."""
+    reference()
+
+
+@pytest.mark.parametrize(("first", "end"), [*FAST, *SLOW, *CHAOS])
+def test_histories(first: int, end: int, record_property: Callable[[str, Any], None]) -> None:
+    told = [history(seed) for seed in range(first, end)]
+    for row in rows(told):
+        record_property("injection", row)
+    assert not any(each.wrong for each in told), failures(told)
+
+
+def test_a_seed_tells_the_same_history_again() -> None:
+    for seed in (3, 8):
+        once, again = history(seed, traced=True), history(seed, traced=True)
+        assert once.trace == again.trace
+        assert len(once.trace) > 100
+
+
+def test_seeds_differ_in_what_happens() -> None:
+    plans = [plan(seed) for seed in range(200)]
+    assert {mishap.hit for each in plans for mishap in each.mishaps} == set(type(plans[0].mishaps[0].hit))
+    assert {each.quirk for each in plans} == set(Quirk)
+    assert {each.processes for each in plans} >= {1, 2, 8}
+
+
+def test_a_disk_that_syncs_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryFile, "sync", lambda file: None)
+    assert any(history(seed).wrong for seed in (24, 40, 58))
+
+
+def test_locks_that_exclude_nobody_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lock(disk: MemoryDisk, path: Path, owner: str) -> MemoryLock:
+        disk.append(path)
+        return MemoryLock(FileNode(0), None)
+
+    monkeypatch.setattr(MemoryDisk, "try_lock", lock)
+    several = [seed for seed in range(60) if plan(seed).processes > 2]
+    assert any(history(seed).wrong for seed in several[:5])
+
+
+def test_seals_that_fit_everything_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchlab.storage.sealed.digest", lambda content: 64 * "0")
+    assert any(history(seed).wrong for seed in (57, 72, 104))
