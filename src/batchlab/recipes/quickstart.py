@@ -1,4 +1,4 @@
-"""0.03M-parameter byte-level decoder on the Python standard library's source text; batch 1, 4, 16, 64 × 4 LRs.
+"""0.03M-parameter byte-level decoder on the Python standard library's source text; batch 1, 8, 64 × 4 LRs.
 
 The first study to run on a new machine; it takes minutes. The text comes from the installed Python, or from
 `data.path`.
@@ -17,7 +17,7 @@ from batchlab.recipes.text import next_token_task
 MODEL = {"d_model": 32, "layers": 1, "heads": 2, "d_ff": 96, "dropout": 0.0}
 """29,792 parameters at 256 byte values."""
 
-LEARNING_RATES = (3e-3, 1e-2, 3e-2, 1e-1)
+LEARNING_RATES = (1.6e-3, 5e-3, 1.6e-2, 5e-2)
 
 
 def task(workload: Workload, cache_dir: Path) -> Task:
@@ -40,8 +40,8 @@ RECIPE = Recipe(
         "unit": "tokens",
         "sequence_length": 32,
         "model": MODEL,
-        "batch": {"global_batch_sizes": (1, 4, 16, 64)},
-        "optimizer": {"reference_batch_size": 16},
+        "batch": {"global_batch_sizes": (1, 8, 64)},
+        "optimizer": {"reference_batch_size": 8},
         "sweep": {"search": "grid", "learning_rates": LEARNING_RATES},
         "budget": {"token_budget": 524_288},  # 256 steps of the largest batch
         "evaluation": {"points": 4, "samples": 1024},
