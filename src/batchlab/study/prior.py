@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from batchlab.analysis.critical.steps_from_runs import is_sweep
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError, did_you_mean
 from batchlab.core.experiment import Experiment
@@ -45,8 +46,14 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorS
         )
     store = Store.open(folder)
     _require_same_model(store, experiment, task_info)
-    trials = tuple(_prior_trial(spec, record) for spec, record in store.records() if isinstance(spec, TrainSpec))
     budget = store.decisions().budget
+    trials = tuple(
+        _prior_trial(spec, record)
+        for spec, record in store.records()
+        if budget is not None
+        and isinstance(spec, TrainSpec)
+        and is_sweep(spec, store.experiment, budget.token_budget)  # not the run at half the budget, for example
+    )
     if budget is None or not any(trial.val_loss is not None for trial in trials):
         raise InputError(
             f"The prior study {given} has no finished training run to start from; run it first, or omit --prior."

@@ -45,8 +45,8 @@ def test_a_smaller_budget_may_be_any_fraction() -> None:
 def test_beyond_the_measured_slope_only_the_least_is_told(factor: float) -> None:
     """A cell that ends further above the best than the best itself was at D/f: more than f − 1, and no number."""
     found = extra_tokens(Interval(4.0, 3.0, 5.0, 4), slope(1.0, 0.1, factor))
-    assert found.low == pytest.approx(factor - 1)
     assert (found.value, found.high) == (math.inf, math.inf)
+    assert found.low == pytest.approx(factor - 1)
 
 
 def test_a_cost_that_may_be_beyond_the_measured_slope_has_no_upper_limit() -> None:
