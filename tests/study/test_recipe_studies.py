@@ -45,7 +45,9 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     trained = [row for row in rows if row["kind"] == "train"]
-    assert len(trained) == 4
+    tokens = sorted(int(row["tokens"]) for row in trained)
+    assert tokens[-4:] == [38_400] * 4
+    assert tokens[:-4] in ([], [19_200])  # half a budget, for the slope, where the learning rate decays
     for row in trained:
         assert row["outcome"] == "completed"
         for column in ("steps", "seconds", "tokens_per_second", "final_train_loss", "val_loss", "best_val_loss"):
@@ -77,7 +79,7 @@ def test_nan_in_the_middle_of_a_run_is_an_outcome_and_the_study_finishes(
 ) -> None:
     """A copy of the recipe whose model breaks in step 101 of 150 of batch 8, and not at batch 4."""
     assert run(["recipes", "tinystories", "--python"]) == 0
-    given = "    from batchlab.torch_.models import Decoder, next_token_loss\n"
+    given = "    from batchlab.torch_.models import Decoder\n"
     source = capsys.readouterr().out
     assert given in source
     source = source.replace(given, "").replace("return Decoder(", "return Breaks(")
