@@ -9,13 +9,12 @@ import statistics
 import pytest
 from scipy.stats import nct
 from scipy.stats import t as student
+from tests.analysis.sweep.trained import trained
 
 from batchlab.analysis.sweep.cost import costs_of, extra_tokens, margin, ratio_limits, seeds_needed
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.values import Interval, Run
 from batchlab.analysis.verdict import Cost, SlopeFrom, TokenSlope
-from batchlab.core.batch import BatchLayout
-from batchlab.core.record import Outcome
 
 
 def slope(drop: float, half: float = 0.0, factor: float = 2.0) -> TokenSlope:
@@ -86,34 +85,12 @@ def test_planned_seeds_have_the_power_they_promise(sd: float, wanted: float) -> 
     assert n == 4 or power(n - 2) < 0.81
 
 
-def test_hopeless_noise_is_not_planned_for() -> None:
+def test_too_much_noise_is_not_planned_for() -> None:
     assert seeds_needed(1.0, 1e-4) is None
 
 
 def runs(size: int, losses: list[float]) -> list[Run]:
-    layout = BatchLayout(global_batch_size=size, micro_batch_size=size)
-    return [
-        Run(
-            run_id=f"{size}-{seed}",
-            layout=layout,
-            learning_rate=1e-3,
-            seed=seed,
-            outcome=Outcome.COMPLETED,
-            reason="",
-            steps=100,
-            tokens=800,
-            undertrained=False,
-            val_loss=loss,
-            train_loss=None,
-            clipped_fraction=None,
-            epochs=0.1,
-            seconds=1.0,
-            tokens_per_second=None,
-            peak_bytes=None,
-            pairing="verified",
-        )
-        for seed, loss in enumerate(losses)
-    ]
+    return [trained(size, 1e-3, loss, seed, tokens=800) for seed, loss in enumerate(losses)]
 
 
 def costs(dice: random.Random, sd: float, truth: dict[int, float], seeds: int = 5) -> dict[int, Cost]:

@@ -6,38 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 
 import pytest
+from tests.analysis.sweep.trained import trained
 
 from batchlab.analysis.sweep import inferred
 from batchlab.analysis.sweep.inferred import MOST, SEEDS, inferred_cells
 from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.values import BatchRow, Run
-from batchlab.core.batch import BatchLayout
-from batchlab.core.record import Outcome
 from batchlab.search.trial import Trial, TrialOutcome
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
-
-
-def run(size: int, rate: float, loss: float | None, seed: int = 0) -> Run:
-    return Run(
-        run_id=f"{size}-{rate}-{seed}",
-        layout=BatchLayout(global_batch_size=size, micro_batch_size=size),
-        learning_rate=rate,
-        seed=seed,
-        outcome=Outcome.COMPLETED if loss is not None else Outcome.DIVERGED,
-        reason="",
-        steps=100,
-        tokens=6400,
-        undertrained=False,
-        val_loss=loss,
-        train_loss=loss,
-        clipped_fraction=0.0,
-        epochs=0.1,
-        seconds=1.0,
-        tokens_per_second=None,
-        peak_bytes=None,
-        pairing="verified",
-    )
 
 
 def rows(runs: Iterable[Run]) -> tuple[BatchRow, ...]:
@@ -54,18 +31,20 @@ def valley(size: int, rate: float) -> float:
 def test_what_was_not_run_is_inferred_from_what_was() -> None:
     skipped = (16, 4e-3)
     (one,) = inferred_cells(
-        rows(run(size, rate, valley(size, rate)) for size in (8, 16, 32) for rate in RATES if (size, rate) != skipped)
+        rows(
+            trained(size, rate, valley(size, rate)) for size in (8, 16, 32) for rate in RATES if (size, rate) != skipped
+        )
     )
     assert (one.global_batch_size, one.learning_rate) == skipped
     assert one.val_loss == pytest.approx(valley(*skipped), rel=0.02)
 
 
 def test_nothing_is_inferred_above_a_divergence_or_from_too_few_cells() -> None:
-    assert inferred_cells(rows([run(8, 1e-3, 2.0), run(8, 2e-3, 1.9), run(16, 4e-3, 2.0)])) == ()
+    assert inferred_cells(rows([trained(8, 1e-3, 2.0), trained(8, 2e-3, 1.9), trained(16, 4e-3, 2.0)])) == ()
     diverged = [
-        *(run(size, rate, valley(16, rate)) for size in (8, 32) for rate in RATES),
-        run(16, 1e-3, 2.1),
-        run(16, 2e-3, None),
+        *(trained(size, rate, valley(16, rate)) for size in (8, 32) for rate in RATES),
+        trained(16, 1e-3, 2.1),
+        trained(16, 2e-3, None),
     ]
     assert all(cell.learning_rate < 2e-3 for cell in inferred_cells(rows(diverged)) if cell.global_batch_size == 16)
 
@@ -82,13 +61,13 @@ def test_the_work_is_bounded_and_what_is_nearest_is_used(monkeypatch: pytest.Mon
     rates = [1e-4 * 1.05**i for i in range(100)]
     skipped = (16, rates[50])
     study = [
-        run(size, rate, valley(size, rate), seed)
+        trained(size, rate, valley(size, rate), seed)
         for size in (8, 16, 32)
         for rate in rates
         for seed in range(seeds)
         if (size, rate) != skipped
     ]
-    lost = run(8, 1.0, None)
+    lost = trained(8, 1.0, None)
     assert inferred_cells(rows([*study, lost]))
     (outcomes,) = given
     finite = [trial for trial, outcome in outcomes.items() if outcome.finite]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 import pytest
+from tests.analysis.sweep.trained import trained
 
 from batchlab.analysis.sweep.learning_rate_fit import (
     FIT_REACH,
@@ -13,33 +14,9 @@ from batchlab.analysis.sweep.learning_rate_fit import (
 )
 from batchlab.analysis.sweep.loss_surface import best_cell, cells_of
 from batchlab.analysis.sweep.noise import Noise
-from batchlab.analysis.values import Cell, FitProblem, LrFit, NoFit, Run
-from batchlab.core.batch import BatchLayout
-from batchlab.core.record import Outcome
+from batchlab.analysis.values import Cell, FitProblem, LrFit, NoFit
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
-
-
-def run(size: int, rate: float, loss: float | None) -> Run:
-    return Run(
-        run_id=f"{size}-{rate}",
-        layout=BatchLayout(global_batch_size=size, micro_batch_size=size),
-        learning_rate=rate,
-        seed=0,
-        outcome=Outcome.COMPLETED if loss is not None else Outcome.DIVERGED,
-        reason="",
-        steps=100,
-        tokens=6400,
-        undertrained=False,
-        val_loss=loss,
-        train_loss=loss,
-        clipped_fraction=0.0,
-        epochs=0.1,
-        seconds=1.0,
-        tokens_per_second=None,
-        peak_bytes=None,
-        pairing="verified",
-    )
 
 
 def parabola(best: float, curvature: float = 0.1, floor: float = 2.0) -> Callable[[float], float]:
@@ -47,7 +24,7 @@ def parabola(best: float, curvature: float = 0.1, floor: float = 2.0) -> Callabl
 
 
 def cells(losses: Iterable[float | None], rates: Iterable[float] = RATES) -> tuple[Cell, ...]:
-    return cells_of(run(8, rate, loss) for rate, loss in zip(rates, losses, strict=True))[8]
+    return cells_of(trained(8, rate, loss) for rate, loss in zip(rates, losses, strict=True))[8]
 
 
 def fit(losses: Iterable[float | None], rates: Iterable[float] = RATES, noise: Noise | None = None) -> LrFit:

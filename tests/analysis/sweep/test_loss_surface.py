@@ -8,37 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.analysis.sweep.trained import trained
 
 from batchlab.analysis.sweep.loss_surface import best_cell, cells_of, edge_of, surface_finding
 from batchlab.analysis.values import AllUndertrained, NoFiniteLoss, Run, SurfaceFinding
-from batchlab.core.batch import BatchLayout
 from batchlab.core.record import Outcome
 from batchlab.search.grid import GridSearch
 from batchlab.search.trial import TrialOutcome
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
-
-
-def run(size: int, rate: float, loss: float | None, seed: int = 0, *, pairing: str = "verified") -> Run:
-    return Run(
-        run_id=f"{size}-{rate}-{seed}",
-        layout=BatchLayout(global_batch_size=size, micro_batch_size=size),
-        learning_rate=rate,
-        seed=seed,
-        outcome=Outcome.COMPLETED if loss is not None else Outcome.DIVERGED,
-        reason="",
-        steps=100,
-        tokens=6400,
-        undertrained=False,
-        val_loss=loss,
-        train_loss=loss,
-        clipped_fraction=0.0,
-        epochs=0.1,
-        seconds=1.0,
-        tokens_per_second=None,
-        peak_bytes=None,
-        pairing=pairing,
-    )
 
 
 def found(runs: Iterable[Run]) -> SurfaceFinding:
@@ -54,7 +32,7 @@ def parabola(best: float, curvature: float = 0.1, floor: float = 2.0) -> Callabl
 
 def test_rows_are_judged_at_their_own_best_learning_rate() -> None:
     surface = found(
-        run(size, rate, parabola(size * 2e-4, floor=2 + 0.01 * abs(size - 10))(rate))
+        trained(size, rate, parabola(size * 2e-4, floor=2 + 0.01 * abs(size - 10))(rate))
         for size in (5, 10, 20)
         for rate in RATES
     )
@@ -75,13 +53,13 @@ def test_rows_are_judged_at_their_own_best_learning_rate() -> None:
     ],
 )
 def test_edges(losses: tuple[float | None, ...], edge: str) -> None:
-    (row,) = found(run(8, rate, loss) for rate, loss in zip(RATES, losses, strict=True)).rows
+    (row,) = found(trained(8, rate, loss) for rate, loss in zip(RATES, losses, strict=True)).rows
     assert row.edge == edge
     assert (row.best is None) == all(loss is None for loss in losses)
 
 
 def test_ties_go_to_the_lower_learning_rate() -> None:
-    cells = cells_of([run(8, 2e-3, 2.0), run(8, 1e-3, 2.0), run(8, 4e-3, 3.0)])[8]
+    cells = cells_of([trained(8, 2e-3, 2.0), trained(8, 1e-3, 2.0), trained(8, 4e-3, 3.0)])[8]
     best = best_cell(cells)
     assert best is not None
     assert best.learning_rate == 1e-3
@@ -90,8 +68,8 @@ def test_ties_go_to_the_lower_learning_rate() -> None:
 
 def test_cells_are_chosen_on_the_seeds_they_share() -> None:
     """2e-3 is better at seed 0; its other seeds were unlucky, which 4e-3 never had to face."""
-    runs = [run(8, 1e-3, 2.5), run(8, 4e-3, 2.01)]
-    runs += [run(8, 2e-3, loss, seed) for seed, loss in enumerate((2.00, 2.05, 2.06))]
+    runs = [trained(8, 1e-3, 2.5), trained(8, 4e-3, 2.01)]
+    runs += [trained(8, 2e-3, loss, seed) for seed, loss in enumerate((2.00, 2.05, 2.06))]
     (row,) = found(runs).rows
     assert row.best is not None
     assert row.best.learning_rate == 2e-3
@@ -101,7 +79,7 @@ def test_cells_are_chosen_on_the_seeds_they_share() -> None:
 
 
 def test_one_seed_has_no_interval_and_no_company() -> None:
-    surface = found(run(size, rate, 2 + abs(size - 8) + rate) for size in (4, 8) for rate in RATES)
+    surface = found(trained(size, rate, 2 + abs(size - 8) + rate) for size in (4, 8) for rate in RATES)
     assert surface.noise_sd is None
     assert not surface.resolved
     assert surface.best is not None
@@ -112,9 +90,9 @@ def test_one_seed_has_no_interval_and_no_company() -> None:
 
 def test_tied_set_by_pooled_noise() -> None:
     """Pooled sd .01 with 4 degrees of freedom: a single run is worse beyond 2.13·.01·√(4/3) = .0246."""
-    runs = [run(16, 2e-3, 2.0 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
-    runs += [run(32, 2e-3, 2.1 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
-    runs += [run(4, 2e-3, 2.024), run(8, 2e-3, 2.026)]
+    runs = [trained(16, 2e-3, 2.0 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
+    runs += [trained(32, 2e-3, 2.1 + d, s) for s, d in enumerate((-0.01, 0.0, 0.01))]
+    runs += [trained(4, 2e-3, 2.024), trained(8, 2e-3, 2.026)]
     surface = found(runs)
     assert surface.noise_sd == pytest.approx(0.01)
     assert (surface.noise_df, surface.noise_seeds, surface.resolved) == (4, 6, True)
@@ -124,16 +102,16 @@ def test_tied_set_by_pooled_noise() -> None:
 
 @pytest.mark.parametrize(("pairing", "good"), [("verified", [16]), ("declared", [16, 32]), ("none", [16, 32])])
 def test_pairing_is_used_only_where_it_is_verified(pairing: str, good: list[int]) -> None:
-    runs = [run(16, 2e-3, 2.0 + d, s, pairing=pairing) for s, d in enumerate((-0.1, 0.0, 0.1, 0.2))]
-    runs += [run(32, 2e-3, 2.01 + d, s, pairing=pairing) for s, d in enumerate((-0.101, 0.0, 0.101, 0.2))]
+    runs = [trained(16, 2e-3, 2.0 + d, s, pairing=pairing) for s, d in enumerate((-0.1, 0.0, 0.1, 0.2))]
+    runs += [trained(32, 2e-3, 2.01 + d, s, pairing=pairing) for s, d in enumerate((-0.101, 0.0, 0.101, 0.2))]
     surface = found(runs)
     assert surface.pairing == pairing
     assert [row.global_batch_size for row in surface.tied] == good
 
 
 def test_undertrained_sizes_are_never_judged() -> None:
-    runs = [replace(run(64, rate, 1.0), undertrained=True) for rate in RATES]
-    runs += [run(8, rate, parabola(2e-3)(rate)) for rate in RATES]
+    runs = [replace(trained(64, rate, 1.0), undertrained=True) for rate in RATES]
+    runs += [trained(8, rate, parabola(2e-3)(rate)) for rate in RATES]
     surface = found(runs)
     assert surface.best is not None
     assert surface.best.global_batch_size == 8
@@ -145,14 +123,14 @@ def test_undertrained_sizes_are_never_judged() -> None:
 
 
 def test_everything_diverged_cannot_tell() -> None:
-    surface = found(run(size, rate, None) for size in (4, 8) for rate in RATES)
+    surface = found(trained(size, rate, None) for size in (4, 8) for rate in RATES)
     assert surface.best is None
     assert surface.tied == ()
     assert surface.no_best == NoFiniteLoss(runs=8, outcomes=(Outcome.DIVERGED,))
 
 
 def test_sizes_without_runs_have_no_row() -> None:
-    surface = surface_finding([run(8, 1e-3, 2.0)], (4, 8, 16))
+    surface = surface_finding([trained(8, 1e-3, 2.0)], (4, 8, 16))
     assert surface is not None
     assert [row.global_batch_size for row in surface.rows] == [8]
     assert surface_finding([], (4, 8)) is None
@@ -173,7 +151,7 @@ def simulate(dice: random.Random, sd: float) -> tuple[list[Run], Callable[[int, 
         for trial in trials:
             noise = math.sqrt(1 / 3) * seeds[trial.seed] + math.sqrt(2 / 3) * dice.gauss(0, 1)
             loss = truth(trial.global_batch_size, trial.learning_rate) + sd * noise
-            runs.append(run(trial.global_batch_size, trial.learning_rate, loss, trial.seed))
+            runs.append(trained(trial.global_batch_size, trial.learning_rate, loss, trial.seed))
             outcomes.append(TrialOutcome(loss))
         search.tell(trials, outcomes)
     return runs, truth
@@ -210,7 +188,7 @@ def test_the_public_sweep_is_not_given_a_winner() -> None:
     for line in lines:
         size = int(line["batch_size"])
         loss = next((float(v) for k, v in line.items() if "final_val" in k and v not in ("", "N/A")), None)
-        made = run(size, 3e-4, loss)
+        made = trained(size, 3e-4, loss)
         runs.append(made if loss is not None else replace(made, outcome=Outcome.OUT_OF_MEMORY))
     surface = found(runs)
     assert surface.best is not None
@@ -222,7 +200,7 @@ def test_the_public_sweep_is_not_given_a_winner() -> None:
 
 
 def noisy(size: int, rate: float, losses: dict[int, float]) -> list[Run]:
-    return [run(size, rate, loss, seed) for seed, loss in losses.items()]
+    return [trained(size, rate, loss, seed) for seed, loss in losses.items()]
 
 
 def test_what_is_quoted_comes_from_seeds_that_chose_nothing() -> None:
@@ -273,20 +251,22 @@ def test_the_answer_is_a_set_of_cells() -> None:
 
 @pytest.mark.parametrize(("pairing", "seeds"), [("verified", 4), ("declared", 0), ("none", 0)])
 def test_how_sizes_were_compared_is_known(pairing: str, seeds: int) -> None:
-    runs = [run(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(4)]
+    runs = [
+        trained(size, 1e-3, 2 + size / 100 + seed / 50, seed, pairing=pairing) for size in (8, 16) for seed in range(4)
+    ]
     surface = found(runs)
     assert surface.paired_seeds == seeds
 
 
 def test_the_held_out_samples_noise_is_apart_from_the_seeds() -> None:
-    runs = [replace(run(8, 1e-3, 2.0 + seed / 1000, seed), val_error=0.02) for seed in range(3)]
+    runs = [replace(trained(8, 1e-3, 2.0 + seed / 1000, seed), val_error=0.02) for seed in range(3)]
     surface = found(runs)
     assert surface.evaluation_sd == pytest.approx(0.02)
     assert surface.noise_sd == pytest.approx(0.001)
 
 
 def test_identical_losses_everywhere_are_all_tied() -> None:
-    runs = [run(size, rate, 2.0, seed) for size in (8, 16, 32) for rate in RATES for seed in range(2)]
+    runs = [trained(size, rate, 2.0, seed) for size in (8, 16, 32) for rate in RATES for seed in range(2)]
     surface = found(runs)
     assert surface.noise_sd == 0.0
     assert len(surface.tied_cells) == 12

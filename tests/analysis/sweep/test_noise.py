@@ -8,6 +8,7 @@ from statistics import stdev
 
 import pytest
 from scipy.stats import ttest_ind
+from tests.analysis.sweep.trained import trained
 
 from batchlab.analysis.sweep.noise import (
     UNKNOWN_SPREAD,
@@ -20,35 +21,11 @@ from batchlab.analysis.sweep.noise import (
     t_quantile,
     worse,
 )
-from batchlab.analysis.values import Cell, Comparing, Interval, Run
-from batchlab.core.batch import BatchLayout
-from batchlab.core.record import Outcome
+from batchlab.analysis.values import Cell, Comparing, Interval
 
 
 def cell(*losses: float | None, size: int = 8, first_seed: int = 0) -> Cell:
-    layout = BatchLayout(global_batch_size=size, micro_batch_size=size)
-    runs = tuple(
-        Run(
-            run_id=f"{size}-{seed}",
-            layout=layout,
-            learning_rate=1e-3,
-            seed=seed,
-            outcome=Outcome.COMPLETED if loss is not None else Outcome.DIVERGED,
-            reason="",
-            steps=100,
-            tokens=800,
-            undertrained=False,
-            val_loss=loss,
-            train_loss=None,
-            clipped_fraction=None,
-            epochs=0.1,
-            seconds=1.0,
-            tokens_per_second=None,
-            peak_bytes=None,
-            pairing="verified",
-        )
-        for seed, loss in enumerate(losses, first_seed)
-    )
+    runs = tuple(trained(size, 1e-3, loss, seed, tokens=800) for seed, loss in enumerate(losses, first_seed))
     return Cell(size, 1e-3, runs)
 
 
