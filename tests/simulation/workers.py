@@ -13,13 +13,13 @@ from tests.simulation.faults import RECORDED, Quirk
 from tests.simulation.scheduler import FOREVER, Process, ProcessClock
 from tests.simulation.world import Group, Member, World, WorldFiles
 
-from batchlab.core.errors import StorageFailed
-from batchlab.core.protocols import Event, Finished, Interrupted, Progress
+from batchlab.core.protocols import Event, Finished, Progress
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
+from batchlab.engines.attempt import LiveRun, run_attempt
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.pool import Pool
+from batchlab.engines.worker import carry_out
 
 _STARTING_SECONDS = 0.3
 _SILENCE_SECONDS = 50.0
@@ -28,7 +28,7 @@ _KILLED = -9
 
 
 class ScriptedWorker:
-    """A `core.worker.WorkerProcess` whose process is one of the simulation. Does what engines/worker.py does."""
+    """A `core.worker.WorkerProcess` whose process is one of the simulation. Answers by `engines.worker.carry_out`."""
 
     def __init__(self, world: World, group: Group, folder: Path, quirk: Quirk) -> None:
         self.ended: int | None = None
@@ -75,35 +75,24 @@ class ScriptedWorker:
         spec = SPEC.validate_python(command["spec"])
         run = LiveRun(self._folder, spec, self._show, lambda: self._stop, files)
         self._begin_quirk(run.run_id)
+
+        def attempt() -> None:
+            self._current = spec
+            run.log("begun")
+            run_attempt(run, attempt=command["attempt"])
+
+        def emit(event: str, **values: object) -> None:
+            if event == "finished" and self._quirk is Quirk.DIES_BEFORE_SAYING:
+                self._world.end(self._member, _KILLED)
+            self._say(event, **values)
+
         try:
             if self._quirk is Quirk.CLAIMS_FINISHED:
                 self._say("finished", run_id=run.run_id)
                 return True
-            if not run.try_lock():
-                self._say("busy", run_id=run.run_id)
-                return True
-            if run.record() is None:
-                self._current = spec
-                run.log("begun")
-                run_attempt(run, attempt=command["attempt"])
-            run.unlock()
-            if self._quirk is Quirk.DIES_BEFORE_SAYING:
-                self._world.end(self._member, _KILLED)
-            self._say("finished", run_id=run.run_id)
-        except NeedsFreshProcess:
-            run.unlock()
-            self._say("needs_fresh_process", run_id=run.run_id)
-            return False
-        except Interrupted:
-            run.unlock()
-            self._say("interrupted", run_id=run.run_id)
-            return False
-        except StorageFailed as error:
-            self._say("failed_storage", run_id=run.run_id, text=str(error))
-            return False
+            return carry_out(run, attempt, emit)
         finally:
             self._current = None
-        return True
 
     def _begin_quirk(self, run_id: str) -> None:
         dice = self._world.dice

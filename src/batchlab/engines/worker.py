@@ -19,12 +19,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
 from batchlab.core.protocols import Interrupted, Progress
@@ -36,6 +36,12 @@ PROGRESS_SECONDS = 0.2
 """Least time between two progress events of one run."""
 
 _PR_SET_PDEATHSIG = 1
+
+
+class Emit(Protocol):
+    """Sends one message to the engine."""
+
+    def __call__(self, event: str, **values: object) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,36 +92,18 @@ class Worker:
         """Execute one spec; False where this process should not take another."""
         spec = SPEC.validate_python(command["spec"])
         run = LiveRun(self._study, spec, self._show, lambda: self._stop)
+
+        def attempt() -> None:
+            self._current = spec
+            self._last_progress = 0.0
+            _redirect_output(run.log_path)
+            run_attempt(run, attempt=command.get("attempt", 1), reused=self._trained_before)
+            self._trained_before = True
+
         try:
-            if not run.try_lock():
-                self._emit("busy", run_id=run.run_id)
-                return True
-            if run.record() is None:
-                self._current = spec
-                self._last_progress = 0.0
-                _redirect_output(run.log_path)
-                run_attempt(run, attempt=command.get("attempt", 1), reused=self._trained_before)
-                self._trained_before = True
-            run.unlock()
-            self._emit("finished", run_id=run.run_id)
-        except NeedsFreshProcess:
-            run.unlock()
-            self._emit("needs_fresh_process", run_id=run.run_id)
-            return False
-        except Interrupted:
-            run.unlock()
-            self._emit("interrupted", run_id=run.run_id)
-            return False
-        except StorageFailed as error:
-            self._emit("failed_storage", run_id=run.run_id, text=str(error))
-            return False
-        except StudyChanged as error:
-            run.unlock()
-            self._emit("study_changed", run_id=run.run_id, text=str(error))
-            return False
+            return carry_out(run, attempt, self._emit)
         finally:
             self._current = None
-        return True
 
     def _show(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -148,6 +136,34 @@ class Worker:
         if self._current is not None and not isinstance(self._current, TrainSpec):
             self._emit("interrupted")
             os._exit(0)
+
+
+def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
+    """Attempt the run unless it has a record, and tell the engine how it went; False where this process should end."""
+    try:
+        if not run.try_lock():
+            emit("busy", run_id=run.run_id)
+            return True
+        if run.record() is None:
+            attempt()
+        run.unlock()
+        emit("finished", run_id=run.run_id)
+    except NeedsFreshProcess:
+        run.unlock()
+        emit("needs_fresh_process", run_id=run.run_id)
+        return False
+    except Interrupted:
+        run.unlock()
+        emit("interrupted", run_id=run.run_id)
+        return False
+    except StorageFailed as error:
+        emit("failed_storage", run_id=run.run_id, text=str(error))
+        return False
+    except StudyChanged as error:
+        run.unlock()
+        emit("study_changed", run_id=run.run_id, text=str(error))
+        return False
+    return True
 
 
 def _redirect_output(log: Path) -> None:
