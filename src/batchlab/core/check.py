@@ -81,7 +81,14 @@ class LearningRateFinding(Frozen):
 
     kind: Literal["learning_rate"] = "learning_rate"
     found: Literal[
-        "honoured", "moves_at_zero", "moves_nothing", "ignores_changes", "no_gradient", "parameters_not_finite"
+        "honoured",
+        "groups_follow",
+        "groups_ignore",
+        "moves_at_zero",
+        "moves_nothing",
+        "ignores_changes",
+        "no_gradient",
+        "parameters_not_finite",
     ]
     own_optimizer: bool
     group: OptimizerGroup | None = Field(default=None, description="at fault, where the optimizer has several")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -75,6 +75,9 @@ class TaskInfo(Frozen):
     own_optimizer: bool = False
     optimizer_groups: tuple[OptimizerGroup, ...] = Field(
         default=(), description="the optimizer's parameter groups, as they are at the reference batch size"
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="the experiment's settings that a person's trainer brings, as nested values"
     )
     data_source: str = Field(description="where the data comes from")
     data_digest: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from batchlab.core.batch import Unit
+from batchlab.integrations.schedules import to_transformers
 from batchlab.plan.expressible import require_adamw, require_equal_micro_batches
 from batchlab.plan.training_plan import TrainingPlan
 
@@ -28,7 +29,7 @@ def training_arguments(plan: TrainingPlan, trainer: str = "transformers.Training
         "bf16": c.precision == "bf16",
         "tf32": c.precision == "tf32",
         "torch_compile": c.compile,
-        **_scheduler(plan),
+        **{name: value for name, value in to_transformers(c.schedule, c.steps).items() if value is not None},
     }
 
 
@@ -39,25 +40,3 @@ def sft_config(plan: TrainingPlan) -> dict[str, Any]:
     if c.unit is Unit.TOKENS:
         arguments |= {"max_length": c.sequence_length, "packing": True, "packing_strategy": "wrapped"}
     return arguments
-
-
-def _scheduler(plan: TrainingPlan) -> dict[str, Any]:
-    c = plan.batch_configuration
-    schedule = c.schedule
-    match schedule.kind:
-        case "constant":
-            return {"lr_scheduler_type": "constant_with_warmup"}
-        case "cosine":
-            return {
-                "lr_scheduler_type": "cosine_with_min_lr",
-                "lr_scheduler_kwargs": {"min_lr_rate": schedule.final_fraction},
-            }
-        case "wsd":
-            return {
-                "lr_scheduler_type": "warmup_stable_decay",
-                "lr_scheduler_kwargs": {
-                    "num_decay_steps": round(schedule.decay_fraction * c.steps),
-                    "decay_type": "linear",
-                    "min_lr_ratio": schedule.final_fraction,
-                },
-            }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,11 @@ def evaluate(trainable: Trainable, batches: list[Batch]) -> Evaluation:
     The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, so that
     correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
-    sums = [(float(loss), count) for loss, count in (trainable.evaluate(batch) for batch in batches)]
+    return evaluation_of([(float(loss), count) for loss, count in (trainable.evaluate(batch) for batch in batches)])
+
+
+def evaluation_of(sums: Sequence[tuple[float, float]]) -> Evaluation:
+    """The same from (Σ losses, count) of every batch."""
     total = sum(count for _, count in sums)
     mean = sum(loss for loss, _ in sums) / total
     if len(sums) < 2:

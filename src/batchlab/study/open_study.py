@@ -12,7 +12,7 @@ from typing import Any
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.experiment import Experiment
+from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
@@ -174,7 +174,19 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
         changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
     if task_info.own_optimizer:
         changes["optimizer"] = asked.optimizer.model_copy(update={"name": "task"})
-    return asked.model_copy(update=changes)
+    return _with_own_settings(asked.model_copy(update=changes), task_info)
+
+
+def _with_own_settings(asked: Experiment, task_info: TaskInfo) -> Experiment:
+    """The settings of the person's own trainer, except where the request has another value than the default."""
+    if not task_info.settings:
+        return asked
+    values = asked.model_dump(mode="json")
+    for section, settings in task_info.settings.items():
+        default = type(getattr(asked, section))().model_dump(mode="json")
+        mine = {name: value for name, value in settings.items() if values[section][name] == default[name]}
+        values[section] = {**values[section], **mine}
+    return build_experiment(values)
 
 
 def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:

@@ -189,6 +189,13 @@ def _learning_rate(found: LearningRateFinding) -> str:
                 f"at 0 nothing moves; at twice the rate parameters move {found.distance_ratio:.2g} × as far in three "
                 "steps"
             )
+        case "groups_follow":
+            return "every parameter group follows the learning rate it is given"
+        case "groups_ignore":
+            return (
+                "a parameter group does not follow args.learning_rate, so the sweep would not change it; build the "
+                "optimizer with args.learning_rate, or a multiple of it"
+            )
         case "moves_at_zero":
             return f"{optimizer} moves the parameters at learning rate 0, so it has a rate of its own; {remedy}"
         case "moves_nothing":

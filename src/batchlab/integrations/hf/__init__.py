@@ -1,0 +1,1 @@
+"""The Hugging Face Trainer, and TRL's, whose Trainers are derived from it."""
