@@ -72,7 +72,7 @@ class SeedFinding(Frozen):
     """Whether one seed always starts from the same parameters, and another seed from others."""
 
     kind: Literal["seeds"] = "seeds"
-    found: Literal["honoured", "same_module", "not_seeded", "ignored"]
+    found: Literal["honoured", "starts_equal", "same_module", "not_seeded", "ignored"]
     parameter: str = Field(default="", description="the first that differs between two starts with one seed")
 
 

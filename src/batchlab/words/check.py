@@ -159,6 +159,8 @@ def _seeds(found: SeedFinding) -> str:
     match found.found:
         case "honoured":
             return "the same seed gives the same initial parameters to the bit, another seed gives others"
+        case "starts_equal":
+            return "the same seed gives the same initial parameters to the bit"
         case "same_module":
             return (
                 "the model continues from where the last run ended: model= returns the same module every time; build "

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from transformers import Trainer
 
 from batchlab.core.batch import Unit
-from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import InspectSpec
 from batchlab.integrations.data_digest import positions
 from batchlab.integrations.hf.measure import make_small
 from batchlab.integrations.hf.trainer import Trainers, own_settings, same_data
+from batchlab.integrations.optimizer_groups import described, family
 from batchlab.runs.workload import code_files
 from batchlab.torch_ import device as devices
 from batchlab.torch_ import memory
@@ -28,6 +27,7 @@ def inspect(trainers: Trainers, spec: InspectSpec, context: RunContext) -> RunRe
     device = spec.device.model_copy(update={"name": name})
     trainer = make_small(trainers, {"learning_rate": 1.0}, steps=1, device=device, folder=context.path / "trainer")
     trainer.create_optimizer()
+    ratios = [float(group["lr"]) for group in trainer.optimizer.param_groups]  # it was made with a rate of 1
     length = common_length(trainer)
     parameters = {parameter for parameter in trainer.model.parameters() if parameter.requires_grad}
     result = TaskInfo(
@@ -37,10 +37,10 @@ def inspect(trainers: Trainers, spec: InspectSpec, context: RunContext) -> RunRe
         valid_samples=len(trainer.eval_dataset),
         vocabulary=getattr(getattr(trainer.model, "config", None), "vocab_size", None),
         parameter_count=sum(parameter.numel() for parameter in parameters),
-        optimizer_family=_family(trainer.optimizer),
+        optimizer_family=family(trainer.optimizer),
         integration="hf",
         own_optimizer=True,
-        optimizer_groups=tuple(_groups(trainer.optimizer)),
+        optimizer_groups=tuple(described(trainer.optimizer, ratios)),
         settings=own_settings(trainer, trainers.own),
         data_source=_source(trainer),
         data_digest=same_data(trainer, spec.workload, trainers.name),
@@ -62,29 +62,6 @@ def common_length(trainer: Trainer) -> int | None:
                 return None
             lengths.add(len(sample["input_ids"]))
     return next(iter(lengths)) if len(lengths) == 1 else None
-
-
-def _family(optimizer: torch.optim.Optimizer) -> Literal["adam", "sgd", "other"]:
-    if all("betas" in group for group in optimizer.param_groups):
-        return "adam"
-    return "sgd" if all("momentum" in group for group in optimizer.param_groups) else "other"
-
-
-def _groups(optimizer: torch.optim.Optimizer) -> list[OptimizerGroup]:
-    """The groups of an optimizer that was made with a learning rate of 1."""
-    return [
-        OptimizerGroup(
-            optimizer=type(optimizer).__name__,
-            learning_rate_ratio=float(group["lr"]),
-            weight_decay=float(group["weight_decay"]) if "weight_decay" in group else None,
-            beta1=float(group["betas"][0]) if "betas" in group else None,
-            beta2=float(group["betas"][1]) if "betas" in group else None,
-            epsilon=float(group["eps"]) if "betas" in group and "eps" in group else None,
-            parameter_count=sum(parameter.numel() for parameter in group["params"] if parameter.requires_grad),
-        )
-        for group in optimizer.param_groups
-        if any(parameter.requires_grad for parameter in group["params"])
-    ]
 
 
 def _source(trainer: Trainer) -> str:

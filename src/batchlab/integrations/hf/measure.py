@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
-import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,37 +13,15 @@ from torch.utils.data import Subset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from batchlab.core.protocols import Interrupted, MemoryBound, RunContext, RunResult
-from batchlab.core.record import CapacityResult, Outcome, ThroughputResult
+from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec, DeviceSettings, ThroughputSpec
-from batchlab.integrations.data_digest import positions
 from batchlab.integrations.hf.evaluate import evaluate
 from batchlab.integrations.hf.train import epochs_of, layout_arguments
 from batchlab.integrations.hf.trainer import Trainers, optimizer_changes, require_data
-from batchlab.runs.throughput import LEARNING_RATE, TIME_LIMIT, WARMUP_STEPS, OtherLoad
+from batchlab.integrations.probing import bound_memory, longest, waiting_for
+from batchlab.integrations.timing import BlockTimer
+from batchlab.runs.throughput import LEARNING_RATE
 from batchlab.torch_ import memory
-
-LENGTHS_LOOKED_AT = 2000
-"""Samples among which the longest is searched."""
-
-_bound: list[MemoryBound] = []
-"""The bound of this process, which is set once, after a warm-up step."""
-
-
-def sample_size(sample: Any) -> int:
-    """Numbers in a sample: of all its arrays and lists together."""
-    if isinstance(sample, Mapping):
-        return sum(sample_size(value) for value in sample.values())
-    if hasattr(sample, "numel"):
-        return int(sample.numel())
-    if isinstance(sample, list | tuple):
-        return sum(sample_size(value) for value in sample)
-    return 1
-
-
-def longest(data: Any) -> int:
-    """Index of the largest sample among those looked at."""
-    looked_at = positions(len(data), LENGTHS_LOOKED_AT)
-    return max(looked_at, key=lambda index: (sample_size(data[index]), -index))
 
 
 def repeated(data: Any, index: int, times: int) -> Any:
@@ -64,24 +40,20 @@ def make_small(
     return trainer
 
 
-def bound_memory(trainers: Trainers, spec: CapacitySpec | ThroughputSpec, folder: Path) -> MemoryBound:
-    """Warm up with a model of its own, then take the baseline: what a process loads lazily belongs to no batch size."""
-    if not _bound:
+def _bound(trainers: Trainers, spec: CapacitySpec | ThroughputSpec, folder: Path) -> MemoryBound:
+    def warm_up(device: DeviceSettings) -> None:
         small = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "per_device_eval_batch_size": 2}
-        device = spec.device.model_copy(update={"memory_limit": None})
         trainer = make_small(trainers, small, steps=2, device=device, folder=folder)
         trainer.train()
         evaluate(trainer, trainer.model_wrapped, 2)
-        del trainer
-        gc.collect()
-        _bound.append(memory.bound(torch.device(spec.device.name), spec.device.memory_limit))
-    return _bound[0]
+
+    return bound_memory(spec, warm_up)
 
 
 def probe(trainers: Trainers, spec: CapacitySpec, context: RunContext) -> RunResult:
     """Train `spec.steps` steps on copies of the longest sample and evaluate once. OutOfMemory passes through."""
     folder = context.path / "trainer"
-    bound = bound_memory(trainers, spec, folder)
+    bound = _bound(trainers, spec, folder)
     micro = spec.micro_batch_size
     changes = {
         "per_device_train_batch_size": micro,
@@ -133,71 +105,19 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
 def measure(trainers: Trainers, spec: ThroughputSpec, context: RunContext) -> RunResult:
     """Time `spec.repeats` blocks of whole steps; only the ends of a block wait for the device."""
     folder = context.path / "trainer"
-    bound_memory(trainers, spec, folder)
+    _bound(trainers, spec, folder)
     changes = {**layout_arguments(spec.layout), **optimizer_changes(trainers.own, spec.optimizer)}
     trainer = make_small(trainers, changes, steps=10**7, device=spec.device, folder=folder)
-    blocks = _Blocks(trainer, spec, context)
-    trainer.add_callback(blocks)
+    timer = BlockTimer(spec, context, epochs_of(trainer), waiting_for(spec.device.name))
+    trainer.add_callback(_Blocks(timer))
     trainer.train()
     shutil.rmtree(folder, ignore_errors=True)
-    reading = memory.read(torch.device(spec.device.name))
-    rates = tuple(tokens / seconds for tokens, seconds in blocks.timed)
-    result = ThroughputResult(
-        tokens_per_second=statistics.median(rates),
-        tokens_per_second_blocks=rates,
-        step_seconds=spec.layout.tokens_per_step / statistics.median(rates),
-        warmup_seconds=blocks.warmup_seconds,
-        other_load=blocks.load.share() if spec.device.name == "cpu" else None,
-        peak_bytes=reading.peak_bytes,
-        measured=reading.measured,
-        peak_in_use_bytes=reading.peak_in_use_bytes,
-    )
-    return RunResult(Outcome.COMPLETED, "", result)
+    return timer.result(memory.read(torch.device(spec.device.name)))
 
 
 class _Blocks(TrainerCallback):  # type: ignore[misc]
-    """Times blocks of steps after WARMUP_STEPS and one step from which the length of a block is estimated."""
-
-    def __init__(self, trainer: Trainer, spec: ThroughputSpec, context: RunContext) -> None:
-        self._spec, self._context, self._epochs = spec, context, epochs_of(trainer)
-        self._device = torch.device(spec.device.name)
-        self._made, self._started, self._from = time.monotonic(), 0.0, 0
-        self._steps_per_block = 0
-        self.warmup_seconds = 0.0
-        self.timed: list[tuple[int, float]] = []  # tokens and seconds of each block
-        self.load = OtherLoad()
+    def __init__(self, timer: BlockTimer) -> None:
+        self._timer = timer
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        step = state.global_step
-        if self._context.stop_requested():
-            raise Interrupted
-        if step < WARMUP_STEPS:
-            return
-        if step == WARMUP_STEPS:
-            self._started = self._now()
-            self.warmup_seconds = self._started - self._made
-            return
-        if step == WARMUP_STEPS + 1:
-            estimate = self._now() - self._started
-            self._steps_per_block = max(1, round(self._spec.block_seconds / max(estimate, 1e-9)))
-            self.load = OtherLoad()
-            self._begin(step)
-            return
-        if step - self._from < self._steps_per_block:
-            return
-        seconds = self._now() - self._started
-        samples = self._epochs.samples_after(step) - self._epochs.samples_after(self._from)
-        tokens = samples * self._spec.layout.sequence_length
-        self.timed.append((tokens, seconds))
-        self._context.progress(len(self.timed), self._spec.repeats, 0, None, tokens / seconds)
-        late = time.monotonic() - self._made - self.warmup_seconds > TIME_LIMIT
-        control.should_training_stop = late or len(self.timed) == self._spec.repeats
-        self._begin(step)
-
-    def _begin(self, step: int) -> None:
-        self._started, self._from = self._now(), step
-
-    def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.monotonic()
+        control.should_training_stop = self._timer.step_ended(state.global_step)

@@ -152,7 +152,7 @@ def own_settings(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
     )
     return {
         "schedule": schedule,
-        "optimizer": {"grad_clip": own.max_grad_norm or None, "reference_batch_size": step},
+        "optimizer": {"grad_clip": own.max_grad_norm or "off", "reference_batch_size": step},
         "device": {"precision": "bf16" if own.bf16 else "tf32" if own.tf32 else "fp32", "compile": own.torch_compile},
     }
 

@@ -1,0 +1,1 @@
+"""A LightningModule in lightning.Trainer."""
