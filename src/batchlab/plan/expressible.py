@@ -40,19 +40,20 @@ def adamw_of(optimizer: OptimizerPlan) -> AdamW | None:
     A task's own groups are one AdamW where they differ in nothing but whether they decay.
     """
     if optimizer.name == "adamw":
-        settings = (optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay)
-        known = [value for value in settings if value is not None]
-        return AdamW(*known) if len(known) == len(settings) else None
+        beta1, beta2, epsilon, decay = optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay
+        if beta1 is None or beta2 is None or epsilon is None or decay is None:
+            return None
+        return AdamW(beta1, beta2, epsilon, decay)
     groups = optimizer.groups
     if optimizer.name != "task" or {group.optimizer for group in groups} != {"AdamW"}:
         return None
     shared = {(group.learning_rate_ratio, group.beta1, group.beta2, group.epsilon) for group in groups}
     decays = {group.weight_decay for group in groups}
-    ratio, beta1, beta2, epsilon = next(iter(shared))
-    decay = max(decay or 0.0 for decay in decays)
-    if len(shared) > 1 or ratio != 1 or not decays <= {0.0, decay} or beta1 is None or beta2 is None or epsilon is None:
+    ratio, first, second, tiny = next(iter(shared))
+    most = max(one or 0.0 for one in decays)
+    if len(shared) > 1 or ratio != 1 or not decays <= {0.0, most} or first is None or second is None or tiny is None:
         return None
-    return AdamW(beta1, beta2, epsilon, decay, decay_in_groups=len(decays) > 1)
+    return AdamW(first, second, tiny, most, decay_in_groups=len(decays) > 1)
 
 
 def require_adamw(plan: TrainingPlan, trainer: str) -> AdamW:
