@@ -12,72 +12,72 @@ from batchlab.core.errors import InputError, did_you_mean, quote
 
 NAMES: Mapping[Quantity, tuple[str, ...]] = {
     Quantity.GLOBAL_BATCH_SIZE: (
-        *("global batch size", "effective batch size", "total batch size", "train batch size", "batch size", "bs"),
-        *("batch", "batch seqs", "batch sequences", "global batch", "effective batch", "batch size seqs", "bsz"),
+        *("global_batch_size", "effective_batch_size", "total_batch_size", "train_batch_size", "batch_size", "bs"),
+        *("batch", "batch_seqs", "batch_sequences", "global_batch", "effective_batch", "batch_size_seqs", "bsz"),
     ),
     Quantity.MICRO_BATCH_SIZE: (
-        *("micro batch size", "microbatch size", "micro batch", "per device train batch size", "device batch size"),
-        *("per device batch size", "train micro batch size per gpu", "local batch size", "batch size per gpu"),
+        *("micro_batch_size", "microbatch_size", "micro_batch", "per_device_train_batch_size", "device_batch_size"),
+        *("per_device_batch_size", "train_micro_batch_size_per_gpu", "local_batch_size", "batch_size_per_gpu"),
     ),
     Quantity.GRAD_ACCUM_STEPS: (
-        *("grad accum steps", "gradient accumulation steps", "grad accum", "accumulation", "accum", "ga"),
-        *("accumulation steps", "gradient accumulation", "accumulate grad batches"),
+        *("grad_accum_steps", "gradient_accumulation_steps", "grad_accum", "accumulation", "accum", "ga"),
+        *("accumulation_steps", "gradient_accumulation", "accumulate_grad_batches"),
     ),
-    Quantity.DATA_PARALLEL_SIZE: ("data parallel size", "world size", "devices", "gpus", "num gpus", "n gpus", "dp"),
+    Quantity.DATA_PARALLEL_SIZE: ("data_parallel_size", "world_size", "devices", "gpus", "num_gpus", "n_gpus", "dp"),
     Quantity.SEQUENCE_LENGTH: (
-        *("sequence length", "seq len", "seq length", "seqlen", "context length", "block size", "max seq len"),
-        *("ctx", "max length", "context"),
+        *("sequence_length", "seq_len", "seq_length", "seqlen", "context_length", "block_size", "max_seq_len"),
+        *("ctx", "max_length", "context"),
     ),
-    Quantity.TOKENS_PER_STEP: ("tokens per step", "batch size tokens", "batch tokens", "tokens per batch"),
-    Quantity.LEARNING_RATE: ("learning rate", "lr", "peak lr", "max lr", "peak learning rate", "eta"),
-    Quantity.SEED: ("seed", "random seed"),
+    Quantity.TOKENS_PER_STEP: ("tokens_per_step", "batch_size_tokens", "batch_tokens", "tokens_per_batch"),
+    Quantity.LEARNING_RATE: ("learning_rate", "lr", "peak_lr", "max_lr", "peak_learning_rate", "eta"),
+    Quantity.SEED: ("seed", "random_seed"),
     Quantity.STEPS: (
-        *("steps", "step", "updates", "iterations", "iters", "ti", "train steps", "optimizer steps", "max steps"),
-        *("num steps", "global step", "gradient updates", "total steps"),
+        *("steps", "step", "updates", "iterations", "iters", "ti", "train_steps", "optimizer_steps", "max_steps"),
+        *("num_steps", "global_step", "gradient_updates", "total_steps"),
     ),
     Quantity.TOKENS: (
-        *("tokens", "token budget", "total tokens", "train tokens", "tokens seen", "d", "num tokens"),
-        *("total tokens per experiment", "tokens per run", "training tokens"),
+        *("tokens", "token_budget", "total_tokens", "train_tokens", "tokens_seen", "d", "num_tokens"),
+        *("total_tokens_per_experiment", "tokens_per_run", "training_tokens"),
     ),
-    Quantity.EPOCHS: ("epochs", "epoch", "num epochs"),
-    Quantity.WARMUP_STEPS: ("warmup steps", "warm up steps", "warmup", "num warmup steps", "warmup iters"),
+    Quantity.EPOCHS: ("epochs", "epoch", "num_epochs"),
+    Quantity.WARMUP_STEPS: ("warmup_steps", "warm_up_steps", "warmup", "num_warmup_steps", "warmup_iters"),
     Quantity.VAL_LOSS: (
-        *("val loss", "validation loss", "final val loss", "eval loss", "valid loss", "test loss", "final eval loss"),
-        *("final validation loss", "held out loss", "heldout loss"),
+        *("val_loss", "validation_loss", "final_val_loss", "eval_loss", "valid_loss", "test_loss", "final_eval_loss"),
+        *("final_validation_loss", "held_out_loss", "heldout_loss"),
     ),
-    Quantity.BEST_VAL_LOSS: ("best val loss", "best validation loss", "min val loss", "best eval loss"),
+    Quantity.BEST_VAL_LOSS: ("best_val_loss", "best_validation_loss", "min_val_loss", "best_eval_loss"),
     Quantity.TRAIN_LOSS: (
-        *("smooth loss", "final train loss", "train loss", "training loss", "final training loss", "mean train loss"),
-        *("smoothed loss", "avg loss"),
+        *("smooth_loss", "final_train_loss", "train_loss", "training_loss", "final_training_loss", "mean_train_loss"),
+        *("smoothed_loss", "avg_loss"),
     ),
-    Quantity.LAST_LOSS: ("loss", "last loss", "final loss", "last batch loss", "last train loss"),
+    Quantity.LAST_LOSS: ("loss", "last_loss", "final_loss", "last_batch_loss", "last_train_loss"),
     Quantity.SECONDS: (
-        *("seconds", "time", "training time", "train time", "wall time", "wall clock", "duration", "runtime", "hours"),
-        *("elapsed", "minutes", "wall clock time", "train runtime"),
+        *("seconds", "time", "training_time", "train_time", "wall_time", "wall_clock", "duration", "runtime", "hours"),
+        *("elapsed", "minutes", "wall_clock_time", "train_runtime"),
     ),
-    Quantity.STEP_SECONDS: ("step seconds", "step time", "time per step", "seconds per step", "iter time"),
+    Quantity.STEP_SECONDS: ("step_seconds", "step_time", "time_per_step", "seconds_per_step", "iter_time"),
     Quantity.TOKENS_PER_SECOND: (
-        *("tokens per second", "tok per s", "tokens per sec", "throughput", "tok s", "tokens s", "tps"),
-        *("samples per second", "samples s", "samples per sec", "train samples per second"),
+        *("tokens_per_second", "tok_per_s", "tokens_per_sec", "throughput", "tok_s", "tokens_s", "tps"),
+        *("samples_per_second", "samples_s", "samples_per_sec", "train_samples_per_second"),
     ),
     Quantity.PEAK_BYTES: (
-        *("peak bytes", "peak memory", "peak", "memory", "max memory", "gpu memory", "max memory allocated"),
-        *("peak gpu memory", "memory used", "vram", "peak vram", "allocated"),
+        *("peak_bytes", "peak_memory", "peak", "memory", "max_memory", "gpu_memory", "max_memory_allocated"),
+        *("peak_gpu_memory", "memory_used", "vram", "peak_vram", "allocated"),
     ),
     Quantity.MEMORY_LIMIT: (
-        *("memory limit", "total memory", "gpu total memory", "card memory", "capacity", "total", "device memory"),
-        *("gpu total",),
+        *("memory_limit", "total_memory", "gpu_total_memory", "card_memory", "capacity", "total", "device_memory"),
+        *("gpu_total",),
     ),
-    Quantity.PARAMETERS: ("parameters", "params", "n params", "num params", "model parameters", "n", "model size"),
-    Quantity.OPTIMIZER: ("optimizer", "optim", "optimizer in test", "optimizer name"),
-    Quantity.OPTIMIZER_BYTES: ("optimizer bytes", "optimizer state", "optimizer states", "optimizer memory"),
-    Quantity.MODEL: ("model", "model name", "architecture"),
+    Quantity.PARAMETERS: ("parameters", "params", "n_params", "num_params", "model_parameters", "n", "model_size"),
+    Quantity.OPTIMIZER: ("optimizer", "optim", "optimizer_in_test", "optimizer_name"),
+    Quantity.OPTIMIZER_BYTES: ("optimizer_bytes", "optimizer_state", "optimizer_states", "optimizer_memory"),
+    Quantity.MODEL: ("model", "model_name", "architecture"),
     Quantity.OUTCOME: ("outcome", "status", "state", "result"),
 }
 """Earlier names are preferred where several columns of a file have one."""
 
-_KNOWN = {name: quantity for quantity, names in NAMES.items() for name in names}
-_RANK = {name: rank for names in NAMES.values() for rank, name in enumerate(names)}
+_KNOWN = {name.replace("_", " "): quantity for quantity, names in NAMES.items() for name in names}
+_RANK = {name.replace("_", " "): rank for names in NAMES.values() for rank, name in enumerate(names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,7 @@ class Column:
 def recognise(name: str) -> Column | None:
     """What a column of this name means; None where nothing is known of it."""
     bare, unit = _split(name)
-    quantity = _KNOWN.get(bare)
-    if quantity is None and unit:
-        quantity = _KNOWN.get(f"{bare} {unit}")  # "batch (tokens)"
+    quantity = _KNOWN.get(f"{bare} {unit}", _KNOWN.get(bare))  # "batch (tokens)" is no batch size in samples
     if quantity is None:
         words = bare.split()
         for length in (len(words) - 1, len(words) - 2):

@@ -22,6 +22,9 @@ from batchlab.words.audit import audit_notes, describe_reproduction, describe_si
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 14, 44
 
+SHOWN = 2.0
+"""Times the range of the best losses of the sizes: losses above that are left out of the picture."""
+
 MOST_PICTURES = 6
 """Groups that are drawn; the text tells of all."""
 
@@ -85,7 +88,7 @@ def picture_of(group: Supported, title: str) -> Picture:
     best = {size.global_batch_size: size for size in group.sizes}
     top = max(size.loss for size in group.sizes)
     low = min(size.loss for size in group.sizes)
-    ceiling = top + 0.25 * (top - low)
+    ceiling = low + SHOWN * (top - low)
     losses = [
         (size, rate, sum(entry.loss or 0.0 for entry in entries) / len(entries))
         for (size, rate), entries in cells_of(group.entries).items()
