@@ -154,7 +154,7 @@ def out_of_memory(table: Table, random: Random) -> None:
 
 def contradicted(table: Table, random: Random) -> None:
     """A run is listed again with another loss."""
-    row = random.choice(table.rows)
+    row = random.choice([row for row in table.rows if "val_loss" in row])
     table.rows.append({**row, "val_loss": round(float(row["val_loss"]) + random.uniform(0.01, 1), 4)})
 
 
