@@ -36,7 +36,7 @@ def test_logged_rows_taken_for_updates() -> None:
 
     assert isinstance(flaw, TokensDisagree)
     assert flaw.lines == (2, 3)
-    assert flaw.ratio == (pytest.approx(48.47, rel=1e-3), pytest.approx(49.80, rel=1e-3))
+    assert flaw.ratio == pytest.approx((48.47, 49.80), rel=1e-3)
 
 
 @pytest.mark.parametrize("off", [0.98, 1.0, 1.02])
