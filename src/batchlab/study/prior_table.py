@@ -45,10 +45,15 @@ def read_prior_table(path: Path, experiment: Experiment, task_info: TaskInfo) ->
     _require_same_model(path, group, experiment, task_info)
     budgets = [tokens for entry in group.entries if (tokens := entry.get(Quantity.TOKENS) or _tokens(entry))]
     rates = [entry for entry in group.entries if entry.get(Quantity.LEARNING_RATE)]
-    if not budgets or not rates:
-        lacking = "learning rates" if budgets else "tokens per run, or steps and sequence length"
+    if not rates:
         raise InputError(
-            f"--prior {quote(str(path))} has no column with {lacking}; add it under a common name, or omit --prior."
+            f"--prior {quote(str(path))} has no column with learning rates; add one called learning_rate, or omit "
+            "--prior."
+        )
+    if not budgets:
+        raise InputError(
+            f"--prior {quote(str(path))} has neither tokens per run nor steps and sequence length; add a column called "
+            "tokens, or omit --prior."
         )
     return PriorStudy(study=path.name, token_budget=round(max(budgets)), trials=tuple(_trials(rates)))
 
