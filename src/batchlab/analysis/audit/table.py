@@ -23,7 +23,8 @@ class Quantity(StrEnum):
     LEARNING_RATE = "learning_rate"
     SEED = "seed"
     STEPS = "steps"
-    TOKENS = "tokens"
+    TOKENS = "tokens"  # what a run has seen
+    TOKEN_BUDGET = "token_budget"  # what it was given
     EPOCHS = "epochs"
     WARMUP_STEPS = "warmup_steps"
     VAL_LOSS = "val_loss"
@@ -139,12 +140,13 @@ class SweepTable:
     def groups(self) -> tuple[tuple[Entry, ...], ...]:
         """Rows that can be compared with each other: of one model, optimizer, sequence length and token budget.
 
-        A token count is a budget where every one in the table is shared by several batch sizes; else it is what a row
-        happened to be trained for, and differences are for the detectors to find.
+        Without a column of budgets, a token count is a budget where every one in the table is shared by several batch
+        sizes; else it is what a row happened to be trained for, and differences are for the detectors to find.
         """
         by = [q for q in (Quantity.MODEL, Quantity.OPTIMIZER) if q in self.present]
-        numbers: list[Quantity] = [q for q in (Quantity.PARAMETERS, Quantity.SEQUENCE_LENGTH) if q in self.present]
-        if _are_budgets(self.entries, numbers):
+        stated = (Quantity.PARAMETERS, Quantity.SEQUENCE_LENGTH, Quantity.TOKEN_BUDGET)
+        numbers: list[Quantity] = [q for q in stated if q in self.present]
+        if Quantity.TOKEN_BUDGET not in numbers and _are_budgets(self.entries, numbers):
             numbers.append(Quantity.TOKENS)
         found: dict[tuple[object, ...], list[Entry]] = {}
         for entry in self.entries:
