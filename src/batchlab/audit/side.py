@@ -78,7 +78,7 @@ def _run(entry: Entry, size: int, rate: float, place: int) -> Run:
         outcome=Outcome.COMPLETED,
         reason="",
         steps=round(entry.updates or 0),
-        tokens=round(entry.get(Quantity.TOKENS) or 0),
+        tokens=round(entry.tokens or 0),
         undertrained=False,
         val_loss=entry.loss,
         train_loss=entry.get(Quantity.TRAIN_LOSS),

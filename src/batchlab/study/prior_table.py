@@ -43,7 +43,7 @@ def read_prior_table(path: Path, experiment: Experiment, task_info: TaskInfo) ->
         )
     (group,) = audit.sweeps
     _require_same_model(path, group, experiment, task_info)
-    budgets = [tokens for entry in group.entries if (tokens := entry.get(Quantity.TOKENS) or _tokens(entry))]
+    budgets = [tokens for entry in group.entries if (tokens := entry.tokens or _tokens(entry))]
     rates = [entry for entry in group.entries if entry.get(Quantity.LEARNING_RATE)]
     if not rates:
         raise InputError(

@@ -95,6 +95,12 @@ class Entry:
         return micro * accumulated * self.numbers.get(Quantity.DATA_PARALLEL_SIZE, 1.0)
 
     @property
+    def tokens(self) -> float | None:
+        """What the run has seen, or else what it was given."""
+        seen = self.get(Quantity.TOKENS)
+        return self.get(Quantity.TOKEN_BUDGET) if seen is None else seen
+
+    @property
     def tokens_per_step(self) -> float | None:
         """As given, or batch × sequence length."""
         given = self.get(Quantity.TOKENS_PER_STEP)
@@ -109,9 +115,8 @@ class Entry:
 
         A table's steps may count something else, such as logged rows; its tokens are rarely wrong.
         """
-        tokens, per_step = self.get(Quantity.TOKENS), self.tokens_per_step
-        if tokens is not None and per_step:
-            return tokens / per_step
+        if self.tokens is not None and self.tokens_per_step:
+            return self.tokens / self.tokens_per_step
         return self.get(Quantity.STEPS)
 
     @property
