@@ -41,6 +41,7 @@ LIBRARIES = (
     Library("cupti", "libcupti.so.13"),
     Library("nvrtc", "libnvrtc.so.13"),
     Library("nccl", "libnccl.so.2"),
+    Library("nvml", "libnvidia-ml.so.1"),  # nothing links to it: torch looks for it at run time
     Library("nvshmem", "libnvshmem_host.so.3"),
     Library("cuda", "libcudart.so.13", ("runtime.cpp", "settings.cpp")),
     Library("__cuda", "libcudart.so.13", ("runtime.cpp", "settings.cpp")),
@@ -76,7 +77,7 @@ def symbols(*arguments: str | Path) -> list[str]:
 
 def build(library: Library, needs: Needs, headers: Path, folder: Path) -> None:
     """Compile one library into `folder`."""
-    name = re.sub(r"^lib|\.so.*$", "", library.file).upper()
+    name = re.sub(r"^lib|\.so.*$", "", library.file).upper().replace("-", "_")
     with tempfile.TemporaryDirectory() as scratch:
         objects = []
         for source in library.sources:

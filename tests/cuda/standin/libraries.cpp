@@ -1,5 +1,7 @@
 // The functions of the other libraries that must return something. STANDIN_<LIBRARY> selects one library's part.
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
@@ -93,6 +95,33 @@ int nvrtcGetPTX(void*, char* text) { return std::memset(text, 0, 16), 0; }
 int nvrtcGetCUBIN(void*, char* code) { return std::memset(code, 0, 16), 0; }
 int nvrtcGetLoweredName(void*, const char*, const char** name) { return *name = "kernel", 0; }
 const char* nvrtcGetErrorString(int) { return "an error of the stand-in"; }
+#endif
+
+#ifdef STANDIN_NVIDIA_ML
+// NVML, by which torch counts cards without starting CUDA, and looks for the fabric that expandable segments could use.
+constexpr int kNotSupported = 3;
+static long cards() {
+  const char* given = std::getenv("STANDIN_DEVICES");
+  return given ? std::atol(given) : 1;
+}
+int nvmlInit() { return 0; }
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlDeviceGetCount_v2(unsigned* count) { return *count = static_cast<unsigned>(cards()), 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = reinterpret_cast<void*>(static_cast<std::size_t>(index) + 1);
+  return index < cards() ? 0 : 2;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) { return give(device); }
+int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+  std::snprintf(text, size, "GPU-00000000-0000-0000-0000-%012zu", reinterpret_cast<std::size_t>(device));
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) { return *count = 0, 0; }
+int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return kNotSupported; }
+int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, int*) { return kNotSupported; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned, void*) { return kNotSupported; }
+int nvmlSystemGetCudaDriverVersion_v2(int* version) { return *version = 13000, 0; }
 #endif
 
 #ifdef STANDIN_CUDA

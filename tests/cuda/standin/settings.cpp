@@ -104,16 +104,15 @@ int visible_devices() {
 }
 
 void* Memory::reserve(std::size_t bytes) {
+  // Ascending addresses that are never used again: of equal free blocks torch takes the one at the lowest address.
+  static std::atomic<std::size_t> next{std::size_t{1} << 44};
   const std::size_t whole = round_up(bytes);
-  void* mapped = mmap(nullptr, whole + kGranularity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  auto* wanted = reinterpret_cast<char*>(next.fetch_add(whole));
+  void* mapped = mmap(wanted, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
-  auto* aligned = reinterpret_cast<char*>(round_up(reinterpret_cast<std::size_t>(mapped)));
-  const std::size_t before = aligned - static_cast<char*>(mapped);
-  if (before) munmap(mapped, before);
-  if (before < kGranularity) munmap(aligned + whole, kGranularity - before);
   std::lock_guard guard(state().mutex);
-  state().device[aligned] = {whole, current_device};
-  return aligned;
+  state().device[wanted] = {whole, current_device};
+  return wanted;
 }
 
 void Memory::release(void* pointer, std::size_t bytes) {
@@ -206,9 +205,12 @@ long long standin_get(const char* name) {
   return -1;
 }
 
-// Counters, and with them the number of the allocation that fails, begin again.
+// Counters, and with them the number of the allocation that fails, begin again; peaks begin at what is held.
 void standin_reset() {
-  for (auto& counter : standin::counters) counter = 0;
+  using namespace standin;
+  for (auto& counter : counters) counter = 0;
+  std::lock_guard guard(state().mutex);
+  std::memcpy(state().peak, state().used, sizeof state().peak);
 }
 
 // 0: done; -1: there is no such setting.
