@@ -1,4 +1,4 @@
-"""Build the stand-in for CUDA's libraries: `python build.py TORCH_LIB CUDA_HEADERS CACHE` prints the folder they are in.
+"""Build the stand-in for CUDA's libraries: `python build.py TORCH_LIB CUDA_HEADERS CACHE` prints their folder.
 
 What torch's own libraries need of a CUDA library is read with `nm`. Functions that are not written in the C++ files
 next to this one do nothing and return 0, which means success in all of these libraries. A build is kept under the
