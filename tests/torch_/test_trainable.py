@@ -19,8 +19,8 @@ from batchlab.core.protocols import Framework, Inspectable, OutOfMemory
 from batchlab.core.spec import DeviceSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 from batchlab.torch_.framework import TorchFramework
-from batchlab.torch_.trainable import on_device
 from batchlab.torch_.models import Decoder, next_token_loss
+from batchlab.torch_.trainable import on_device
 
 
 def same_bits(one: Any, other: Any) -> bool:

@@ -29,7 +29,7 @@ def devices() -> list[str]:
 def resolve(name: str) -> str:
     """Resolve 'auto' to the best device. Raises InputError if the device does not exist.
 
-    'cuda' means any of the visible cards, and stays so: the engine gives each worker one of them. 'cuda:3' is that card.
+    'cuda' is any of the visible cards, and stays so: the engine gives each worker one of them. 'cuda:3' is that card.
     """
     available = devices()
     any_card = ["cuda"] if torch.cuda.is_available() else []

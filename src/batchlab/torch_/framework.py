@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from batchlab.core.protocols import Batch, MemoryBound

@@ -1,11 +1,11 @@
 """Memory use of this process on its device, and an enforced limit.
 
-On CUDA the caching allocator counts and limits, and what a warmed-up process holds (workspaces of cuBLAS, 32 MiB on a
-Hopper) is not counted against the limit or as part of a peak. A CPU has neither counter nor limit, so the process is measured instead, above a baseline
-taken after a warm-up step: resident memory (VmRSS, with its peak VmHWM) and private writable memory, touched or not
-(VmData). A soft RLIMIT_DATA makes allocations fail that would raise VmData above the limit. VmData has no peak counter.
-The peak of all mapped memory (VmPeak) rises with it but cannot be reset, so it is used only if the process never held
-more memory before.
+On CUDA the caching allocator counts and limits. What a warmed-up process holds (a workspace of cuBLAS takes 32 MiB on
+Hopper) counts neither against the limit nor in a peak. A CPU has neither counter nor limit, so the process is measured
+instead, above a baseline taken after a warm-up step: resident memory (VmRSS, with its peak VmHWM) and private writable
+memory, touched or not (VmData). A soft RLIMIT_DATA makes allocations fail that would raise VmData above the limit.
+VmData has no peak counter. The peak of all mapped memory (VmPeak) rises with it but cannot be reset, so it is used only
+if the process never held more memory before.
 """
 
 from __future__ import annotations
