@@ -86,13 +86,6 @@ def test_a_short_last_batch_is_counted(door: Door, tmp_path: Path) -> None:
     assert (result.steps, result.tokens) == (33, 258 * 32)
 
 
-def test_splitting_a_batch_changes_nothing(door: Door, tmp_path: Path) -> None:
-    losses = [
-        trained(door, door.train_spec(8, micro, 64), Recorder(tmp_path / str(micro)))[0].val_loss for micro in (8, 4)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 def test_memory_and_speed_are_measured(door: Door, tmp_path: Path) -> None:
     probe = CapacitySpec(
         workload=door.workload, device=CPU, micro_batch_size=4, evaluation_batch_size=4, optimizer=door.optimizer
@@ -147,3 +140,18 @@ def test_what_a_trainer_lacks_is_said(held_out: str, said: str, tmp_path: Path, 
         door.run(spec, Recorder(tmp_path / "first"))
     with pytest.raises(InputError, match=said):
         door.run(spec, Recorder(tmp_path / "run"))
+
+
+def test_the_callback_observes_a_trainer_as_it_is(door: Door, tmp_path: Path) -> None:
+    import batchlab
+    from batchlab.integrations.hf import BatchlabCallback
+    from batchlab.integrations.hf.measure import make_small
+    from batchlab.integrations.hf.trainer import Trainers
+
+    changes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    trainer = make_small(Trainers(door.workload), changes, steps=6, device=CPU, folder=tmp_path)
+    observation = batchlab.observe(trainer.model, every=2)
+    trainer.add_callback(BatchlabCallback(observation))
+    trainer.train()
+    assert (observation.steps, observation.tokens) == (6, 48.0)
+    assert len(observation.samples) == 3

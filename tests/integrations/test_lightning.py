@@ -79,3 +79,45 @@ def test_memory_and_speed_are_measured(door: Door, tmp_path: Path) -> None:
     speed = door.run(timed, Recorder(tmp_path / "speed")).result
     assert isinstance(speed, ThroughputResult)
     assert len(speed.tokens_per_second_blocks) == 2
+
+
+def test_the_batch_size_finder_ends_at_the_largest_size_that_fits(tmp_path: Path) -> None:
+    """A module that runs out of memory above 37 samples: Lightning's own finder would end at 32."""
+    import importlib.util
+
+    import lightning
+    import torch
+    from tests.integrations.doors import TRAINERS
+
+    from batchlab.integrations.lightning import BatchSizeFinder
+
+    description = importlib.util.spec_from_file_location("lit_for_finder", TRAINERS / "lit.py")
+    assert description is not None
+    assert description.loader is not None
+    lit = importlib.util.module_from_spec(description)
+    description.loader.exec_module(lit)
+    module, data = lit.make()
+    step = module.training_step
+
+    def limited(batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> torch.Tensor:
+        if len(batch[0]) > 37:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        loss: torch.Tensor = step(batch, batch_idx)
+        return loss
+
+    module.training_step = limited
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    finder = BatchSizeFinder(max_val=128, steps_per_trial=1, memory_limit="8GiB")
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_steps=0,
+        callbacks=[finder],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        default_root_dir=str(tmp_path),
+    )
+    trainer.fit(module, datamodule=data)
+    assert finder.optimal_batch_size == 37
+    assert data.batch_size == 37
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -116,7 +116,7 @@ def test_deepspeed_factors_multiply(findings: Findings) -> None:
 
 def test_a_launcher_says_what_belongs_in_the_script(findings: Findings) -> None:
     for format in ("lightning", "accelerate"):
-        text = format_plan(make_plan(findings), format)  # type: ignore[arg-type]
+        text = format_plan(make_plan(findings), format)
         assert "DataLoader(batch_size=32)" in text
         assert "learning rate 3.0e-3" in text
         assert "beta2 0.95" in text
@@ -177,7 +177,7 @@ def test_samples_have_no_nanochat_and_no_sequence_length(synthetic_study: Study)
     plan = make_plan(assemble(*synthetic_study(unit="samples", token_budget=6400)))
     for format in ("nanochat", "nanogpt"):
         with pytest.raises(InputError, match="counts samples"):
-            format_plan(plan, format)  # type: ignore[arg-type]
+            format_plan(plan, format)
     assert "sequence_length" not in plan.paste_block
 
 

@@ -49,7 +49,7 @@ def check(trainers: Trainers, spec: CheckSpec, context: RunContext) -> RunResult
     return RunResult(Outcome.COMPLETED, "", found)
 
 
-class _Watching(TrainerCallback):  # type: ignore[misc]
+class _Watching(TrainerCallback):
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self.found = OneStep()

@@ -86,7 +86,7 @@ def probe(trainers: Trainers, spec: CapacitySpec, context: RunContext) -> RunRes
     return RunResult(Outcome.COMPLETED, "", result)
 
 
-class _Steps(TrainerCallback):  # type: ignore[misc]
+class _Steps(TrainerCallback):
     """Tells how far a short run is, and times its last step."""
 
     def __init__(self, context: RunContext, steps: int) -> None:
@@ -115,7 +115,7 @@ def measure(trainers: Trainers, spec: ThroughputSpec, context: RunContext) -> Ru
     return timer.result(memory.read(torch.device(spec.device.name)))
 
 
-class _Blocks(TrainerCallback):  # type: ignore[misc]
+class _Blocks(TrainerCallback):
     def __init__(self, timer: BlockTimer) -> None:
         self._timer = timer
 

@@ -100,7 +100,7 @@ def train(trainers: Trainers, spec: TrainSpec, context: RunContext) -> RunResult
     return RunResult(Outcome.COMPLETED, "", following.result(done), following.pairing())
 
 
-class _Following(TrainerCallback):  # type: ignore[misc]
+class _Following(TrainerCallback):
     """Follows one run: decides at every step what is due, and does it when the Trainer logs and saves."""
 
     def __init__(self, trainer: Trainer, spec: TrainSpec, context: RunContext, steps: int, order: SampleOrder) -> None:
