@@ -122,8 +122,8 @@ def test_the_held_out_loss_is_a_mean_over_targets(sft: Door, tmp_path: Path) -> 
 
 MODEL_OUTSIDE = """
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer
-model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=4, n_embd=8, n_layer=1, n_head=1))
-data = [{"input_ids": [i % 8, 1, 2, 3], "labels": [i % 8, 1, 2, 3]} for i in range(20)]
+model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=4, n_embd=8, n_layer=1, n_head=1))
+data = [{"input_ids": [i, 1, 2, 3], "labels": [i, 1, 2, 3]} for i in range(20)]
 def make_trainer(args):
     return Trainer(model=model, args=args, train_dataset=data, eval_dataset=%s)
 """

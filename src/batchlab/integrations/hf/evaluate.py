@@ -27,6 +27,7 @@ def evaluate(trainer: Trainer, model: torch.nn.Module, samples: int) -> Evaluati
     Each batch's loss, which is a mean over its targets, is weighted by how many those are.
     """
     before, training = random_state.capture(trainer.args.device), model.training
+    model.eval()
     try:
         sums = []
         for inputs in trainer.get_eval_dataloader(held_out(trainer, samples)):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.integrations.data_digest import digest_of_samples, require_same_data
+from batchlab.integrations.fresh import require_fresh
 from batchlab.integrations.person_file import person_function
 from batchlab.integrations.schedules import from_transformers
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
@@ -42,9 +41,6 @@ QUIET: Mapping[str, Any] = {
 
 _PASSED_ON = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "output_dir")
 """By these is seen that a Trainer has the arguments it should have; TRL makes a copy of them."""
-
-_trained: weakref.WeakSet[torch.nn.Parameter] = weakref.WeakSet()
-"""Parameters of the models that were given so far, by which a model is recognised that is given again."""
 
 
 class Trainers:
@@ -91,18 +87,9 @@ class Trainers:
                 f"{self.name} gives its Trainer other arguments than it takes, so the study could not set the batch "
                 "size; pass them on: Trainer(args=args, …)."
             )
-        self._require_fresh(trainer)
+        require_fresh(trainer.model, self.name, self._make.__name__)
         trainer.remove_callback(EarlyStoppingCallback)  # every run of a study has the same budget
         return trainer
-
-    def _require_fresh(self, trainer: Trainer) -> None:
-        parameters = list(trainer.model.parameters())
-        if any(parameter in _trained for parameter in parameters):
-            raise InputError(
-                f"{self.name} gave a model that an earlier run has trained; create the model inside "
-                f"{self._make.__name__}, so that every run starts afresh."
-            )
-        _trained.update(parameters)
 
 
 def require_data(trainer: Trainer, by: str) -> None:

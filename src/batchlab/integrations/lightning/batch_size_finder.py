@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 import lightning
@@ -23,12 +24,47 @@ from lightning.pytorch.utilities.parsing import lightning_setattr
 
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.parse import parse_memory_limit
-from batchlab.search.capacity import CapacitySearch, Probed, Trace
 from batchlab.torch_ import memory
 
 _dump = getattr(scaling, "__scale_batch_dump_params")
 _reset = getattr(scaling, "__scale_batch_reset_params")
 _restore = getattr(scaling, "__scale_batch_restore_params")
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The sizes to try: along the line through the peaks of the two largest that fit, and at least twice the last one;
+    where a failure contradicts the line, the middle of what is left. budget: bytes that a size may need."""
+
+    most: int
+    budget: int
+    largest: int = 0
+    peaks: dict[int, int] = field(default_factory=dict)
+    ceiling: int | None = None
+
+    def next(self) -> int | None:
+        """The next size; None where the largest is known."""
+        if self.largest >= (self.most if self.ceiling is None else self.ceiling - 1):
+            return None
+        line = self._by_line()
+        if self.ceiling is None:
+            return min(self.most, max(2, 2 * self.largest, line))
+        return line if self.largest < line < self.ceiling else (self.largest + self.ceiling) // 2
+
+    def tell(self, size: int, peak: int | None) -> None:
+        """The peak at this size; None where it did not fit. One above the budget does not fit either."""
+        if peak is None or peak > self.budget:
+            self.ceiling = size
+        else:
+            self.largest, self.peaks[size] = size, peak
+
+    def _by_line(self) -> int:
+        """The largest size within the budget by the last two peaks; 0 where these do not say."""
+        if len(self.peaks) < 2:
+            return 0
+        (one, below), (two, above) = sorted(self.peaks.items())[-2:]
+        slope = (above - below) / (two - one)
+        return two + int((self.budget - above) / slope) if slope > 0 else 0
 
 
 class BatchSizeFinder(LightningFinder):
@@ -62,27 +98,20 @@ class BatchSizeFinder(LightningFinder):
             raise _TunerExitException
 
     def _search(self, trainer: lightning.Trainer, module: lightning.LightningModule, parameters: Any) -> int:
-        device = module.device
         trainer._active_loop.setup_data()
         samples = int(trainer._active_loop._combined_loader._dataset_length())
-        search = CapacitySearch(
-            self._limit(device),
-            most=min(self._max_val, samples),
-            headroom=lambda limit: round(self._margin * limit),
-        )
-        trials = 0
-        while trials < self._max_trials and (asked := search.ask()):
-            question = asked[0]
-            if isinstance(question, Trace):
-                search.tell(asked, [()])  # the module is not traced
-                continue
-            search.tell(asked, [self._trial(trainer, module, question.size, parameters)])
-            trials += 1
-        if search.largest is None:
-            raise MemoryError(f"Not even a batch of one sample fits on {device}.")
-        return search.largest
+        sizes = Sizes(most=min(self._max_val, samples), budget=round((1 - self._margin) * self._limit(module.device)))
+        for _ in range(self._max_trials):
+            size = sizes.next()
+            if size is None:
+                break
+            sizes.tell(size, self._trial(trainer, module, size, parameters))
+        if not sizes.largest:
+            raise MemoryError(f"Not even a batch of one sample fits on {module.device}.")
+        return sizes.largest
 
-    def _trial(self, trainer: lightning.Trainer, module: Any, size: int, parameters: Any) -> Probed:
+    def _trial(self, trainer: lightning.Trainer, module: Any, size: int, parameters: Any) -> int | None:
+        """Peak bytes of a few steps at this size; None where they ran out of memory."""
         memory.release(module.device)
         memory.restart_peak(module.device)
         try:
@@ -93,8 +122,8 @@ class BatchSizeFinder(LightningFinder):
         except Exception as error:
             if as_out_of_memory(error) is None:
                 raise
-            return Probed(False)
-        return Probed(True, memory.read(module.device).peak_bytes)
+            return None
+        return memory.read(module.device).peak_bytes or 0
 
     def _limit(self, device: torch.device) -> int:
         if self._memory_limit is not None:

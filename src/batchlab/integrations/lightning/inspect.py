@@ -27,8 +27,8 @@ def inspect(modules: Modules, spec: InspectSpec, context: RunContext) -> RunResu
     result = TaskInfo(
         unit=Unit.SAMPLES,
         sequence_length=1,
-        train_samples=len(made.train.dataset),
-        valid_samples=len(made.held_out.dataset),
+        train_samples=len(made.train_data),
+        valid_samples=len(made.held_out_data),
         parameter_count=sum(parameter.numel() for parameter in parameters),
         optimizer_family=family(optimizer),
         integration="lightning",
@@ -57,5 +57,5 @@ def _settings(made: Made) -> dict[str, Any]:
 
 
 def _source(made: Made) -> str:
-    sizes = f"{len(made.train.dataset):,} training and {len(made.held_out.dataset):,} held-out samples"
+    sizes = f"{len(made.train_data):,} training and {len(made.held_out_data):,} held-out samples"
     return f"loaders of {type(made.module).__name__}: {sizes}"

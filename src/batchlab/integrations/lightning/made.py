@@ -6,7 +6,6 @@ own schedulers are left out.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,10 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.integrations.data_digest import digest_of_samples, require_same_data
+from batchlab.integrations.fresh import require_fresh
 from batchlab.integrations.person_file import person_function
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
 from batchlab.torch_.random_state import seed_everything
-
-_trained: weakref.WeakSet[torch.nn.Parameter] = weakref.WeakSet()
-"""Parameters of the modules that were given so far, by which a module is recognised that is given again."""
 
 
 @dataclass(slots=True)
@@ -39,17 +36,27 @@ class Made:
     trainer: lightning.Trainer | None
     name: str
 
+    @property
+    def train_data(self) -> Any:
+        """The training samples: a data set with a length."""
+        return self.train.dataset
+
+    @property
+    def held_out_data(self) -> Any:
+        """The held-out samples."""
+        return self.held_out.dataset
+
     def loader(self, batch_size: int, seed: int) -> tuple[DataLoader[Any], Any]:
         """The training loader at another batch size, and its sampler. Shuffled data has an order of its own per seed,
         which does not depend on the batch size."""
-        sampler: Any = SequentialSampler(self.train.dataset)
+        sampler: Any = SequentialSampler(self.train_data)
         if isinstance(self.train.sampler, RandomSampler):
-            sampler = RandomSampler(self.train.dataset, generator=torch.Generator().manual_seed(seed))
+            sampler = RandomSampler(self.train_data, generator=torch.Generator().manual_seed(seed))
         return _rebuilt(self.train, batch_size, sampler), sampler
 
     def held_out_loader(self, batch_size: int, samples: int) -> DataLoader[Any]:
         """The first held-out samples, in their order."""
-        first = range(min(samples, len(self.held_out.dataset)))
+        first = range(min(samples, len(self.held_out_data)))
         return _rebuilt(self.held_out, batch_size, first, drop_last=False)
 
     def of_one_sample(self, index: int, batch_size: int, batches: int, *, held_out: bool = False) -> DataLoader[Any]:
@@ -81,12 +88,7 @@ class Modules:
                 "module, datamodule, or module, train_loader, val_loader."
             )
         module = parts[0]
-        if any(parameter in _trained for parameter in module.parameters()):
-            raise InputError(
-                f"{self.name} gave a module that an earlier run has trained; create the module inside "
-                f"{self._make.__name__}, so that every run starts afresh."
-            )
-        _trained.update(module.parameters())
+        require_fresh(module, self.name, self._make.__name__)
         if not module.automatic_optimization:
             raise InputError(
                 f"The module of {self.name} has automatic_optimization=False: it steps its optimizers by itself, so "
@@ -114,7 +116,7 @@ class Modules:
 
     def same_data(self, made: Made) -> str:
         """The digest of the data. Raises StudyChanged where it is not the study's."""
-        parts = [made.train.dataset, made.held_out.dataset]
+        parts = [made.train_data, made.held_out_data]
         digest = "".join(digest_of_samples(len(part), part.__getitem__) for part in parts)
         require_same_data(self.workload, digest, self.name)
         return digest

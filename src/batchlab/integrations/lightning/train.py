@@ -32,7 +32,7 @@ from batchlab.torch_ import memory
 def epochs_of(made: Made, global_batch_size: int, most: int) -> Epochs:
     """How the Trainer goes through the data with micro-batches of at most `most` samples; they are all of one size."""
     micro = equal_micro_batch(global_batch_size, most)
-    return Epochs(len(made.train.dataset), micro, global_batch_size // micro, made.train.drop_last)
+    return Epochs(len(made.train_data), micro, global_batch_size // micro, made.train.drop_last)
 
 
 class RecordingSampler:
@@ -101,16 +101,18 @@ def make_trainer(
 
 def _with_sampler(made: Made, epochs: Epochs, sampler: Any) -> DataLoader[Any]:
     loader, _ = made.loader(epochs.micro_batch_size, 0)
-    loader.batch_sampler.sampler = sampler
+    batches: Any = loader.batch_sampler
+    batches.sampler = sampler
     return loader
 
 
 def _pairing(made: Made, recording: RecordingSampler, seed: int, samples: int) -> Pairing:
     """VERIFIED where the recorded order is that of batch size 1 with this seed, sample by sample."""
     loader, _ = made.loader(1, seed)
+    batches: Any = loader.batch_sampler
     expected = array("q")
     while len(expected) < samples:
-        expected.extend(index for batch in loader.batch_sampler for index in batch)
+        expected.extend(index for batch in batches for index in batch)
     same = recording.given[:samples] == expected[:samples]
     return Pairing.VERIFIED if same and not made.train.drop_last else Pairing.NONE
 
