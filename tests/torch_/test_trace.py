@@ -155,8 +155,8 @@ class Broken(Wide):
     [
         (Branching, "branches on the value of a tensor"),
         (Selecting, "size of a tensor depends on the values"),
-        (OnTheHost, "the task raised"),
-        (Broken, "the task raised RuntimeError"),
+        (OnTheHost, "The task raised RuntimeError"),
+        (Broken, "The task raised RuntimeError"),
     ],
 )
 def test_an_untraceable_model_gives_the_reason(model: Callable[[], Any], why: str) -> None:
