@@ -1,4 +1,4 @@
-"""A language model with a large vocabulary whose loss is computed in chunks that are recomputed in the backward pass."""
+"""A language model with a large vocabulary whose loss is computed in chunks, recomputed in the backward pass."""
 
 import torch
 from torch import nn

@@ -178,7 +178,7 @@ def _budget(found: Capacity) -> list[Term]:
 def _worst_batch(found: Capacity) -> list[Term]:
     """Where samples differ in size, the answer for loaders that fill a batch by elements instead of by samples."""
     shapes = found.worst_batch
-    if shapes is None:
+    if shapes is None or found.draws:  # drawn batches are not sorted by shape
         return []
     arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
     elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
