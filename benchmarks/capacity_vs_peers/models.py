@@ -2,7 +2,9 @@
 
 They were split at random before batchlab had answered on any of them: `random.Random(20261122).shuffle` of the sorted
 names, first half held out. Code was changed by looking at the development half only; the held-out half was run once,
-after that. Limits give between about 20 and a few hundred samples.
+after that. Limits give between about 20 and a few hundred samples. Six limits were raised after the first answer (gan
+within 24 MB), where scratch memory of kernels took three quarters of the limit and true sizes of three processes were
+9, 9 and 13; of those six, vq_vae, ema and ragged_collate are held out, and nothing had been run on them.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ MODELS = (
     Model("big_embedding", 100_000_000, "development"),
     Model("custom_function", 60_000_000, "development"),
     Model("diffusion", 50_000_000, "development"),
-    Model("gan", 24_000_000, "development"),
+    Model("gan", 60_000_000, "development"),
     Model("gpt_lora", 110_000_000, "development"),
-    Model("gradient_penalty", 24_000_000, "development"),
+    Model("gradient_penalty", 60_000_000, "development"),
     Model("halting", 70_000_000, "development"),
     Model("layer_drop", 100_000_000, "development"),
     Model("noisy_teacher", 60_000_000, "development"),
@@ -42,19 +44,19 @@ MODELS = (
     Model("point_cloud", 75_000_000, "development"),
     Model("qlora", 110_000_000, "development"),
     Model("segmentation", 100_000_000, "development"),
-    Model("simclr", 44_000_000, "development"),
+    Model("simclr", 70_000_000, "development"),
     Model("checkpointed", 50_000_000, "held out"),
     Model("chunked_loss", 75_000_000, "held out"),
     Model("contrastive", 64_000_000, "held out"),
     Model("dict_batches", 134_000_000, "held out"),
-    Model("ema", 42_000_000, "held out"),
+    Model("ema", 70_000_000, "held out"),
     Model("encoder_decoder", 110_000_000, "held out"),
     Model("ensemble_vmap", 60_000_000, "held out"),
     Model("gru_cells", 60_000_000, "held out"),
     Model("moe", 75_000_000, "held out"),
-    Model("ragged_collate", 40_000_000, "held out"),
+    Model("ragged_collate", 60_000_000, "held out"),
     Model("sparse_embedding", 40_000_000, "held out"),
     Model("tied_weights", 60_000_000, "held out"),
     Model("two_optimizers", 95_000_000, "held out"),
-    Model("vq_vae", 36_000_000, "held out"),
+    Model("vq_vae", 60_000_000, "held out"),
 )

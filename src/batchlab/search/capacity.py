@@ -309,8 +309,8 @@ class CapacitySearch:
     def _after(self, best: int) -> int:
         """The next size by everything measured so far; at most `best` where that is the answer."""
         guess = self._largest_by(self._guess)
-        if best == 0:
-            lower = guess if guess >= self.smallest else self._low
+        if best == 0:  # what is not traced is large and unknown
+            lower = max(min(guess, min(self._failed) // 2), min(self._low, self._ceiling))
             return lower if lower >= self.smallest else 0
         if not self._measured:
             return guess
