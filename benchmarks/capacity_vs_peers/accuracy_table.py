@@ -13,9 +13,10 @@ HEAD = """# Capacity on models as newcomers write them
     python benchmarks/capacity_vs_peers/accuracy.py
 
 "Small" means that the answer is below the smallest of {truths} true sizes by at most one sample or 1 %; a range has to
-begin at most {deep:.0%} below it. "Unsafe" means above it. The truth of a row with a range is the largest size that ran
-40 different batches, the largest by content among them. Sizes come from a trace (traced), from steps run at small sizes
-because memory depends on values (run), or from probes alone (no). Baselines are what the processes of the probes held
+begin at most {deep:.0%} below it. "Within noise" means that it is above the smallest but not above the largest of them,
+"unsafe" that it is above all. The truth of a row with a range is the largest size that ran 40 different batches, the
+largest by content among them; it may be 10 % too small. Sizes come from a trace (traced), from steps run at small sizes
+because a trace stopped at values (run), or from probes alone (no). Baselines are what the processes of the probes held
 before the measured steps, largest minus smallest. n = 1 answer per model.
 """
 
@@ -45,7 +46,7 @@ def verdict(entry: Entry) -> str:
     if found is None or truth is None:
         return "refused"
     if found > truth:
-        return "unsafe"
+        return "unsafe" if found > max(entry["truth"]) else "within noise"
     if found == truth:
         return "exact"
     near = found >= min(truth - 1, 0.99 * truth)
@@ -55,7 +56,9 @@ def verdict(entry: Entry) -> str:
 
 def _summary(rows: list[Entry]) -> str:
     verdicts = [verdict(entry) for entry in rows]
-    counts = ", ".join(f"{name} {verdicts.count(name)}" for name in ("exact", "small", "low", "unsafe", "refused"))
+    counts = ", ".join(
+        f"{name} {verdicts.count(name)}" for name in ("exact", "small", "within noise", "low", "unsafe", "refused")
+    )
     probes = {how: [len(e["sizes"]) for e in rows if (e["traced"] == "no") == (how == "not traced")] for how in _HOW}
     spent = "; ".join(f"{how}: {min(n)} to {max(n)} probes" for how, n in probes.items() if n)
     failures = sum(entry["out_of_memory"] for entry in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -74,10 +75,11 @@ class _Silent:
         """Nothing is shown."""
 
 
-def true_size(spec: CapacitySpec, guess: int) -> int:
+def true_size(spec: CapacitySpec, guess: int, resolution: float = 0.0) -> int:
     """The largest size that fits in one process: warmed up and bounded as batchlab's workers are.
 
-    Every size is tried in a fork of that process, so that all start from the same memory.
+    Every size is tried in a fork of that process, so that all start from the same memory. resolution: the answer may be
+    this share too small.
     """
     reading, writing = os.pipe()
 
@@ -85,7 +87,8 @@ def true_size(spec: CapacitySpec, guess: int) -> int:
         loaded = execute._load(spec.workload, Path())
         loaded.framework.start(spec.device, seed=0)
         execute._bound_memory(spec, loaded, execute.WorstStream(loaded.train, seed=0))
-        os.write(writing, str(largest(lambda size: in_fork(lambda: _try(spec, size)) == FITS, guess)).encode())
+        found = largest(lambda size: in_fork(lambda: _try(spec, size)) == FITS, guess, resolution)
+        os.write(writing, str(found).encode())
         return 0
 
     code = in_fork(search)
@@ -107,9 +110,9 @@ def _try(spec: CapacitySpec, size: int) -> int:
     return FITS
 
 
-def largest(holds: Callable[[int], bool], guess: int) -> int:
+def largest(holds: Callable[[int], bool], guess: int, resolution: float = 0.0) -> int:
     """The largest size that holds, bracketed from a guess in growing steps, then by bisection; 0: none."""
-    step = 1
+    step = math.ceil(resolution * guess) or 1
     if holds(guess):
         passed = guess
         while holds(passed + step):
@@ -120,7 +123,7 @@ def largest(holds: Callable[[int], bool], guess: int) -> int:
         while failed > step and not holds(failed - step):
             failed, step = failed - step, 2 * step
         passed = max(failed - step, 0)
-    while failed - passed > 1:
+    while failed - passed > max(1, math.ceil(resolution * passed)):
         middle = (passed + failed) // 2
         passed, failed = (middle, failed) if holds(middle) else (passed, middle)
     return passed
