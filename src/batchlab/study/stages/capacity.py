@@ -162,7 +162,8 @@ class _Asker:
     search: CapacitySearch
     sample_independent: bool
     training: bool
-    draws: bool = False
+    ran: bool = False  # steps were run instead of a trace
+    draws: bool = False  # and batches of one size needed different amounts of memory
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
 
     @property
@@ -177,15 +178,17 @@ class _Asker:
         return self._probe(question, engine)
 
     def _trace(self, question: Trace, engine: Engine) -> Answer:
+        if self.ran:
+            return Traced(())
         traced = self._traced(self._trace_spec(question.sizes), engine)
         if (traced.points and not traced.varies) or self.search.curve is not None or not self._may_run_traces:
             return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
         ran = self._traced(self._trace_spec(RUN_SIZES).model_copy(update={"draws": DRAWS}), engine).points
         if not ran:
             return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
-        spread = max(spread_of(point.draw_bytes) for point in ran)
-        self.draws = spread > _SAME_BYTES
-        return Traced(phase_bytes(ran, reserved=False), spread if self.draws else None)
+        self.ran = True
+        self.draws = any(spread_of(point.draw_bytes) > _SAME_BYTES for point in ran)
+        return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
 
     def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
         record = run_specs(self.session, [spec], engine)[0]
@@ -242,10 +245,17 @@ class _Asker:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
         self.probed.append((spec, record))
         result = record.result if isinstance(record.result, CapacityResult) else None
+        self.search.noise = self._baseline_noise()
         if result is not None and not (result.fits or result.certain):
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
         return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+
+    def _baseline_noise(self) -> int:
+        """By how much the processes of this task's probes differed before they did anything."""
+        results = [record.result for _, record in self.probed if isinstance(record.result, CapacityResult)]
+        held = [result.baseline_bytes for result in results if result.baseline_bytes]
+        return max(held) - min(held) if held else 0
 
     def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
         """The probe with what the study's training runs measure besides training."""
