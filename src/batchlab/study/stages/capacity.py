@@ -136,7 +136,10 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         decided = _kept(store, decided, request)
     found = capacity_finding(experiment, store.records(), decided)
     if found is None:
-        raise StageFailed("No size could be traced or run, so the memory use is unknown.")
+        raise StageFailed(
+            f"{asker.untraceable} Memory of a card that is not here is predicted from a trace, which has no values; "
+            "compute such values in the data, or run `batchlab capacity` on the card."
+        )
     return found
 
 
@@ -164,6 +167,7 @@ class _Asker:
     training: bool
     ran: bool = False  # steps were run instead of a trace
     draws: bool = False  # and batches of one size needed different amounts of memory
+    untraceable: str = ""  # why the model cannot be traced
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
 
     @property
@@ -194,6 +198,7 @@ class _Asker:
         record = run_specs(self.session, [spec], engine)[0]
         if not isinstance(record.result, TraceResult):
             raise StageFailed(f"The task failed while it was traced: {record.reason}")
+        self.untraceable = self.untraceable or record.result.untraceable
         return record.result
 
     @property
