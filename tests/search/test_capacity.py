@@ -232,3 +232,38 @@ def test_wrong_use_is_refused() -> None:
         search.tell([Probe(2)], [Probed(True)])
     with pytest.raises(ValueError, match="exactly what ask"):
         search.tell(search.ask(), [])
+
+
+def test_what_processes_differ_by_stays_free() -> None:
+    """The baselines of two probes differ by three samples, so a third process may hold as much more."""
+    search = CapacitySearch(1000, most=10_000)
+    baselines = iter([500, 530, 515])
+    while asked := search.ask():
+        (question,) = asked
+        if isinstance(question, Trace):
+            search.tell(asked, [Traced([(size, (10.0 * size,)) for size in question.sizes])])
+        else:
+            search.tell(asked, [Probed(question.size <= 100, 10 * question.size, None, next(baselines))])
+    assert (search.noise_bytes, search.margin_bytes) == (30, 30)
+
+
+@pytest.mark.parametrize(
+    ("spread", "lower", "upper"), [(0.0, 96, 100), (0.02, 96, 100), (0.04, 92, 100), (0.5, 90, 99)]
+)
+def test_where_memory_depends_on_values_the_answer_is_a_range(spread: float, lower: int, upper: int) -> None:
+    search = CapacitySearch(1000, most=10_000)
+    while asked := search.ask():
+        (question,) = asked
+        if isinstance(question, Trace):
+            search.tell(asked, [Traced([(size, (10.0 * size,)) for size in question.sizes], spread)])
+        else:
+            search.tell(asked, [Probed(question.size <= 100, 10 * question.size)])
+    assert (search.largest, search.up_to) == (lower, upper)
+
+
+def test_sizes_between_a_failure_and_the_answer_are_tried_again() -> None:
+    """What is not traced jumps at one size, as kernels do, and lies on no line."""
+    search = CapacitySearch(1000, most=10_000)
+    probes = run(search, lambda size: (10 * size,), lambda size: 10 * size + (40 if size > 97 else 0))
+    assert search.largest == 97 or (97, True) in probes or (search.largest or 0) >= 96
+    assert sum(not fits for _, fits in probes) <= 3

@@ -80,11 +80,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The outcome of a probe. `available_bytes`: what the device had left for it, where that is known."""
+    """The outcome of a probe.
+
+    available_bytes: what the device had left for it, where that is known. baseline_bytes: what the process held before.
+    """
 
     fits: bool
     peak_bytes: int | None = None
     available_bytes: int | None = None
+    baseline_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +110,7 @@ class CapacitySearch:
     """Ask/tell search for the largest micro-batch size from `smallest` to `most` that needs at most limit − headroom.
 
     headroom: bytes kept free of a limit. probe: False stops at the prediction. prove: one more size is run, which must
-    fail. warmup: size of the step that every process runs first, whose peak hides those of sizes as small. noise: bytes
-    by which processes of this task differ at one size; they stay free of the answer.
+    fail. warmup: size of the step that every process runs first, whose peak hides those of sizes as small.
     """
 
     def __init__(
@@ -120,7 +123,6 @@ class CapacitySearch:
         probe: bool = True,
         prove: bool = False,
         warmup: int = 2,
-        noise: int = 0,
     ) -> None:
         if not 1 <= smallest <= most:
             raise ValueError(f"sizes from {smallest} to {most} were asked; give 1 ≤ smallest ≤ most")
@@ -134,7 +136,7 @@ class CapacitySearch:
         self._probe = probe
         self._prove = prove
         self._warmup = warmup
-        self.noise = noise
+        self._baselines: list[int] = []
         self.spread: float | None = None
         """Of the batches that were tried; None where memory does not depend on values."""
         self._trace_rounds = 0
@@ -159,12 +161,17 @@ class CapacitySearch:
         return self.limit_bytes - self.headroom_bytes
 
     @property
+    def noise_bytes(self) -> int:
+        """By how much the processes of this task's probes differed before they did anything."""
+        return max(self._baselines) - min(self._baselines) if self._baselines else 0
+
+    @property
     def margin_bytes(self) -> int:
         """Kept free of the budget for batches that nobody has seen, and for differences between processes."""
         if self.spread is None:
-            return self.noise
+            return self.noise_bytes
         share = min(max(_SPREADS * self.spread, _LEAST_MARGIN), _MOST_MARGIN)
-        return max(round(share * self.budget_bytes), self.noise)
+        return max(round(share * self.budget_bytes), self.noise_bytes)
 
     @property
     def up_to(self) -> int | None:
@@ -237,6 +244,8 @@ class CapacitySearch:
             self.limit_bytes = min(self.limit_bytes, probed.available_bytes)
         if probed.peak_bytes is not None:
             self._measured[size] = probed.peak_bytes
+        if probed.baseline_bytes is not None:
+            self._baselines.append(probed.baseline_bytes)
         if probed.fits:
             self._passed.add(size)
             if verifying:

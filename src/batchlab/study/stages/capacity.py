@@ -250,17 +250,12 @@ class _Asker:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
         self.probed.append((spec, record))
         result = record.result if isinstance(record.result, CapacityResult) else None
-        self.search.noise = self._baseline_noise()
         if result is not None and not (result.fits or result.certain):
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
-        return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
-
-    def _baseline_noise(self) -> int:
-        """By how much the processes of this task's probes differed before they did anything."""
-        results = [record.result for _, record in self.probed if isinstance(record.result, CapacityResult)]
-        held = [result.baseline_bytes for result in results if result.baseline_bytes]
-        return max(held) - min(held) if held else 0
+        if result is None:
+            return Probed(point.fits, point.peak_bytes)
+        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes)
 
     def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
         """The probe with what the study's training runs measure besides training."""
