@@ -326,7 +326,8 @@ class CapacitySearch:
         if self.curve is None:
             return self._untraced_step(best)
         safe = self._largest_by(self._at_most)
-        size = safe if len(self._measured) < 2 and best < safe else guess
+        unsure = len(self._measured) < 2 or bool(self._failed)  # one measurement, or a line that was wrong
+        size = safe if unsure and best < safe else guess
         return size if size > best else self._between(best)
 
     def _untraced_step(self, best: int) -> int:

@@ -52,7 +52,7 @@ class InspectableTorchTrainable(TorchTrainable):
         if not self._steady:
             yield
             return
-        with random_state.fixed(self.device), ConstantNoise():
+        with random_state.fixed(self.device), ConstantNoise():  # type: ignore[no-untyped-call]
             yield
 
     def parameter_count(self) -> int:

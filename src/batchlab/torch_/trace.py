@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -148,7 +148,8 @@ def _step(trainable: LoggedTrainable, log: StorageLog, batch: Batch, passes: int
 
 def _host_random() -> tuple[Any, ...]:
     """The state of the random numbers of Python and numpy, which model code uses to decide what to run."""
-    return random.getstate(), np.random.get_state()[2], bytes(np.random.get_state()[1])
+    _, keys, position, *_ = cast("Any", np.random.get_state(legacy=True))
+    return random.getstate(), position, keys.tobytes()
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
