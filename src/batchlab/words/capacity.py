@@ -14,6 +14,9 @@ Term = tuple[str, str]
 
 INDENT = 13
 
+_SHOWN = 0.05 * 2**20
+"""Bytes that are not shown as 0.0 MiB."""
+
 _STRAIGHT = 0.999
 """R² below which sizes do not lie on a line that is worth quoting."""
 
@@ -126,7 +129,7 @@ def _memory(found: Capacity) -> list[Term]:
     top = max(phases, key=lambda phase: phase.total_bytes)
     needed = found.peak_bytes or found.needed_bytes(size)
     how = "measured" if found.peak_bytes is not None else "predicted"
-    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
+    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held >= _SHOWN]
     unseen = round((needed or 0) - top.total_bytes)
     if abs(unseen) >= 2**20:
         name = "not in the trace" if found.points else "reserved beyond what is in use"
