@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.integration import IntegrationName
 
 
 class Workload(Frozen):
@@ -24,6 +25,9 @@ class Workload(Frozen):
     sequence_length: PositiveInt = 1
     model: dict[str, int | float | str | bool] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
+    integration: IntegrationName | None = Field(
+        default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
+    )
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 
@@ -31,7 +35,9 @@ class Workload(Frozen):
 class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
-    name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
+    name: str = Field(
+        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     threads: PositiveInt = 1
@@ -87,6 +93,10 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
+    snapshot: Literal["light", "full"] | None = Field(
+        default=None, description="diagnostics that are also taken, of the step before the last"
+    )
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 
