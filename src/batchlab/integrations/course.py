@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from batchlab.core.errors import RunFailure
 from batchlab.core.protocols import MemoryReading
 from batchlab.core.record import MetricRow, TrainResult
 from batchlab.core.spec import TrainSpec
 from batchlab.runs.divergence import DivergenceWatch, require_finite, require_near_start, window_steps
 from batchlab.runs.evaluation import Evaluation
 from batchlab.runs.tally import FINAL_FRACTION
+
+
+class StoppedEarly(RunFailure):
+    """A trainer ended its run by itself before the budget, as one of its callbacks may have asked."""
 
 
 @dataclass(frozen=True, slots=True)

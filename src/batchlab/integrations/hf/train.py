@@ -21,7 +21,7 @@ from batchlab.core.pairing import Pairing, weakest
 from batchlab.core.protocols import Interrupted, RunContext, RunResult
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.spec import TrainSpec
-from batchlab.integrations.course import Course, Logged
+from batchlab.integrations.course import Course, Logged, StoppedEarly
 from batchlab.integrations.epochs import Epochs, equal_micro_batch
 from batchlab.integrations.hf import checkpoint
 from batchlab.integrations.hf.evaluate import evaluate
@@ -96,7 +96,8 @@ def train(trainers: Trainers, spec: TrainSpec, context: RunContext) -> RunResult
         shutil.rmtree(folder, ignore_errors=True)
     done = trainer.state.global_step
     if done < steps:
-        return RunResult(Outcome.FAILED, f"The Trainer stopped at step {done:,} of {steps:,}.", following.result(done))
+        stopped = StoppedEarly(f"The Trainer stopped at step {done:,} of {steps:,}.")
+        return RunResult(Outcome.FAILED, str(stopped), following.result(done))
     return RunResult(Outcome.COMPLETED, "", following.result(done), following.pairing())
 
 

@@ -20,7 +20,7 @@ from batchlab.core.protocols import Interrupted, RunContext, RunResult
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.schedule import Schedule
 from batchlab.core.spec import TrainSpec
-from batchlab.integrations.course import Course, Logged
+from batchlab.integrations.course import Course, Logged, StoppedEarly
 from batchlab.integrations.epochs import Epochs, equal_micro_batch
 from batchlab.integrations.lightning.evaluate import evaluate
 from batchlab.integrations.lightning.made import Made, Modules, OneOptimizer, trainer_arguments
@@ -79,8 +79,8 @@ def train(modules: Modules, spec: TrainSpec, context: RunContext) -> RunResult:
         shutil.rmtree(folder, ignore_errors=True)
     done = trainer.global_step
     if done < steps:
-        reason = f"The Trainer stopped at step {done:,} of {steps:,}."
-        return RunResult(Outcome.FAILED, reason, following.result(done))
+        stopped = StoppedEarly(f"The Trainer stopped at step {done:,} of {steps:,}.")
+        return RunResult(Outcome.FAILED, str(stopped), following.result(done))
     pairing = _pairing(made, recording, spec.seed, epochs.samples_after(steps))
     return RunResult(Outcome.COMPLETED, "", following.result(done), pairing)
 
