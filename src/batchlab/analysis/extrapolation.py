@@ -81,6 +81,8 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     surface = found.surface
     if surface is None or surface.best is None or surface.best.best is None or not found.token_budget:
         return Refused(NoAnswer())
+    if found.run_seconds is not None:
+        return Refused(AtEqualTime())
     budget = target.token_budget or found.token_budget
     moved = _optimum(found, surface, surface.best, target)
     if isinstance(moved, Refused):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
+
+TokensAt = Callable[[int], int | None]
+"""Tokens of a run of the sweep by its global batch size: the same at every size, or those of an equal time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,7 @@ def _timescale(findings: Findings, cell: Cell) -> str:
         return NONE
     config, size = experiment.optimizer, cell.global_batch_size
     decay = weight_decay_of(config, size / experiment.reference_batch_size, config.rate_ratio(rate))
-    steps = findings.token_budget / (size * experiment.sequence_length)
+    steps = (findings.tokens_at(size) or findings.token_budget) / (size * experiment.sequence_length)
     return f"{decay_timescale(rate, decay, steps):.2g}"
 
 

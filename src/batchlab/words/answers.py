@@ -8,7 +8,6 @@ from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import (
     format_bytes,
-    format_count,
     format_interval,
     format_layout,
     format_learning_rate,
@@ -20,6 +19,7 @@ from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
 from batchlab.words.reasons import describe_reason
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import describe_row, no_answer
 from batchlab.words.trust import trust_items
 
@@ -178,7 +178,7 @@ def _train_with(found: Findings) -> Answer:
     layout = format_layout(chosen.layout, found.experiment.unit)
     beyond = ["other models, data or optimizer settings"]
     if found.token_budget:
-        beyond.insert(0, f"budgets other than {format_count(found.token_budget)} {found.experiment.unit.value}")
+        beyond.insert(0, f"budgets other than {run_length(found)}")
     return Answer(
         question,
         f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",

@@ -8,7 +8,6 @@ from batchlab.analysis.sweep.clipping import clipped_shares
 from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.format import (
     format_bytes,
-    format_count,
     format_interval,
     format_learning_rate,
     format_list,
@@ -24,6 +23,7 @@ from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.refusals import describe_refusal
 from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
+from batchlab.words.run_length import run_length
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
@@ -52,14 +52,10 @@ def conclusions(found: Findings) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
 
 
-def _unit(found: Findings) -> str:
-    return found.experiment.unit.value
-
-
 def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     if best.best is None or best.val_loss is None:
         return ""
-    budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
+    budget = f"After {run_length(found)}" if found.token_budget else "At equal budgets"
     where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         runs = format_plural(len(found.runs), "run")

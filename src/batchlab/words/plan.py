@@ -39,7 +39,13 @@ EXTRAPOLATED: Mapping[str, str] = {
 }
 """Sources of the numbers that no rule gives where the batch size or budget was not measured."""
 
-WHOLE_BUDGET = "every run of the study had it"
+
+
+def describe_length(found: Findings) -> str:
+    """Why a run has so many tokens."""
+    if found.run_seconds is None:
+        return "every run of the study had it"
+    return f"what this batch size trains on in {run_length(found)}, the time that every run of the study had"
 
 
 def describe_runs(row: BatchRow) -> str:

@@ -42,6 +42,7 @@ from batchlab.analysis.values import (
     Run,
     SurfaceFinding,
     ThroughputFinding,
+    TokensAt,
 )
 from batchlab.core.record import Outcome
 
@@ -53,7 +54,7 @@ def surface_finding(
     sizes: Sequence[int],
     *,
     throughput: ThroughputFinding | None = None,
-    token_budget: int | None = None,
+    tokens_at: TokensAt = lambda size: None,
     confirmation_seeds: Collection[int] = (),
     fit: bool = True,
 ) -> SurfaceFinding | None:
@@ -101,7 +102,7 @@ def surface_finding(
             size in tied,
             noise,
             throughput,
-            token_budget,
+            tokens_at(size),
             confirmation_seeds,
             _above(judged.get(size), best, noise, confirmation_seeds, paired=paired),
         )

@@ -29,7 +29,7 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, context, tried_oom)]
             specs = [train_spec(session, trial, context) for trial in running]
-            session.view.stage(sweep_title(len(specs), budget.token_budget, experiment.unit), len(specs))
+            session.view.stage(sweep_title(len(specs), budget, experiment.unit), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
         verdict_runs(session, context, engine, _left(context, len(search.outcomes)))

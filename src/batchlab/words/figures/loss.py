@@ -69,7 +69,7 @@ def describe_size(row: BatchRow) -> tuple[str, ...]:
 
 def loss_vs_batch_caption(findings: Findings, rows: Sequence[BatchRow]) -> str:
     units = Units.of(findings)
-    budget = f"{findings.token_budget:,} {units.name}" if findings.token_budget else f"equal {units.name}"
+    budget = exact_run_length(findings) or f"equal {units.name}"
     return (
         f"{format_plural(len(rows), 'batch size')}, each trained for {budget}, {len(findings.runs):,} runs in all. "
         f"Each point is the best learning rate of its size; {_intervals(findings, rows)}."
