@@ -30,7 +30,7 @@ from batchlab.scaling import (
     weight_decay_by_timescale,
     weight_decay_of,
 )
-from batchlab.scaling.refusals import NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
+from batchlab.scaling.refusals import AtEqualTime, NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.storage.decisions import PriorTrial
 

@@ -205,6 +205,12 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
         for item in found.recommendations:
             if item.goal == goal:
                 return item
+        if found.run_seconds is not None:
+            raise InputError(
+                "Every batch size had the same time (--run-time), so the lowest loss is also the soonest; which size "
+                f"is {goal} was not compared. Give another objective: "
+                f"{format_list([item.goal for item in found.recommendations])}."
+            )
         raise InputError(
             f"This study cannot tell which batch size is {goal}: that takes the speed of the batch sizes and the slope "
             "of the loss against tokens. Give --target-loss, or another objective: "

@@ -12,6 +12,7 @@ from typing import Literal
 from batchlab.analysis.values import Comparing, Interval
 from batchlab.core.batch import BatchLayout
 
+
 class Shared(StrEnum):
     """What all runs of a sweep have as much of: its budget, and what costs are shares of."""
 

@@ -156,6 +156,8 @@ def _quality(found: Findings) -> Answer:
 def _scale(found: Findings) -> Answer:
     question = f"How far can I scale before I waste {found.experiment.unit}?"
     surface = found.surface
+    if found.run_seconds is not None:
+        return Answer(question, NOT_MEASURED, "it is about equal tokens, and every batch size had equal time", "")
     caveat = "batchlab critical STUDY shows what is known and which runs would settle the rest"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.tied)

@@ -22,8 +22,8 @@ from batchlab.words.costs import describe_cost, describe_slope
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.refusals import describe_refusal
-from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
 from batchlab.words.run_length import run_length
+from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer

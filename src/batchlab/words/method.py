@@ -25,8 +25,8 @@ def method(findings: Findings) -> tuple[Term, ...]:
         ("pairing", _pairing(findings)),
         (
             "schedule",
-            _at_equal_time(findings) + f"The learning rate is a function of {units.name} seen, the same for every batch size. Each step uses the "
-            f"mean of that function over the {units.name} of the step.",
+            f"{_at_equal_time(findings)}The learning rate is a function of {units.name} seen, the same for every batch "
+            f"size. Each step uses the mean of that function over the {units.name} of the step.",
         ),
         ("best learning rate", _best_learning_rate(findings)),
         ("noise", _noise(findings)),

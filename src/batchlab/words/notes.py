@@ -23,7 +23,7 @@ def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
     """How many runs of how many tokens and steps; `budget` is what the study decided to spend."""
     experiment, units = findings.experiment, Units.of(findings)
     sizes = experiment.batch.global_batch_sizes
-    tokens = {size: findings.tokens_at(size) or budget["token_budget"] for size in (sizes[0], sizes[-1])}
+    tokens = {size: findings.tokens_by_size.get(size, budget["token_budget"]) for size in (sizes[0], sizes[-1])}
     most, fewest = (tokens[size] // (size * experiment.sequence_length) for size in tokens)
     equal_time = findings.run_seconds is not None
     length = exact_run_length(findings) if equal_time else f"{tokens[sizes[0]]:,} {units.name}"
@@ -31,8 +31,7 @@ def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
     lines = [
         f"{format_plural(budget['runs_planned'], 'training run')} planned, {budget['runs_at_most']:,} at most: "
         f"{experiment.sweep.search} search over batch × LR, then seeds",
-        f"{length} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets "
-        f"{most:,}",
+        f"{length} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets {most:,}",
         f"{format_duration(seconds)} of training at measured speed"
         if seconds
         else "training time unknown: speed was not measured before",

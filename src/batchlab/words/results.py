@@ -72,7 +72,7 @@ def results_note(findings: Findings) -> str:
     if len(tied) > 1:
         parts.append(f"The marked sizes, {format_list(tied)}, are statistically tied.")
     hours = [row.hours for row in surface.rows if row.hours is not None]
-    if hours:
+    if hours and findings.run_seconds is None:
         parts.append(
             f"Time is the budget divided by measured {units.name}/s: {format_hours(min(hours))} to "
             f"{format_hours(max(hours))}."

@@ -50,7 +50,7 @@ MOST_SEEDS = 100_000
 def costs_of(
     surface: SurfaceFinding, slope: TokenSlope | None, tolerance: float, run_seconds: float | None = None
 ) -> tuple[Cost, ...]:
-    """One per judged batch size, the best among them; empty where there is no best. `run_seconds`: that all runs had."""
+    """One per judged batch size, the best among them; empty where there is no best. `run_seconds`: of every run."""
     best = surface.best
     if best is None or best.val_loss is None:
         return ()

@@ -161,7 +161,9 @@ def training_curves(findings: Findings) -> Figure:
         return missing(key, title, words.NO_TRAINING_LOSS)
     schedule = findings.experiment.schedule
     most = max(run.tokens for _, run in pairs)
-    warmup = schedule.warmup_fraction * (findings.token_budget if findings.run_seconds is None and findings.token_budget else most)
+    warmup = schedule.warmup_fraction * (
+        findings.token_budget if findings.run_seconds is None and findings.token_budget else most
+    )
     curves = [t["y"] for t in traces if t.get("yaxis") != "y2"]
     ends = _upper_end(curves) if curves else {}
     return Figure(

@@ -9,6 +9,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.core.format import format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
+from batchlab.words.run_length import exact_run_length
 from batchlab.words.sweep import describe_row
 from batchlab.words.units import Units
 
@@ -71,7 +72,7 @@ def loss_vs_batch_caption(findings: Findings, rows: Sequence[BatchRow]) -> str:
     units = Units.of(findings)
     budget = exact_run_length(findings) or f"equal {units.name}"
     return (
-        f"{format_plural(len(rows), 'batch size')}, each trained for {budget}, {len(findings.runs):,} runs in all. "
+        f"{format_plural(len(rows), 'batch size')}, {budget} per run, {len(findings.runs):,} runs in all. "
         f"Each point is the best learning rate of its size; {_intervals(findings, rows)}."
     )
 
@@ -84,6 +85,9 @@ def loss_vs_time_caption(findings: Findings, rows: Sequence[BatchRow], timed: Se
         f"Time is the budget divided by the {Units.of(findings).name}/s measured for each size running alone, not the "
         f"wall time of the sweep. {format_plural(len(timed), 'batch size')}{without}; {_intervals(findings, rows)}."
     )
+
+
+AT_EQUAL_TIME = "Every batch size was trained for the same time, so the losses by batch size are those at equal time."
 
 
 def no_speed(units: Units) -> str:
