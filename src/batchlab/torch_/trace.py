@@ -141,7 +141,7 @@ class TracedTrainable(TorchTrainable):
         loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _tensor(self, array: Any) -> Tensor:

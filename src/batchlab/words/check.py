@@ -213,10 +213,16 @@ def _evaluation(found: EvaluationFinding) -> str:
                 f"evaluating the same batch twice gives {one:.6g} and {other:.6g}; switch off what is random in "
                 "evaluation (is dropout called with training=True, or model.train() in your loss function?)"
             )
+        case "draws":
+            return (
+                f"the loss draws random numbers in evaluation ({one:.6g}, and {other:.6g} with others). Every run is "
+                "evaluated with the same draws, and their spread is measured. Right for a diffusion loss; if none are "
+                "meant, dropout stays on (training=True?)"
+            )
         case "depends_on_order":
             return (
-                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}), so something "
-                "random stays on in evaluation (dropout with training=True?)"
+                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}); in evaluation "
+                "samples must not influence each other (is BatchNorm in training mode?)"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

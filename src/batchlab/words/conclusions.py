@@ -16,6 +16,7 @@ from batchlab.core.format import (
     format_throughput,
 )
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.runs.evaluation import DRAWS
 from batchlab.scaling import Refused
 from batchlab.scaling.refusals import OptimumOnlyBounded, OtherOptimizer
 from batchlab.words.costs import describe_cost, describe_slope
@@ -152,7 +153,7 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
     """Which sizes reached the loss that was asked for."""
     target = found.experiment.evaluation.target_loss
     best_cells = {row.global_batch_size: row.best for row in surface.rows if row.best and row.best.losses}
-    means = {size: cell.mean_loss for size, cell in best_cells.items() if cell.mean_loss is not None}
+    means = {size: cell.quoted_loss for size, cell in best_cells.items() if cell.quoted_loss is not None}
     if target is None or not means:
         return []
     reached = [size for size, mean in means.items() if mean <= target]
@@ -160,7 +161,7 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
     lowest = min(means, key=lambda size: means[size])
     return [
         f"The target loss of {format_loss(target)} {verdict}; the lowest mean was {format_loss(means[lowest])} at "
-        f"batch {lowest:,} (n = {len(best_cells[lowest].losses)}). A target loss holds only for its own data and "
+        f"batch {lowest:,} (n = {len(best_cells[lowest].quoted_runs)}). A target loss holds only for its own data and "
         f"tokens; trained here: {found.task_info.data_source}."
     ]
 
@@ -188,10 +189,17 @@ def _noise(surface: SurfaceFinding) -> list[str]:
 def _evaluation(surface: SurfaceFinding) -> list[str]:
     if surface.evaluation_sd is None:
         return []
+    draws = ""
+    if surface.draws_sd is not None:
+        draws = (
+            f" The loss draws random numbers: other draws on the same samples would change it by "
+            f"{format_loss(surface.draws_sd)} (standard deviation over {DRAWS} sets of draws), which is part of that "
+            "error; all runs share the draws."
+        )
     return [
         f"The choice of held-out samples adds a standard error of {format_loss(surface.evaluation_sd)} to every loss "
         "(n = 1 set). All runs share these samples, so the error mostly cancels in differences; no interval here "
-        "includes it."
+        f"includes it.{draws}"
     ]
 
 

@@ -47,8 +47,8 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     return [
         f"With one learning rate for all sizes (n = {format_plural(len(shared), 'rate')} tried at every size), {who} "
         "would have had the lowest loss, and the sizes would have differed by up to "
-        f"{format_loss(worst.spread)}{where}. At each size's own best rate they differ by {format_loss(own.spread)}, "
-        f"and batch {own.lowest:,} is lowest (on the seeds that all cells share)."
+        f"{format_loss(worst.spread)}{where}. At the best rate tried at each size they differ by "
+        f"{format_loss(own.spread)}, and batch {own.lowest:,} is lowest (on the seeds that all cells share)."
     ]
 
 

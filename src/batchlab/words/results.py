@@ -42,8 +42,12 @@ def remark(row: BatchRow) -> str:
 
 
 def rates_note(shown: int, shared: int) -> str:
-    """Which of the learning rates that all sizes share a table shows, where it does not show all of them."""
-    return f"{shown} of {shared:,} shared learning rates, evenly spaced in number." if shown < shared else ""
+    """How to read the table of single learning rates, and which of them it shows where it does not show all."""
+    text = (
+        "Each number is how far a loss is above the lowest in the last row, on the seeds that all cells of its batch "
+        "size share, so that a cell with more seeds has no advantage."
+    )
+    return f"{text} {shown} of {shared:,} shared learning rates, evenly spaced in number." if shown < shared else text
 
 
 def results_note(findings: Findings) -> str:
@@ -53,11 +57,11 @@ def results_note(findings: Findings) -> str:
         return ""
     judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
     tuned = all(len(row.cells) > 1 for row in judged)
-    at = "its own best learning rate" if tuned else "the best learning rate tried, at some sizes the only one"
+    at = "the best learning rate tried" if tuned else "the best learning rate tried, at some sizes the only one"
     parts = [f"Every size is judged at {at}. Steps are optimizer updates."]
     if surface.confirmation_seeds:
         parts.append(
-            "The loss of a cell with confirmation seeds is their mean; other tables have means over all of its seeds."
+            "The loss of a cell with confirmation seeds is their mean, here and wherever this report gives its loss."
         )
     if surface.resolved:
         parts.append(

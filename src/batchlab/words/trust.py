@@ -80,9 +80,9 @@ def _same_time(found: Findings, surface: SurfaceFinding, done: Sequence[Run]) ->
         sizes = format_list(disturbed)
         return TrustItem(label, None, f"{text}; other programs used the processor while batch {sizes} was timed")
     match surface.pairing:
-        case "verified":
+        case Pairing.VERIFIED:
             return TrustItem(label, True, f"{text}; equal seeds begin with the same data, in the same order")
-        case "declared":
+        case Pairing.DECLARED:
             return TrustItem(label, None, f"{text}; the task declares the order of its data, which was not verified")
         case _:
             return TrustItem(label, None, f"{text}; the order of the data is unknown")
