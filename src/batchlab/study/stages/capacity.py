@@ -10,6 +10,7 @@ import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points
+from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
@@ -21,6 +22,7 @@ from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.gradient_sampling import probed_sampling
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -87,7 +89,6 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    splittable = sample_independent and experiment.batch.micro_batching == "auto"
     most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
@@ -98,7 +99,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         probe=request.card_bytes is None,
         prove=request.prove,
     )
-    asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
     with open_engine(session, workers=1) as engine:
         while asked := search.ask():
             search.tell(asked, [asker.answer(question, engine) for question in asked])
@@ -134,13 +135,23 @@ def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> Ca
 
 @dataclass(slots=True)
 class _Asker:
-    """Has an engine answer the questions of a search."""
+    """Has an engine answer the questions of a search.
+
+    training: the probes stand for training runs of this study, so they also sample gradients and take snapshots.
+    """
 
     session: Session
     frame: _Frame
     search: CapacitySearch
-    accumulation: int
+    sample_independent: bool
+    training: bool
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
+        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching == "auto"
+        return 2 if may_split else 1
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
@@ -188,6 +199,8 @@ class _Asker:
             optimizer=self._optimizer,
             device=self._device(self.search.budget_bytes if self.frame.enforced else None),
         )
+        if self.training and question.verifies:
+            spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
         if record.outcome is Outcome.FAILED:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
@@ -197,6 +210,18 @@ class _Asker:
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
         return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+
+    def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
+        """The probe with what the study's training runs measure besides training."""
+        study = self.session.study
+        layout = BatchLayout(
+            global_batch_size=probe.micro_batch_size * probe.grad_accum_steps,
+            micro_batch_size=probe.micro_batch_size,
+            sequence_length=study.experiment.sequence_length,
+        )
+        sampling = probed_sampling(study.experiment, layout, probe.steps, sample_independent=self.sample_independent)
+        detail = study.experiment.diagnostics
+        return probe.model_copy(update={"gradients": sampling, "snapshot": None if detail == "off" else detail})
 
     def _require_plausible(self, size: int, reason: str) -> None:
         """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""
