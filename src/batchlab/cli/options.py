@@ -46,6 +46,8 @@ class Options:
         Start the search from an earlier or cheaper study of this model (its folder) or from a published law.
     learning_rates
         1e-4,3e-4,1e-3, or a range: 1e-4:3e-3, or 1e-4:3e-3:5 for five values.
+    lr_rule
+        Of a grid: keep, sqrt or linear; the learning rates follow the batch size by this rule from the reference batch.
     seeds
         Runs at the best cell and at its best neighbour.
     confirm
@@ -90,6 +92,7 @@ class Options:
     search: str | None = None
     prior: str | None = None
     learning_rates: str | None = None
+    lr_rule: str | None = None
     seeds: Annotated[int | None, whole(1, MOST_SEEDS)] = None
     confirm: Annotated[int | None, whole(0, MOST_SEEDS)] = None
     token_budget: str | None = None
@@ -150,6 +153,7 @@ def _flags(options: Options) -> dict[str, object]:
         "sweep.search": options.search,
         "sweep.prior": options.prior,
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),
+        "sweep.learning_rate_rule": options.lr_rule,
         "sweep.seeds": options.seeds,
         "sweep.confirm": options.confirm,
         "budget.token_budget": _if_given(parse_count, options.token_budget, "--token-budget"),

@@ -266,6 +266,10 @@ class SweepConfig(Section):
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
         default=None, description="default: by optimizer family"
     )
+    learning_rate_rule: Literal["keep", "sqrt", "linear"] | None = Field(
+        default=None,
+        description="grid: how learning rates follow the batch size from optimizer.reference_batch_size; default: keep",
+    )
     max_extensions: Whole = Field(
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
     )
@@ -426,7 +430,18 @@ def build_experiment(values: Mapping[str, Any]) -> Experiment:
     except ValidationError as error:
         raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
     _require_one_length(experiment)
+    _require_grid_for_rule(experiment)
     return experiment
+
+
+def _require_grid_for_rule(experiment: Experiment) -> None:
+    """Raise InputError where a rule is given to a search that tunes every batch size by itself."""
+    rule = experiment.sweep.learning_rate_rule
+    if rule is not None and experiment.sweep.search != "grid":
+        raise InputError(
+            f"--lr-rule {rule} centres the grid of learning rates at every batch size, and an adaptive search finds "
+            "them by itself; use --search grid, or omit it."
+        )
 
 
 _NOT_AT_EQUAL_TIME = {

@@ -68,8 +68,10 @@ def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int) -> Sums:
 
 
 def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[float, float]:
-    draws = isinstance(trainable, EvaluatesDraws)
-    loss, count = trainable.evaluate_draw(batch, draw) if draws else trainable.evaluate(batch)
+    if isinstance(trainable, EvaluatesDraws):
+        loss, count = trainable.evaluate_draw(batch, draw)
+    else:
+        loss, count = trainable.evaluate(batch)
     return float(loss), count
 
 

@@ -36,9 +36,11 @@ def _warmup(findings: Findings) -> str:
     pairs = first_runs(findings.surface)
     if not findings.token_budget or not pairs:
         return ""
-    if not share:
+    if not share and not findings.experiment.schedule.min_warmup_steps:
         return "There is no warm-up: every run starts at its peak learning rate."
     small, large = pairs[0][0], pairs[-1][0]
+    if least := findings.experiment.schedule.min_warmup_steps:
+        return f"Warm-up takes {share * 100:.3g} % of the run, and at least {least:,} steps, at every batch size."
     if findings.run_seconds is not None:
         return f"Warm-up takes {share * 100:.3g} % of the run at every batch size."
     tokens = share * findings.token_budget

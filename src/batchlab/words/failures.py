@@ -80,7 +80,8 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
     warmup = ""
     if found.token_budget:
         tokens = found.tokens_at(size) or found.token_budget
-        steps = schedule.warmup_fraction * tokens / runs[0].layout.tokens_per_step
+        per_step = runs[0].layout.tokens_per_step
+        steps = schedule.warmup_tokens(tokens, per_step) / per_step
         warmup = f" ({steps:.0f} steps now)"
     longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
     if trained:

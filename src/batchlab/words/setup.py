@@ -95,7 +95,12 @@ def _environment(environment: Environment) -> list[Term]:
 
 def _learning_rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
-    return format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    text = format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    rule = findings.experiment.sweep.learning_rate_rule
+    if rule is None:
+        return text
+    reference = findings.experiment.reference_batch_size
+    return f"{text}; the grid follows the batch size by the {rule} rule from batch {reference:,}"
 
 
 def _seeds(experiment: Experiment) -> str:
