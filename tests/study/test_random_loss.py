@@ -20,10 +20,10 @@ from batchlab.study.task_source import resolve_task
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "diffusion_model.py"
 SETTINGS = {
-    "batch": {"global_batch_sizes": (64, 256)},
+    "batch": {"global_batch_sizes": (32, 128)},
     "sweep": {"search": "grid", "learning_rates": (1e-3, 4e-3), "seeds": 2, "confirm": 0, "max_extensions": 0},
-    "budget": {"token_budget": 64 * 256},
-    "evaluation": {"points": 4, "samples": 1024},
+    "budget": {"token_budget": 64 * 128},
+    "evaluation": {"points": 2, "samples": 512},
     "diagnostics": "off",
     "noise": {"points": 0},
     "device": {"name": "cpu", "threads": 1, "workers": 1},

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from batchlab.core.check import CheckFinding, Status
 from batchlab.core.nested import batch_size, select
-from batchlab.core.protocols import Batch, Inspectable, OutOfMemory
+from batchlab.core.protocols import Batch, EvaluatesDraws, Inspectable, OutOfMemory
 from batchlab.data.stream import SampleStream
 
 SLOW_SECONDS = 0.8
@@ -38,6 +38,11 @@ class Bench:
     mixes: str | None = None  # what makes the samples of a batch influence each other, once that is known
 
     @property
+    def redrawn(self, loss: float) -> float:
+        """Σ losses of the batch with other random numbers; the given one where the trainable cannot draw others."""
+        trainable = self.trainable
+        return float(trainable.evaluate_draw(self.batch, 1)[0]) if isinstance(trainable, EvaluatesDraws) else loss
+
     def size(self) -> int:
         return batch_size(self.batch)
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.check import EvaluationFinding, GradientFinding, LearningRateFinding, SeedFinding
-from batchlab.core.protocols import EvaluatesDraws
 from batchlab.runs.bench import LEARNING_RATE, Arrays, Bench, Verdict, close, copy, distance, norm, same_bits
 
 SAME_PATH = 0.05
@@ -99,7 +98,7 @@ def evaluation(bench: Bench) -> Verdict:
     before, stable = trainable.state(), trainable.state()
     origin = copy(trainable.parameters())
     first, second = (float(trainable.evaluate(bench.batch)[0]) for _ in range(2))
-    redrawn = _with_other_draws(bench, first)
+    redrawn = bench.redrawn(first)
     finding = partial(EvaluationFinding, losses=(first, second))
     if not np.array_equal(first, second, equal_nan=True):
         return "fail", finding(found="random")
@@ -119,12 +118,6 @@ def evaluation(bench: Bench) -> Verdict:
     if redrawn != first and math.isfinite(first):
         return "note", EvaluationFinding(found="draws", losses=(first, redrawn))
     return "ok", finding(found="pure")
-
-
-def _with_other_draws(bench: Bench, loss: float) -> float:
-    """The loss with other random numbers; the given one where the trainable cannot draw others."""
-    trainable = bench.trainable
-    return float(trainable.evaluate_draw(bench.batch, 1)[0]) if isinstance(trainable, EvaluatesDraws) else loss
 
 
 def gradients_reach(bench: Bench) -> Verdict:

@@ -123,6 +123,11 @@ def _reduction(found: ReductionFinding) -> str:
             return "not tested: the loss is not finite"
         case "not_repeatable":
             return "not tested: the same batch gives different losses (see 'evaluation')"
+        case "draws":
+            return (
+                "not tested: the loss draws random numbers, and the halves of a batch draw others than the whole; make "
+                'sure that it is a mean, or declare reduction="sum"'
+            )
         case _ as never:
             assert_never(never)
 
@@ -147,7 +152,7 @@ def _splitting(found: SplittingFinding) -> str:
         case "not_repeatable":
             return (
                 f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %; "
-                "something else in the forward pass is random"
+                "something else in the forward pass or the loss is random"
             )
         case "reduction_unknown":
             return "not tested: fix 'mean or sum' first"
