@@ -38,11 +38,6 @@ class Bench:
     mixes: str | None = None  # what makes the samples of a batch influence each other, once that is known
 
     @property
-    def redrawn(self, loss: float) -> float:
-        """Σ losses of the batch with other random numbers; the given one where the trainable cannot draw others."""
-        trainable = self.trainable
-        return float(trainable.evaluate_draw(self.batch, 1)[0]) if isinstance(trainable, EvaluatesDraws) else loss
-
     def size(self) -> int:
         return batch_size(self.batch)
 
@@ -55,6 +50,11 @@ class Bench:
 
     def pick(self, indices: Iterable[int]) -> Batch:
         return select(self.batch, list(indices))
+
+    def redrawn(self, loss: float) -> float:
+        """Σ losses of the batch with other random numbers; the given one where the trainable cannot draw others."""
+        trainable = self.trainable
+        return float(trainable.evaluate_draw(self.batch, 1)[0]) if isinstance(trainable, EvaluatesDraws) else loss
 
     def start(self, seed: int = 0, *, quiet: bool = True) -> bytes:
         """Initialise, with dropout off where `quiet`, and return the state."""
