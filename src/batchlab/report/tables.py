@@ -24,7 +24,7 @@ from batchlab.core.format import (
 )
 from batchlab.core.record import Outcome, perplexity
 from batchlab.scaling import beta2_at, decay_timescale, epsilon_at, weight_decay_of
-from batchlab.words.results import rates_note, remark, status
+from batchlab.words.results import BEST_OF_EACH, rates_note, remark, status
 from batchlab.words.units import Units
 
 
@@ -199,9 +199,7 @@ def rates_table(findings: Findings) -> tuple[Table, str]:
     rows = [
         Row(
             (
-                "the best tried at each size"
-                if one.learning_rate is None
-                else f"{format_learning_rate(one.learning_rate)} for all",
+                BEST_OF_EACH if one.learning_rate is None else f"{format_learning_rate(one.learning_rate)} for all",
                 *(format_signed(value - lowest) for _, value in one.losses),
                 f"batch {one.lowest:,}",
                 format_loss(one.spread),

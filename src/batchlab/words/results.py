@@ -41,6 +41,9 @@ def remark(row: BatchRow) -> str:
     return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 
+BEST_OF_EACH = "the best tried at each size"
+
+
 def rates_note(shown: int, shared: int) -> str:
     """How to read the table of single learning rates, and which of them it shows where it does not show all."""
     text = (
