@@ -65,10 +65,6 @@ def text(finding: CheckFinding) -> str:
             "1 (BatchNorm1d) mixes samples; its statistics depend on the batch",
         ),
         (SplittingFinding(found="mixes", samples=8, difference=0.123), "the loss function mixes samples: "),
-        (
-            ReductionFinding(found="draws", losses=HalvesLoss(samples=8, whole=1.0, first=2.0, second=3.0)),
-            "halves of a batch draw others than the whole",
-        ),
         (SplittingFinding(found="mixes", samples=8, difference=0.123), "differ by 12.3 %"),
         (SplittingFinding(found="not_repeatable", samples=8, difference=0.5), "differ by 50.0 %"),
         (SplittingFinding(found="reduction_unknown", samples=8), "fix 'mean or sum' first"),

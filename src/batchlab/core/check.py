@@ -47,7 +47,6 @@ class ReductionFinding(Frozen):
         "zero",
         "not_finite",
         "not_repeatable",
-        "draws",
     ]
     losses: HalvesLoss
     own_count: float | None = Field(default=None, description="the count that the loss function returned")

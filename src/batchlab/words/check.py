@@ -123,11 +123,6 @@ def _reduction(found: ReductionFinding) -> str:
             return "not tested: the loss is not finite"
         case "not_repeatable":
             return "not tested: the same batch gives different losses (see 'evaluation')"
-        case "draws":
-            return (
-                "not tested: the loss draws random numbers, and the halves of a batch draw others than the whole; make "
-                'sure that it is a mean, or declare reduction="sum"'
-            )
         case _ as never:
             assert_never(never)
 
@@ -151,8 +146,9 @@ def _splitting(found: SplittingFinding) -> str:
             return "not tested: no gradient reaches any parameter"
         case "not_repeatable":
             return (
-                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %; "
-                "something else in the forward pass or the loss is random"
+                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %, "
+                "because something else is random. If samples of a batch influence each other, pass "
+                "sample_independent=False"
             )
         case "reduction_unknown":
             return "not tested: fix 'mean or sum' first"
