@@ -124,8 +124,8 @@ def torchtitan(plan: TrainingPlan) -> str:
         comments = optimizer_comments(plan)
     listed = [f"--{key} {value if isinstance(value, str) else literal(value)}" for key, value in flags.items()]
     listed += ["--compile.enable"] if c.compile else []
-    launch = shlex.join(["torchrun", "--standalone", "--nproc-per-node", str(c.data_parallel_size)])
-    start = f"{launch} -m torchtitan.train --module YOUR_MODULE --config YOUR_CONFIG"
+    launch = ["torchrun", "--standalone", "--nproc-per-node", str(c.data_parallel_size), "-m", "torchtitan.train"]
+    start = shlex.join([*launch, "--module", "YOUR_MODULE", "--config", "YOUR_CONFIG"])
     return "\n".join([*(f"# {line}" for line in comments), " \\\n  ".join([start, *listed])])
 
 

@@ -70,10 +70,12 @@ class Recognised:
         imports = ["import batchlab", "import torch.nn.functional as F"]
         if model.startswith("copy."):
             imports.insert(0, "import copy")
-        loss = "lambda model, x, y: F.cross_entropy(model(x), y)"
-        arguments = [f"model=lambda: {model}", f"loss={loss}", "train=...", "valid=..."]
+        loss = f"loss=lambda model, x, y: {_CROSS_ENTROPY}"
+        arguments = [f"model=lambda: {model}", loss, "train=...", "valid=..."]
         return [*imports, "task = batchlab.task(", *(f"    {argument}," for argument in arguments), ")"]
 
+
+_CROSS_ENTROPY = "F.cross_entropy(model(x), y)"
 
 MAKES = {Kind.HF_TRAINER: "make_trainer", Kind.LIGHTNING_MODULE: "make"}
 """Training code that batchlab runs in its own trainer → the function that makes it."""
