@@ -230,6 +230,11 @@ Result = Annotated[
 ]
 
 
+ProcessKind = Literal["new", "forked", "used"]
+"""The process of a run: started for it; forked for it from one that had loaded the task and trained nothing; or one
+that had executed other runs."""
+
+
 class Record(Frozen):
     """The last file that a run writes. Its presence means that the run is finished, whatever its outcome."""
 
@@ -239,6 +244,7 @@ class Record(Frozen):
     reason: str = Field(default="", description="one or two sentences; empty where completed")
     result: Result | None = None
     environment: Environment | None = None
+    process: ProcessKind | None = Field(default=None, description="None where it died before it could say so")
     pairing: Literal["verified", "declared", "none"] = "none"
     attempts: int = 1
 

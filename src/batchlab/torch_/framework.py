@@ -37,6 +37,20 @@ class TorchFramework:
         finally:
             handle.remove()
 
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Inside the context, torch computes in the calling thread alone."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def holds_device(self) -> bool:
+        """Whether torch has initialised CUDA here, or counted its devices through the driver."""
+        return devices.in_use()
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""
         return InspectableTorchTrainable(task, device, optimizer)
