@@ -86,7 +86,7 @@ def environment(spec: Spec) -> Environment | None:
 def preload_framework() -> None:
     """Import what every task of a person needs, where it is installed."""
     with suppress(InputError):
-        load_framework("torch")
+        load_framework("torch").import_all()
 
 
 def preload(workload: Workload, cache_dir: Path) -> bool:

@@ -39,6 +39,9 @@ class SimulatedFramework:
         """Nothing to watch: nobody trains here but SimulatedTrainable."""
         return nullcontext()
 
+    def import_all(self) -> None:
+        """Nothing is imported later."""
+
     def one_thread(self) -> AbstractContextManager[None]:
         """Simulations compute in one thread."""
         return nullcontext()

@@ -49,7 +49,7 @@ def in_use() -> bool:
 
     Also counting the devices may initialise the driver, which torch notices only in the fork: so one is made.
     """
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     if torch.version.cuda is None:
         return False
