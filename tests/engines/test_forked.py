@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,7 @@ def test_out_of_memory_costs_no_process_but_its_own(
     assert {record.process for record in records} == {"forked"}
 
 
-@pytest.mark.parametrize(
-    "how", ["load_raises", "load_crashes", "load_starts_a_thread", "load_uses_the_device"], ids=lambda how: how[5:]
-)
+@pytest.mark.parametrize("how", ["load_raises", "load_crashes", "load_starts_a_thread", "load_uses_the_device"])
 def test_a_task_that_cannot_be_forked_runs_in_processes_started_for_it(
     local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, tmp_path: Path, how: str
 ) -> None:
@@ -206,7 +205,7 @@ def test_server_and_probe_die_with_the_engine_s_process(toy_capacity: Capacity, 
     parent.kill()
     parent.wait()
     for pid in (loads(tmp_path)[0], starts()[0]["pid"]):
-        wait_until(lambda pid=pid: gone(pid), "an orphan is left")
+        wait_until(partial(gone, pid), "an orphan is left")
 
 
 def test_behind_a_launcher_nothing_is_forked(toy_capacity: Capacity, toy_train: Train, tmp_path: Path) -> None:
