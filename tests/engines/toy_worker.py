@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError
+from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import ByteSink, Interrupted, OutOfMemory, RunContext, RunResult
 from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec, Workload
@@ -101,6 +102,7 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
             resumed=resumed,
             repaired_lines=context.repaired_lines,
         ),
+        Pairing.VERIFIED,
     )
 
 

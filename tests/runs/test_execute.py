@@ -29,6 +29,7 @@ task = batchlab.task(
 class Nothing:
     """A RunContext that only has a folder."""
 
+    path = Path()
     repaired_lines = 0
 
     def __init__(self, folder: Path) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
 
 
@@ -97,7 +98,7 @@ class Run:
     seconds: float
     tokens_per_second: float | None
     peak_bytes: int | None
-    pairing: str
+    pairing: Pairing
     measured: MeasuredMemory | None = None  # what peak_bytes counts
     peak_in_use_bytes: int | None = None
     resumed: int = 0
@@ -248,7 +249,7 @@ class SurfaceFinding:
     noise_df: int
     noise_seeds: int
     correlation: float | None  # between paired runs of different batch sizes, over seeds
-    pairing: Literal["verified", "declared", "none"]
+    pairing: Pairing
     resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
     no_best: NoBest | None = None  # None: there is a best
     tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) within noise of the best

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import (
     Environment,
     MeasuredMemory,
@@ -348,6 +349,8 @@ class RunContext(Protocol):
     """What a run can do besides computing: write rows and checkpoints, show progress, learn that it should stop."""
 
     cache_dir: Path
+    path: Path
+    """The run's own folder, for whatever its integration writes there."""
     repaired_lines: int
 
     def row(self, row: MetricRow) -> None:
@@ -379,11 +382,32 @@ class Interrupted(Exception):
 
 
 class RunResult(NamedTuple):
-    """How a run ended, before that becomes a Record."""
+    """How a run ended, before that becomes a Record.
+
+    `environment` is where it ran, if that is not the worker's own process.
+    """
 
     outcome: Outcome
     reason: str
     result: Result | None
+    pairing: Pairing = Pairing.NONE
+    environment: Environment | None = None
+
+
+class Integration(Protocol):
+    """What trains a person's code where batchlab's own loop does not: their script, or their Trainer.
+
+    Its worker calls `run` with specs of every kind. A kind that the integration cannot carry out is answered with the
+    empty result of that kind where there is one (a TraceResult that says `untraceable`), else with a failed outcome.
+    """
+
+    def run(self, spec: Spec, context: RunContext) -> RunResult:
+        """Carry out one spec: an InspectSpec gives a TaskInfo that names the integration, and so on.
+
+        Running out of memory, divergence and errors of the person's code are outcomes, or pass through as those of
+        batchlab's own loop do. `pairing` of a completed TrainSpec claims no more than was established for that run.
+        Raises Interrupted where the context asks to stop, after ending everything that it started.
+        """
 
 
 class View(Protocol):

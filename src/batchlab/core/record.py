@@ -13,7 +13,9 @@ from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.check import CheckResult
+from batchlab.core.integration import IntegrationName
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.pairing import Pairing
 
 
 class Outcome(StrEnum):
@@ -67,6 +69,9 @@ class TaskInfo(Frozen):
     vocabulary: int | None = None
     parameter_count: int
     optimizer_family: Literal["adam", "sgd", "other"]
+    integration: IntegrationName | None = Field(
+        default=None, description="what trains it where batchlab's own loop does not"
+    )
     own_optimizer: bool = False
     optimizer_groups: tuple[OptimizerGroup, ...] = Field(
         default=(), description="the optimizer's parameter groups, as they are at the reference batch size"
@@ -245,7 +250,7 @@ class Record(Frozen):
     result: Result | None = None
     environment: Environment | None = None
     process: ProcessKind | None = Field(default=None, description="None where it died before it could say so")
-    pairing: Literal["verified", "declared", "none"] = "none"
+    pairing: Pairing = Field(default=Pairing.NONE, description="of a training run's samples with those of others")
     attempts: int = 1
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.integration import IntegrationName
 
 
 class Workload(Frozen):
@@ -24,6 +25,9 @@ class Workload(Frozen):
     sequence_length: PositiveInt = 1
     model: dict[str, int | float | str | bool] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
+    integration: IntegrationName | None = Field(
+        default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
+    )
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 

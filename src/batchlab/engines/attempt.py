@@ -12,7 +12,7 @@ from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
-from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.storage.atomic import storage_failure
 from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
@@ -58,7 +58,6 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new")
     the record's outcome. Raises, without a record: Interrupted (checkpoint saved), StorageFailed, NeedsFreshProcess,
     and StudyChanged where the task or its data is not the study's any more.
     """
-    spec = run.spec
     run.begin()
     ended = _execute(run)
     if ended.outcome is Outcome.OUT_OF_MEMORY and process == "used":
@@ -68,9 +67,9 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new")
         outcome=ended.outcome,
         reason=ended.reason,
         result=ended.result,
-        environment=_environment(run),
+        environment=ended.environment or _environment(run),
         process=process,
-        pairing="verified" if isinstance(spec, TrainSpec) else "none",
+        pairing=ended.pairing,
         attempts=attempt,
     )
     run.finish(record)
@@ -88,10 +87,12 @@ def result_of_out_of_memory(spec: Spec, *, certain: bool = True) -> Result | Non
 
 def _execute(run: LiveRun) -> RunResult:
     """The run's result, whatever happened in it; when this returns, everything the run allocated is freed."""
+    from batchlab.integrations import integration_of
     from batchlab.runs.execute import execute
 
     try:
-        return execute(run.spec, run)
+        integration = integration_of(run.spec)
+        return execute(run.spec, run) if integration is None else integration.run(run.spec, run)
     except (Interrupted, StorageFailed, StudyChanged):
         raise
     except InputError as error:

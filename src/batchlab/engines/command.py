@@ -49,8 +49,8 @@ def worker_command(
     only tune (`inherited`).
     """
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
-    if base.prefix or isinstance(spec, TrainSpec):
-        fork_server = ()  # training runs share a process that must be the same however a study is continued
+    if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
+        fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
     if bounded or isinstance(spec, _BEFORE_MEASURING):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.schedule import Schedule
@@ -83,7 +84,7 @@ def train(
                 raise Interrupted
     except Diverged as found:
         context.row(found.row(tokens_per_step))
-        return RunResult(Outcome.DIVERGED, str(found), result(found.step))
+        return RunResult(Outcome.DIVERGED, str(found), result(found.step), Pairing.VERIFIED)
     if spec.keep_end:
         keep_end(trainable, spec, context, stream.first + steps * spec.layout.global_batch_size)
-    return RunResult(Outcome.COMPLETED, "", result(steps))
+    return RunResult(Outcome.COMPLETED, "", result(steps), Pairing.VERIFIED)

@@ -85,7 +85,12 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
     )
     if task_info is None:
         return workload
-    return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
+    known = {
+        "integration": task_info.integration,
+        "data_digest": task_info.data_digest,
+        "code_digest": digest_of(task_info.code),
+    }
+    return workload.model_copy(update=known)
 
 
 def open_study(

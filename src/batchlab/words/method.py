@@ -7,6 +7,7 @@ from typing import assert_never
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import AcrossBatch, Experiment
 from batchlab.core.format import format_bytes, format_interval, format_learning_rate, format_list, format_plural
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling.time_constants import BETA2_RANGE
@@ -65,13 +66,13 @@ def _pairing(findings: Findings) -> str:
     if not any(run.outcome is Outcome.COMPLETED for run in findings.runs):
         return "Nothing to pair: no training run has completed."
     match surface.pairing:
-        case "verified":
+        case Pairing.VERIFIED:
             text = "Every batch size was trained on the same samples in the same order, which batchlab verified"
-        case "declared":
+        case Pairing.DECLARED:
             text = (
                 "The task declares that every batch size sees the same samples in the same order; this was not verified"
             )
-        case "none":
+        case Pairing.NONE:
             text = "Runs of different batch sizes may have seen different samples, which adds to their differences"
         case other:
             assert_never(other)

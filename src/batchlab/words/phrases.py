@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from batchlab.analysis.values import BatchRow, Cell, EnvironmentDifference, SurfaceFinding
 from batchlab.core.format import format_learning_rate, format_list, format_plural
+from batchlab.core.pairing import Pairing
 
 
 def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
@@ -40,9 +41,9 @@ def format_test(surface: SurfaceFinding) -> str:
     if surface.paired_seeds:
         return f"one-sided t-test at 95 %, paired where both sizes have the same seeds, up to {surface.paired_seeds}"
     why = {
-        "verified": "no two sizes share enough seeds",
-        "declared": "the order of the data is declared, not verified",
-        "none": "the order of the data is unknown",
+        Pairing.VERIFIED: "no two sizes share enough seeds",
+        Pairing.DECLARED: "the order of the data is declared, not verified",
+        Pairing.NONE: "the order of the data is unknown",
     }
     return f"one-sided t-test at 95 %, unpaired because {why[surface.pairing]}"
 

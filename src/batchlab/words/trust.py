@@ -11,6 +11,7 @@ from batchlab.core.format import (
     format_list,
     format_plural,
 )
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 from batchlab.words.damage import left_out
 from batchlab.words.phrases import format_differences
@@ -56,9 +57,9 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
         return TrustItem(label, False, f"runs saw between {min(amounts):,} and {max(amounts):,} {unit}")
     text = f"{format_plural(len(done), 'run')} of {amounts.pop():,} {unit}"
     match surface.pairing:
-        case "verified":
+        case Pairing.VERIFIED:
             return TrustItem(label, True, f"{text} each, in the same order for every batch size")
-        case "declared":
+        case Pairing.DECLARED:
             return TrustItem(label, None, f"{text} each; the task declares their order, which was not verified")
         case _:
             return TrustItem(label, None, f"{text} each; their order is unknown")

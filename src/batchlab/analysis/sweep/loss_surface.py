@@ -43,9 +43,8 @@ from batchlab.analysis.values import (
     SurfaceFinding,
     ThroughputFinding,
 )
+from batchlab.core.pairing import Pairing, weakest
 from batchlab.core.record import Outcome
-
-Pairing = Literal["verified", "declared", "none"]
 
 
 def surface_finding(
@@ -66,14 +65,14 @@ def surface_finding(
     if not runs:
         return None
     cells = cells_of(runs)
-    pairing = weakest_pairing(runs)
+    pairing = weakest(run.pairing for run in runs if run.outcome is Outcome.COMPLETED)
     bests = {size: best for size in sizes if (best := best_cell(cells[size])) is not None}
     undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
     lowest = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
     reference = judged[lowest] if lowest is not None else None
-    paired = pairing == "verified"
+    paired = pairing is Pairing.VERIFIED
     tied_cells = tuple(
         cell
         for size in sorted(judged)
@@ -148,14 +147,6 @@ def best_cell(cells: Sequence[Cell]) -> Cell | None:
         return None
     means = comparable_means(finite)
     return min(finite, key=lambda cell: (means[cell.learning_rate], cell.learning_rate))
-
-
-def weakest_pairing(runs: Iterable[Run]) -> Pairing:
-    """What all completed runs can claim about having seen the same data in the same order."""
-    kinds = {run.pairing for run in runs if run.outcome is Outcome.COMPLETED}
-    if not kinds or "none" in kinds:
-        return "none"
-    return "declared" if "declared" in kinds else "verified"
 
 
 def edge_of(cells: Sequence[Cell], best: Cell | None) -> Literal["", "low", "high"]:

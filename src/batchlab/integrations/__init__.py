@@ -1,0 +1,37 @@
+"""People's own training programs, run as they are: a script, a Hugging Face Trainer, a LightningModule.
+
+The worker asks `integration_of` what carries out a spec. Each integration implements `core.protocols.Integration`, and
+`batchlab.testing.check_integration` is its contract test. TaskInfo.integration names it once the task is inspected;
+from then on every spec carries the name in its workload.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from batchlab.core.integration import IntegrationName
+from batchlab.core.protocols import Integration
+from batchlab.core.spec import InspectSpec, Spec
+from batchlab.integrations.factory import named_factory
+
+INTEGRATIONS: dict[IntegrationName, str] = {}
+"""Name → module:class, imported when it is used. The class is created without arguments."""
+
+
+def integration_of(spec: Spec) -> Integration | None:
+    """What carries out a spec; None where batchlab's own loop does.
+
+    Raises InputError where the person's file does not import.
+    """
+    workload = spec.workload
+    name = workload.integration
+    if name is None and isinstance(spec, InspectSpec):
+        name = named_factory(workload.task)
+    return None if name is None else load_integration(name)
+
+
+def load_integration(name: IntegrationName) -> Integration:
+    """The integration of that name."""
+    module, _, attribute = INTEGRATIONS[name].partition(":")
+    integration: Integration = getattr(importlib.import_module(module), attribute)()
+    return integration
