@@ -61,6 +61,7 @@ def capacity_finding(
         traced=traced,
         untraceable=untraceable,
         reserved=reserved,
+        too_slow=decided.too_slow if (largest or 0) <= decided.searched_up_to else None,
         grad_accum_steps=accumulation or 1,
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
         variants=tuple(variants),
@@ -127,6 +128,16 @@ def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, .
         for point in record.result.points
     }
     return tuple(points[size] for size in sorted(points))
+
+
+def traced_before(records: Iterable[tuple[Spec, Record]], asked: TraceSpec) -> dict[int, TracePoint]:
+    """Size → what a trace of the same workload with the same settings gave, at whichever sizes it was asked for."""
+
+    def settings(spec: TraceSpec) -> TraceSpec:
+        return spec.model_copy(update={"micro_batch_sizes": (1,)})
+
+    same = [pair for pair in records if isinstance(pair[0], TraceSpec) and settings(pair[0]) == settings(asked)]
+    return {point.micro_batch_size: point for point in traced_points(same)}
 
 
 def _process_bytes(result: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
-from batchlab.analysis.capacity.memory import capacity_finding, memory_points
+from batchlab.analysis.capacity.memory import capacity_finding, memory_points, traced_before
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
@@ -17,10 +18,12 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind, SlowProbe
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
+from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
+from batchlab.words import progress
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -47,6 +50,7 @@ class CapacityRequest:
     card_bytes: predict for a CUDA device with this much memory, and run nothing.
     most: no larger size is of interest.
     variants: also search with each memory optimization alone.
+    verify_largest: run the largest size however long its steps take (study/stages/effort.py).
     """
 
     needed: int | None = None
@@ -54,6 +58,12 @@ class CapacityRequest:
     card_bytes: int | None = None
     most: int | None = None
     variants: bool = False
+    verify_largest: bool = False
+
+    @property
+    def spares_time(self) -> bool:
+        """Whether a smaller size than the largest may be verified."""
+        return self.needed is None and not (self.verify_largest or self.prove)
 
 
 LARGEST = CapacityRequest()
@@ -99,8 +109,15 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         prove=request.prove,
     )
     asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    too_slow: SlowProbe | None = None
     with open_engine(session, workers=1) as engine:
+        effort = Effort(partial(asker.seconds_per_sample, engine), VERIFYING_STEPS * asker.accumulation)
         while asked := search.ask():
+            if isinstance(asked[0], Probe):
+                asker.say_prediction()
+            if too_slow is None and request.spares_time and (slow := asker.too_slow(asked, effort)) is not None:
+                too_slow = slow
+                continue
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_memory_optimizations(smallest, engine)
@@ -113,6 +130,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         headroom_bytes=search.headroom_bytes,
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
+        too_slow=too_slow,
     )
     if request.card_bytes is None:
         decided = _kept(store, decided, request)
@@ -141,17 +159,50 @@ class _Asker:
     search: CapacitySearch
     accumulation: int
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
+    prediction_said: bool = False
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
             return self._trace(question, engine)
         return self._probe(question, engine)
 
+    def say_prediction(self) -> None:
+        """Once, before anything is run."""
+        predicted = self.search.predicted
+        if predicted and not self.prediction_said:
+            self.session.view.say(f"   {progress.describe_prediction(predicted, self.search.limit_bytes)}")
+        self.prediction_said = True
+
+    def too_slow(self, asked: Sequence[Question], effort: Effort) -> SlowProbe | None:
+        """Where the probe that is asked, or that of the predicted largest size, takes too long: restrict the search."""
+        [question] = asked
+        largest = self.search.predicted or 0
+        if not isinstance(question, Probe):
+            return None
+        slow = effort.too_slow(max(question.size, largest))
+        if slow is None:
+            return None
+        self.search.most = slow.useful
+        return SlowProbe(predicted=max(question.size, largest), seconds=slow.seconds, knee=slow.knee)
+
+    def seconds_per_sample(self, engine: Engine, size: int) -> float | None:
+        """Of the last of two whole steps, each in two micro-batches; None where the size does not run."""
+        [record] = run_specs(self.session, [self._probe_spec(size, CALIBRATING_STEPS)], engine, exclusive=True)
+        return record.result.seconds_per_sample if isinstance(record.result, CapacityResult) else None
+
     def _trace(self, question: Trace, engine: Engine) -> Answer:
-        record = run_specs(self.session, [self._trace_spec(question.sizes)], engine)[0]
-        if not isinstance(record.result, TraceResult):
-            raise StageFailed(f"The task failed while it was traced: {record.reason}")
-        return phase_bytes(record.result.points, self.frame.reserved)
+        """What earlier traces of the study do not say is traced now."""
+        spec = self._trace_spec(question.sizes)
+        known = traced_before(self.session.study.store.records(), spec)
+        missing = tuple(size for size in question.sizes if size not in known)
+        if missing:
+            [record] = run_specs(self.session, [spec.model_copy(update={"micro_batch_sizes": missing})], engine)
+            if not isinstance(record.result, TraceResult):
+                raise StageFailed(f"The task failed while it was traced: {record.reason}")
+            if record.result.untraceable:
+                return ()
+            known |= {point.micro_batch_size: point for point in record.result.points}
+        return phase_bytes([known[size] for size in sorted(question.sizes)], self.frame.reserved)
 
     def trace_memory_optimizations(self, size: int, engine: Engine) -> None:
         """Trace a size with each memory optimization that is not used yet."""
@@ -179,15 +230,7 @@ class _Asker:
         )
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
-        spec = CapacitySpec(
-            workload=self.session.study.workload,
-            micro_batch_size=question.size,
-            grad_accum_steps=self.accumulation,
-            steps=VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
-            evaluation_batch_size=question.size,
-            optimizer=self._optimizer,
-            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
-        )
+        spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
         if record.outcome is Outcome.FAILED:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
@@ -197,6 +240,17 @@ class _Asker:
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
         return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+
+    def _probe_spec(self, size: int, steps: int) -> CapacitySpec:
+        return CapacitySpec(
+            workload=self.session.study.workload,
+            micro_batch_size=size,
+            grad_accum_steps=self.accumulation,
+            steps=steps,
+            evaluation_batch_size=size,
+            optimizer=self._optimizer,
+            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
+        )
 
     def _require_plausible(self, size: int, reason: str) -> None:
         """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""
