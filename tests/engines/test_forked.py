@@ -144,10 +144,10 @@ def test_the_server_killed_in_the_midst_of_a_probe_is_done_without(
 def test_a_probe_that_hangs_is_ended_and_the_next_is_forked(
     local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, starts: Starts
 ) -> None:
-    engine = local_engine(forking=True, silence_seconds=6.0)
+    engine = local_engine(forking=True, silence_seconds=15.0)
     hanging, good = carry_out(engine, toy_capacity(hang=True), toy_capacity(micro=2), exclusive=True)
     assert (hanging.outcome, good.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
-    assert "6 seconds" in hanging.reason
+    assert "15 seconds" in hanging.reason
     assert good.process == "forked"
     assert gone(starts()[0]["pid"])
 

@@ -48,7 +48,7 @@ def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
     assert text.startswith("FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran)")
     assert "0.20 GiB (the device's own memory) − headroom 20.0 MiB = 0.18 GiB; 80.0 MiB left" in text
     assert "40.0 MiB + 10.0 MiB per sample (R² 1.0000" in text
-    assert "3 probes in fresh processes, 0 out of memory" in text
+    assert "3 probes in processes of their own, 0 out of memory" in text
 
 
 @pytest.mark.parametrize(("shapes", "named"), [(((8, 64), (8,)), True), (None, False)])

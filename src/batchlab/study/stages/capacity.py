@@ -202,7 +202,7 @@ class _Asker:
             if record.result.untraceable:
                 return ()
             known |= {point.micro_batch_size: point for point in record.result.points}
-        return phase_bytes([known[size] for size in sorted(question.sizes)], self.frame.reserved)
+        return phase_bytes(tuple(known[size] for size in sorted(question.sizes)), self.frame.reserved)
 
     def trace_memory_optimizations(self, size: int, engine: Engine) -> None:
         """Trace a size with each memory optimization that is not used yet."""
