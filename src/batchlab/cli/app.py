@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from batchlab import __version__
 from batchlab.cli.arguments import require_values
+from batchlab.cli.commands.audit import audit
 from batchlab.cli.commands.capacity import capacity
 from batchlab.cli.commands.critical import critical
 from batchlab.cli.commands.data import data
@@ -42,6 +43,7 @@ for command in (
     throughput,
     sweep,
     critical,
+    audit,
     report,
     plan,
     status,

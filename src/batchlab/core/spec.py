@@ -91,6 +91,10 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
+    snapshot: Literal["light", "full"] | None = Field(
+        default=None, description="diagnostics that are also taken, of the step before the last"
+    )
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 

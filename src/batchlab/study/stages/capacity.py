@@ -11,6 +11,7 @@ import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points, traced_before
+from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
@@ -23,6 +24,7 @@ from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.gradient_sampling import probed_sampling
 from batchlab.words import progress
 
 LARGEST_EVALUATION_BATCH = 64
@@ -97,7 +99,6 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    splittable = sample_independent and experiment.batch.micro_batching == "auto"
     most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
@@ -108,7 +109,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         probe=request.card_bytes is None,
         prove=request.prove,
     )
-    asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
     too_slow: SlowProbe | None = None
     with open_engine(session, workers=1) as engine:
         effort = Effort(partial(asker.seconds_per_sample, engine), VERIFYING_STEPS * asker.accumulation)
@@ -152,14 +153,24 @@ def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> Ca
 
 @dataclass(slots=True)
 class _Asker:
-    """Has an engine answer the questions of a search."""
+    """Has an engine answer the questions of a search.
+
+    training: the probes stand for training runs of this study, so they also sample gradients and take snapshots.
+    """
 
     session: Session
     frame: _Frame
     search: CapacitySearch
-    accumulation: int
+    sample_independent: bool
+    training: bool
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
     prediction_said: bool = False
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
+        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching == "auto"
+        return 2 if may_split else 1
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
@@ -231,6 +242,8 @@ class _Asker:
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
         spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
+        if self.training and question.verifies:
+            spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
         if record.outcome is Outcome.FAILED:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
@@ -251,6 +264,18 @@ class _Asker:
             optimizer=self._optimizer,
             device=self._device(self.search.budget_bytes if self.frame.enforced else None),
         )
+
+    def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
+        """The probe with what the study's training runs measure besides training."""
+        study = self.session.study
+        layout = BatchLayout(
+            global_batch_size=probe.micro_batch_size * probe.grad_accum_steps,
+            micro_batch_size=probe.micro_batch_size,
+            sequence_length=study.experiment.sequence_length,
+        )
+        sampling = probed_sampling(study.experiment, layout, probe.steps, sample_independent=self.sample_independent)
+        detail = study.experiment.diagnostics
+        return probe.model_copy(update={"gradients": sampling, "snapshot": None if detail == "off" else detail})
 
     def _require_plausible(self, size: int, reason: str) -> None:
         """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""
