@@ -249,6 +249,7 @@ def _spent(found: Capacity) -> list[str]:
     if not found.points:
         return []
     return [
-        f"{format_plural(len(found.points), 'probe')} in processes of their own, {found.out_of_memory:,} out of memory, "
+        f"{format_plural(len(found.points), 'probe')} in processes of their own, "
+        f"{found.out_of_memory:,} out of memory, "
         f"{format_plural(found.steps, 'training step')}, {format_plural(len(found.traced), 'traced size')}"
     ]
