@@ -65,7 +65,7 @@ def find_max_batch_size(
     prove: also run one more sample, which must fail.
     accumulate: leave room for gradients that stay alive between the micro-batches of one step.
     most: the largest size of interest; default: all of the training data.
-    verify_largest: run the largest size even where its probe takes more than a minute.
+    verify_largest: without a memory limit, run the largest size even where its probe takes more than a minute.
     time_limit: seconds without a sign of life after which a probe is stopped.
     settings: any other of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
 

@@ -111,7 +111,7 @@ class Trainable(Protocol):
     sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
-        """New parameters, optimizer state and random state; the same seed gives the same bits."""
+        """New parameters, optimizer state and random state; the same seed gives the same parameters, to the bit."""
 
     def count(self, batch: Batch) -> float:
         """Targets in the batch that the loss averages over, known before the forward pass."""
@@ -126,7 +126,8 @@ class Trainable(Protocol):
         """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+        """Everything `load` needs to continue: parameters, optimizer, random state. The run then continues to the
+        same bits wherever the device's kernels are deterministic."""
 
     def load(self, state: bytes) -> None:
         """Continue from `state()`. Never executes code from the bytes, as pickle would."""

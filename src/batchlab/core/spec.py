@@ -35,7 +35,9 @@ class Workload(Frozen):
 class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
-    name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
+    name: str = Field(
+        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     threads: PositiveInt = 1

@@ -17,7 +17,8 @@ from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.command import HERE, visible_cuda_devices, worker_command
+from batchlab.engines.cards import visible_cards
+from batchlab.engines.command import HERE, worker_command
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.forked import ForkServers
 from batchlab.engines.local_processes import LocalProcesses
@@ -78,7 +79,7 @@ class LocalEngine:
             clock,
             workers=workers,
             cores=cores or usable_cores(),
-            devices=visible_cuda_devices() if devices is None else devices,
+            devices=visible_cards() if devices is None else devices,
         )
         self._dispatcher = Dispatcher(
             study,

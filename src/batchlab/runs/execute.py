@@ -37,7 +37,7 @@ from batchlab.runs.train import train
 from batchlab.runs.workload import Loaded, code_files, data_files, load, load_framework
 
 WARMUP_BATCH = 2
-"""Samples in the warm-up step: BatchNorm cannot train on one."""
+"""Samples in the warm-up step, at most: BatchNorm cannot train on one, and more than the run's own may not fit."""
 
 
 KEPT_WORKLOADS = 4
@@ -153,11 +153,14 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     trainable.init(0)
     # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
-    batch = stream.batch(0, _micro_batch_size(spec) if spec.device.compile else WARMUP_BATCH)
+    own = _micro_batch_size(spec)
+    size = own if spec.device.compile else min(WARMUP_BATCH, own)
+    batch = stream.batch(0, size)
     for _ in range(2):
         trainable.accumulate(batch, 1.0 / trainable.count(batch))
         trainable.apply(LEARNING_RATE)
-    evaluate(trainable, list(evaluation_batches(loaded.valid, WARMUP_BATCH, WARMUP_BATCH)))
+    evaluated = min(WARMUP_BATCH, own)
+    evaluate(trainable, list(evaluation_batches(loaded.valid, evaluated, evaluated)))
     trainable.synchronize()
     del trainable
     gc.collect()

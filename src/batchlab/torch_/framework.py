@@ -72,11 +72,11 @@ class TorchFramework:
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
-        return memory.device_total(torch.device(device.name))
+        return memory.device_total(devices.torch_device(device.name))
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
-        return memory.bound(torch.device(device.name), device.memory_limit)
+        return memory.bound(devices.torch_device(device.name), device.memory_limit)
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""

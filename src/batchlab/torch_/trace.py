@@ -39,9 +39,10 @@ from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
 from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
 from batchlab.torch_.storage_log import StorageLog
-from batchlab.torch_.trainable import TorchTrainable
+from batchlab.torch_.trainable import TorchTrainable, on_device
 
 PASSES = 2
 """Maximum number of micro-batches in the second step. From the second micro-batch on, gradients are alive and memory
@@ -112,7 +113,7 @@ class TracedTrainable(TorchTrainable):
         on_cpu = spec.device.model_copy(update={"name": "cpu", "compile": False})
         super().__init__(replace(task, model=lambda: _as_fake(task.model())), on_cpu, spec.optimizer)
         self._log = log
-        self._target = torch.device(spec.device.name)
+        self._target = torch_device(spec.device.name)
 
     def init(self, seed: int) -> None:
         """Build the model with fake parameters, without changing any random state."""
@@ -145,9 +146,8 @@ class TracedTrainable(TorchTrainable):
         return nullcontext()
 
     def _tensor(self, array: Any) -> Tensor:
-        tensor = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
-        if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool):
-            tensor = torch.empty(array.shape, dtype=torch.int64)
+        given = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device="meta")
+        tensor = torch.empty(array.shape, dtype=on_device(given, self._target))
         self._log.claim([tensor], "activation")
         return tensor
 

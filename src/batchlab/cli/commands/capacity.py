@@ -37,8 +37,8 @@ def capacity(
         Also search and time each memory variant: no gradient accumulation, bf16, checkpointing, chunked loss, fused
         optimizer. Each takes about as long as the search itself.
     verify_largest
-        Run the largest size even where its probe takes more than a minute. By default a smaller size is run then, at
-        least eight times the one above which samples are hardly faster.
+        Without a memory limit, run the largest size even where its probe takes more than a minute; otherwise one of at
+        least eight times the size above which samples are hardly faster is run then.
     """
     from batchlab.study.stages.capacity import CapacityRequest
 

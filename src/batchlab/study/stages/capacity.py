@@ -52,7 +52,7 @@ class CapacityRequest:
     card_bytes: predict for a CUDA device with this much memory, and run nothing.
     most: no larger size is of interest.
     variants: also search with each memory optimization alone.
-    verify_largest: run the largest size however long its steps take (study/stages/effort.py).
+    verify_largest: without a memory limit, run the largest size however long its steps take (study/stages/effort.py).
     """
 
     needed: int | None = None
@@ -62,10 +62,9 @@ class CapacityRequest:
     variants: bool = False
     verify_largest: bool = False
 
-    @property
-    def spares_time(self) -> bool:
-        """Whether a smaller size than the largest may be verified."""
-        return self.needed is None and not (self.verify_largest or self.prove)
+    def spares_time(self, memory_limit: int | None) -> bool:
+        """Whether a smaller size than the largest may be verified: whoever gives a limit wants to know its size."""
+        return memory_limit is None and self.needed is None and not (self.verify_largest or self.prove)
 
 
 LARGEST = CapacityRequest()
@@ -116,9 +115,10 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         while asked := search.ask():
             if isinstance(asked[0], Probe):
                 asker.say_prediction()
-            if too_slow is None and request.spares_time and (slow := asker.too_slow(asked, effort)) is not None:
-                too_slow = slow
-                continue
+            if too_slow is None and request.spares_time(experiment.device.memory_limit):
+                too_slow = asker.too_slow(asked, effort)
+                if too_slow is not None:
+                    continue
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_memory_optimizations(smallest, engine)
