@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -69,6 +69,12 @@ class TorchFramework:
         from batchlab.torch_.trace import trace
 
         return trace(task, spec, sample, held_out)
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Peak memory of optimizer steps that run on the CPU, over these batches."""
+        from batchlab.torch_.trace import trace_values
+
+        return trace_values(task, spec, batches, held_out)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""

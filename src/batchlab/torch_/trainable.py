@@ -151,10 +151,12 @@ class TorchTrainable:
         return StepStats(loss, norm, clipped)
 
     def _clip(self) -> tuple[Tensor, Tensor | float]:
+        gradients = [_coalesced(parameter) for parameter in self._parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         if self._grad_clip is None:
-            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            return torch.nn.utils.get_total_norm(gradients), 0.0
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip)
+            return norm, 0.0
+        factor = torch.clamp(self._grad_clip / (norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grads_with_norm_
+        torch._foreach_mul_(gradients, factor.to(self.device))
         return norm, norm > self._grad_clip
 
     def watch(self, detail: Literal["light", "full"]) -> None:
@@ -281,6 +283,16 @@ class TorchTrainable:
         elif self.device.type == "mps":
             torch.mps.synchronize()
         return time.perf_counter()
+
+
+def _coalesced(parameter: nn.Parameter) -> Tensor:
+    """The values of a gradient; of a sparse one, after equal indices were added up, those that are not zero."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient.coalesce()
+    return parameter.grad._values()
 
 
 def on_device(tensor: Tensor, device: torch.device) -> torch.dtype:
