@@ -98,13 +98,16 @@ class EvaluationFinding(Frozen):
     found: Literal[
         "pure",
         "random",
+        "draws",
         "depends_on_order",
         "changes_parameters",
         "changes_state",
         "changes_training",
         "training_not_repeatable",
     ]
-    losses: tuple[float, float] = Field(description="of one batch: evaluated twice, or in another order of its samples")
+    losses: tuple[float, float] = Field(
+        description="of one batch: twice, with other draws, or in another order of its samples"
+    )
 
 
 class GradientFinding(Frozen):

@@ -194,6 +194,15 @@ class Inspectable(Trainable, Protocol):
 
 
 @runtime_checkable
+class EvaluatesDraws(Protocol):
+    """Of a Trainable whose loss may draw random numbers even in evaluation, as a diffusion loss draws its noise."""
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
+        """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
+        is `evaluate`."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 

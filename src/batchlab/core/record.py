@@ -207,6 +207,10 @@ class TrainResult(PeakMemory):
     val_error: float | None = Field(
         default=None, description="standard error of val_loss over the held-out samples, estimated from its batches"
     )
+    val_draws_sd: float | None = Field(
+        default=None,
+        description="standard deviation of val_loss over the random numbers that the loss draws; None: it draws none",
+    )
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
     clipped_fraction: float | None = None

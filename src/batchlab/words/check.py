@@ -214,11 +214,16 @@ def _evaluation(found: EvaluationFinding) -> str:
                 f"evaluating the same batch twice gives {one:.6g} and {other:.6g}; switch off what is random in "
                 "evaluation (is dropout called with training=True, or model.train() in your loss function?)"
             )
+        case "draws":
+            return (
+                f"the loss draws random numbers in evaluation ({one:.6g}, and {other:.6g} with others). Every run is "
+                "evaluated with the same draws, and their spread is measured. Right for a diffusion loss; if none are "
+                "meant, dropout stays on (training=True?)"
+            )
         case "depends_on_order":
             return (
-                f"random numbers are drawn in evaluation: in another order of the samples the loss is {other:.6g} "
-                f"instead of {one:.6g}. Every evaluation draws the same ones, so runs can be compared; if this is "
-                "dropout, switch it off there"
+                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}); in evaluation "
+                "samples must not influence each other (is BatchNorm in training mode?)"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, Unit
@@ -14,6 +15,7 @@ from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
 from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
 from batchlab.words.reasons import describe_reason
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import describe_row
 
 ASKED_FOR = "asked for"
@@ -39,7 +41,12 @@ EXTRAPOLATED: Mapping[str, str] = {
 }
 """Sources of the numbers that no rule gives where the batch size or budget was not measured."""
 
-WHOLE_BUDGET = "every run of the study had it"
+
+def describe_length(found: Findings) -> str:
+    """Why a run has so many tokens."""
+    if found.run_seconds is None:
+        return "every run of the study had it"
+    return f"what this batch size trains on in {run_length(found)}, the time that every run of the study had"
 
 
 def describe_runs(row: BatchRow) -> str:
