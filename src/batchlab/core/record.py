@@ -246,6 +246,11 @@ Result = Annotated[
 ]
 
 
+ProcessKind = Literal["new", "forked", "used"]
+"""The process of a run: started for it; forked for it from one that had loaded the task and trained nothing; or one
+that had executed other runs."""
+
+
 class Record(Frozen):
     """The last file that a run writes. Its presence means that the run is finished, whatever its outcome."""
 
@@ -255,6 +260,7 @@ class Record(Frozen):
     reason: str = Field(default="", description="one or two sentences; empty where completed")
     result: Result | None = None
     environment: Environment | None = None
+    process: ProcessKind | None = Field(default=None, description="None where it died before it could say so")
     pairing: Pairing = Field(default=Pairing.NONE, description="of a training run's samples with those of others")
     attempts: int = 1
 

@@ -5,6 +5,7 @@ Everything that can be wrong with the request is found before anything is writte
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.data.digests import file_digest, read_digest, remember
 from batchlab.data.verify import damaged_made
+from batchlab.engines.forked import ForkServers
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
+from batchlab.engines.resources import usable_cores
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.storage.atomic import scratch_folder, storage_errors
@@ -35,10 +38,25 @@ EngineFactory = Callable[[Path, int], Engine]
 
 
 def engine_factory(asked: Experiment) -> EngineFactory:
-    """Where an experiment runs: the simulated device in this process, everything else in worker processes."""
+    """Where an experiment runs: the simulated device in this process, everything else in worker processes.
+
+    The fork servers of those processes are shared by all engines made, and end with the factory.
+    """
     if asked.device.name == "simulated":
         return lambda folder, workers: InlineEngine(folder)
-    return lambda folder, workers: LocalEngine(folder, workers, silence_seconds=asked.device.silence_seconds)
+    return _LocalEngines(asked.device.silence_seconds)
+
+
+class _LocalEngines:
+    """Makes engines that share fork servers: inspecting a task, checking it and probing it start one Python."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        self._silence_seconds = silence_seconds
+        self._servers = ForkServers()
+        weakref.finalize(self, self._servers.close)
+
+    def __call__(self, folder: Path, workers: int) -> Engine:
+        return LocalEngine(folder, workers, silence_seconds=self._silence_seconds, servers=self._servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +167,8 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
-        device=DeviceSettings(name=experiment.device.name),
+        # With the threads of later measurements: their processes are then forked from the same server.
+        device=DeviceSettings(name=experiment.device.name, threads=experiment.device.threads or usable_cores()),
     )
     with scratch_folder(files) as scratch:
         engine = make_engine(scratch, 1)
