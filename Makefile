@@ -60,7 +60,7 @@ OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION
 	touch $@
 
 test-integrations: .venv-integrations/.ready
-	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration --durations=10
+	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration tests/integrations tests/plan/test_real_parsers.py --durations=10
 
 # The CUDA paths on torch's CUDA build, without a GPU (≤ 10 min on 2 cores, half of it the set-up in .venv-cuda).
 test-cuda:
