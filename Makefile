@@ -77,8 +77,9 @@ chaos-torch: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/torch_kills.py --kills 50 --minutes 60 --folder studies/chaos-torch
 
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
-bench: setup-dev
+bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
+	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/noise_cost/run.py
