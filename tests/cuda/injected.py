@@ -1,9 +1,9 @@
 """Trains with one failing allocation at a time, and prints what each run was recorded as.
 
-`python -m tests.cuda.injected FOLDER`: a run of two steps with diagnostics, gradient samples, evaluation and the state
-kept at its end is repeated with its first allocation failing, then its second, and so on. With
-PYTORCH_NO_CUDA_MEMORY_CACHING=1 every tensor is an allocation of its own; without, only the segments of the caching
-allocator are.
+`tests/cuda/run --python -m tests.cuda.injected FOLDER 1`: a run of two steps with diagnostics, gradient samples,
+evaluation and the state kept at its end is repeated with its first allocation failing, then its second, and so on. With
+another number than 1, only every so many allocations. With PYTORCH_NO_CUDA_MEMORY_CACHING=1 every tensor is an
+allocation of its own; without, only the segments of the caching allocator are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def record_of(study: Path, seed: int) -> Record:
     return next(event.record for event in events if isinstance(event, Finished))
 
 
-def main(study: Path) -> None:
+def main(study: Path, stride: int) -> None:
     card = cards.find()
     assert card is not None
     clean = [record_of(study, 0)]  # the process warms up and sets its limit
@@ -83,17 +83,19 @@ def main(study: Path) -> None:
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     left = 0
-    for number in range(1, allocations + 1):
+    tried = range(1, allocations + 1, stride)
+    for number in tried:
         with card.failing(number, TRIES):
             record = record_of(study, 1 + number)
         outcomes[record.outcome] += 1
         reasons[record.reason[:60]] += 1
         memory.release(torch.device("cuda:0"))
         left = max(left, torch.cuda.memory_allocated() - held)
-        if number % 50 == 0 or number == allocations:
+        if number == tried[-1]:
             clean.append(record_of(study, -number % 2**20))
     found = {
         "allocations": allocations,
+        "tried": len(tried),
         "outcomes": outcomes,
         "reasons": reasons,
         "left_bytes": left,
@@ -103,4 +105,4 @@ def main(study: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
