@@ -320,6 +320,15 @@ class Framework(Protocol):
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
+    def import_all(self) -> None:
+        """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+
+    def holds_device(self) -> bool:
+        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
 

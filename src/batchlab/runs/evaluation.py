@@ -49,9 +49,12 @@ def evaluate(trainable: Trainable, batches: Sequence[Batch], *, other_draws: boo
     correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
     sums = _sums(trainable, batches, 0)
-    total = sum(count for _, count in sums)
-    mean = _mean(sums)
-    draws_sd = _draws_sd(trainable, batches, sums) if other_draws else None
+    return evaluation_of(sums, _draws_sd(trainable, batches, sums) if other_draws else None)
+
+
+def evaluation_of(sums: Sums, draws_sd: float | None = None) -> Evaluation:
+    """The evaluation whose batches had these sums."""
+    total, mean = sum(count for _, count in sums), _mean(sums)
     if len(sums) < 2:
         return Evaluation(mean, None, draws_sd)
     squares = sum((loss - mean * count) ** 2 for loss, count in sums)

@@ -25,6 +25,14 @@ class LimitKind(StrEnum):
     OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
 
 
+class SlowProbe(Frozen):
+    """A size that was not run because its probe would take too long, far above the throughput knee."""
+
+    predicted: int = Field(description="the largest micro-batch size by prediction")
+    seconds: float = Field(description="estimated for its probe, from smaller ones")
+    knee: int = Field(description="size above which samples hardly become faster")
+
+
 class CapacityDecision(Frozen):
     """Where a search for the largest micro-batch ended, and what bounded it."""
 
@@ -36,6 +44,7 @@ class CapacityDecision(Frozen):
     headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
+    too_slow: SlowProbe | None = Field(default=None, description="why it was searched no further; None: not for time")
     up_to: int | None = Field(default=None, description="end of a range, where memory depends on the values in a batch")
     margin_bytes: int = Field(default=0, description="kept free for batches that nobody has seen")
 

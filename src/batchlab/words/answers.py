@@ -54,7 +54,7 @@ def _micro_batch(found: Findings) -> Answer:
     question, memory = "How large a micro-batch fits?", found.memory
     if memory is None:
         return Answer(question, NOT_MEASURED, "no size was probed", "")
-    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps in fresh processes"
+    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps, each in a process of its own"
     if memory.max_micro_batch_size is None:
         why = "ran out of memory" if memory.points else "needs more memory by its trace"
         return Answer(question, "none", f"even the smallest size tried {why}", probes)

@@ -160,6 +160,8 @@ def _seeds(found: SeedFinding) -> str:
     match found.found:
         case "honoured":
             return "the same seed gives the same initial parameters to the bit, another seed gives others"
+        case "starts_equal":
+            return "the same seed gives the same initial parameters to the bit"
         case "same_module":
             return (
                 "the model continues from where the last run ended: model= returns the same module every time; build "
@@ -189,6 +191,13 @@ def _learning_rate(found: LearningRateFinding) -> str:
             return (
                 f"at 0 nothing moves; at twice the rate parameters move {found.distance_ratio:.2g} × as far in three "
                 "steps"
+            )
+        case "groups_follow":
+            return "every parameter group follows the learning rate it is given"
+        case "groups_ignore":
+            return (
+                "a parameter group does not follow args.learning_rate, so the sweep would not change it; build the "
+                "optimizer with args.learning_rate, or a multiple of it"
             )
         case "moves_at_zero":
             return f"{optimizer} moves the parameters at learning rate 0, so it has a rate of its own; {remedy}"

@@ -166,3 +166,38 @@ def nanochat_note(learning_rate: float, optimizer: str, groups: Sequence[Optimiz
     if groups:
         optimizer = f"the task's own: {describe_optimizers(groups)}"
     return f"nanochat's optimizers have learning rates of their own; {rate} was measured with {optimizer}"
+
+
+NANOGPT_RUN = "save as config/batchlab.py: torchrun --standalone --nproc_per_node={devices} train.py config/batchlab.py"
+
+TORCHTITAN_OPTIMIZER = "the optimizer's flags are those of a config with optimizer=default_adamw(...)"
+
+
+def epsilon_note(epsilon: float) -> str:
+    """nanoGPT builds its AdamW without the argument eps."""
+    return f"epsilon was {epsilon:.3g} in the study; nanoGPT's own is 1e-08"
+
+
+def loader_note(micro_batch_size: int) -> str:
+    """The batch size of a loader, which a launcher does not know."""
+    return f"in the script: DataLoader(batch_size={micro_batch_size})"
+
+
+def schedule_note(schedule: ScheduleConfig, warmup_steps: int, steps: int) -> str:
+    """The schedule of an optimizer that the script builds."""
+    after = {
+        "cosine": f"cosine to {schedule.final_fraction:g} × the learning rate at step {steps:,}",
+        "constant": "constant",
+        "wsd": f"constant, and linear to {schedule.final_fraction:g} × over the last "
+        f"{round(schedule.decay_fraction * steps):,} of {steps:,} steps",
+    }[schedule.kind]
+    return f"schedule: {warmup_steps:,} steps of warm-up, then {after}"
+
+
+def optimizer_note(name: str, learning_rate: float, settings: Mapping[str, float]) -> str:
+    """The optimizer that the script builds."""
+    rate = format_learning_rate(learning_rate)
+    if name == "task":
+        return f"optimizer: the task's own, at learning rate {rate}"
+    listed = "".join(f", {key} {value:.6g}" for key, value in settings.items())
+    return f"optimizer: {name}, learning rate {rate}{listed}"

@@ -119,6 +119,11 @@ def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 
+def describe_prediction(size: int, limit_bytes: int) -> str:
+    """What the traces say, before anything is run."""
+    return f"the trace predicts micro-batch {size:,} within {format_bytes(limit_bytes)}; now it is run"
+
+
 def describe_capacity(capacity: Capacity) -> str:
     """The result of the capacity stage, where only what the sweep needs was searched for."""
     limit, size, failed = capacity.limit_bytes, capacity.max_micro_batch_size, capacity.smallest_failed
