@@ -36,9 +36,10 @@ NAMES: Mapping[Quantity, tuple[str, ...]] = {
         *("num_steps", "global_step", "gradient_updates", "total_steps"),
     ),
     Quantity.TOKENS: (
-        *("tokens", "token_budget", "total_tokens", "train_tokens", "tokens_seen", "d", "num_tokens"),
+        *("tokens", "total_tokens", "train_tokens", "tokens_seen", "d", "num_tokens"),
         *("total_tokens_per_experiment", "tokens_per_run", "training_tokens"),
     ),
+    Quantity.TOKEN_BUDGET: ("token_budget", "budget", "budget_tokens"),
     Quantity.EPOCHS: ("epochs", "epoch", "num_epochs"),
     Quantity.WARMUP_STEPS: ("warmup_steps", "warm_up_steps", "warmup", "num_warmup_steps", "warmup_iters"),
     Quantity.VAL_LOSS: (

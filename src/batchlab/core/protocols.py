@@ -5,7 +5,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +194,15 @@ class Inspectable(Trainable, Protocol):
 
 
 @runtime_checkable
+class EvaluatesDraws(Protocol):
+    """Of a Trainable whose loss may draw random numbers even in evaluation, as a diffusion loss draws its noise."""
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
+        """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
+        is `evaluate`."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 
@@ -311,6 +320,15 @@ class Framework(Protocol):
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
+    def import_all(self) -> None:
+        """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+
+    def holds_device(self) -> bool:
+        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
 
@@ -319,6 +337,9 @@ class Framework(Protocol):
 
         `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Memory of whole steps at the spec's first size on each of these batches, by running them on the host."""
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""

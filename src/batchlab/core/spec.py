@@ -79,6 +79,9 @@ class CheckSpec(Frozen):
 
     kind: Literal["check"] = "check"
     workload: Workload
+    scope: Literal["training", "memory"] = Field(
+        default="training", description="memory: only what decides which batches fit"
+    )
     largest_batch: PositiveInt | None = Field(default=None, description="largest global batch size of the sweep")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
@@ -93,6 +96,7 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    draws: bool = Field(default=False, description="after the largest batch by content, every step draws another")
     gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
     snapshot: Literal["light", "full"] | None = Field(
         default=None, description="diagnostics that are also taken, of the step before the last"
@@ -109,6 +113,7 @@ class TraceSpec(Frozen):
     micro_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     grad_accum_steps: PositiveInt = 2
     evaluation_batch_size: PositiveInt | None = Field(default=None, description="None: evaluate at each traced size")
+    draws: NonNegativeInt = Field(default=0, description="batches to run at each size on real values; 0: trace shapes")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 

@@ -36,14 +36,14 @@ def read_prior_table(path: Path, experiment: Experiment, task_info: TaskInfo) ->
             f"--prior {quote(str(path))}: the table contradicts itself, so no search can start from it. "
             f"`batchlab audit` shows how; correct the table, or omit --prior."
         )
-    if len(audit.supported) != 1:
+    if len(audit.sweeps) != 1:
         raise InputError(
-            f"--prior {quote(str(path))} holds {len(audit.supported)} sweeps that cannot be compared with each other; "
+            f"--prior {quote(str(path))} holds {len(audit.sweeps)} sweeps that cannot be compared with each other; "
             "give a table with the rows of one of them."
         )
-    (group,) = audit.supported
+    (group,) = audit.sweeps
     _require_same_model(path, group, experiment, task_info)
-    budgets = [tokens for entry in group.entries if (tokens := entry.get(Quantity.TOKENS) or _tokens(entry))]
+    budgets = [tokens for entry in group.entries if (tokens := entry.tokens or _tokens(entry))]
     rates = [entry for entry in group.entries if entry.get(Quantity.LEARNING_RATE)]
     if not rates:
         raise InputError(

@@ -151,10 +151,12 @@ class TorchTrainable:
         return StepStats(loss, norm, clipped)
 
     def _clip(self) -> tuple[Tensor, Tensor | float]:
+        gradients = [_coalesced(parameter) for parameter in self._parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         if self._grad_clip is None:
-            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            return torch.nn.utils.get_total_norm(gradients), 0.0
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip)
+            return norm, 0.0
+        factor = torch.clamp(self._grad_clip / (norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grads_with_norm_
+        torch._foreach_mul_(gradients, factor.to(self.device))
         return norm, norm > self._grad_clip
 
     def watch(self, detail: Literal["light", "full"]) -> None:
@@ -176,18 +178,22 @@ class TorchTrainable:
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """(Σ losses, count) in evaluation mode. Changes nothing; the same batch gives bit-identical results."""
-        result = self._evaluation_result(batch)
+        return self.evaluate_draw(batch, 0)
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[Tensor, float]:
+        """`evaluate` with the random numbers of one draw, which a loss that draws none does not feel."""
+        result = self._evaluation_result(batch, draw)
         loss, factor = self._total(result, batch)
         count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
         return loss.detach() * factor, count
 
-    def _evaluation_result(self, batch: Batch) -> Any:
-        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed."""
+    def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
+        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             # no_grad instead of inference_mode: tensors that a model caches here must be usable in training
-            with torch.no_grad(), self._uncompiled(), self._fixed_randomness():
+            with torch.no_grad(), self._uncompiled(), self._fixed_randomness(draw):
                 return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
@@ -195,8 +201,8 @@ class TorchTrainable:
             for module, training in modes:
                 module.training = training
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
-        return random_state.fixed(self.device)
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
+        return random_state.fixed(self.device, draw)
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """Run compiled modules in eager mode. Without compilation, avoids importing the compiler."""
@@ -281,6 +287,16 @@ class TorchTrainable:
         elif self.device.type == "mps":
             torch.mps.synchronize()
         return time.perf_counter()
+
+
+def _coalesced(parameter: nn.Parameter) -> Tensor:
+    """The values of a gradient; of a sparse one, after equal indices were added up, those that are not zero."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient.coalesce()
+    return parameter.grad._values()
 
 
 def on_device(tensor: Tensor, device: torch.device) -> torch.dtype:

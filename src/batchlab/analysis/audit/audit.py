@@ -13,7 +13,7 @@ from batchlab.analysis.audit.table import Entry, Quantity, SweepTable
 
 SETTINGS = (
     *(Quantity.MODEL, Quantity.OPTIMIZER, Quantity.PARAMETERS),
-    *(Quantity.SEQUENCE_LENGTH, Quantity.TOKENS),
+    *(Quantity.SEQUENCE_LENGTH, Quantity.TOKEN_BUDGET, Quantity.TOKENS),
 )
 """Quantities that tell groups of rows apart."""
 
@@ -52,6 +52,11 @@ class Audit:
     table: SweepTable
     flaws: tuple[Flaw, ...]
     supported: tuple[Supported, ...]
+
+    @property
+    def sweeps(self) -> tuple[Supported, ...]:
+        """The groups that compare batch sizes. A single row at another budget, for example, is none."""
+        return tuple(group for group in self.supported if len(group.sizes) > 1)
 
     @property
     def worst(self) -> Severity | None:

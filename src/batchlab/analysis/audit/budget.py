@@ -58,7 +58,7 @@ def _products(table: SweepTable) -> Iterator[Flaw]:
 def _tokens_disagree(entries: Sequence[Entry]) -> Iterator[Flaw]:
     ratios: list[tuple[float, Entry]] = []
     for entry in entries:
-        steps, per_step, tokens = entry.get(Quantity.STEPS), entry.tokens_per_step, entry.get(Quantity.TOKENS)
+        steps, per_step, tokens = entry.get(Quantity.STEPS), entry.tokens_per_step, entry.tokens
         if steps and per_step and tokens:
             ratios.append((tokens / (steps * per_step), entry))
     wrong = [(ratio, entry) for ratio, entry in ratios if abs(ratio - 1) > ROUNDING + _one_step(entry)]
@@ -68,7 +68,7 @@ def _tokens_disagree(entries: Sequence[Entry]) -> Iterator[Flaw]:
             _lines(entry for _, entry in wrong),
             worst.numbers[Quantity.STEPS],
             worst.tokens_per_step or 0.0,
-            worst.numbers[Quantity.TOKENS],
+            worst.tokens or 0.0,
             (min(ratio for ratio, _ in wrong), max(ratio for ratio, _ in wrong)),
         )
 
@@ -102,7 +102,7 @@ def _budgets_differ(entries: Sequence[Entry], *, stated: bool) -> Iterator[Flaw]
     if high / low <= 1 + slack:
         return
     lines = _lines(entry for _, entry in seen)
-    if few.get(Quantity.TOKENS) is None:
+    if few.tokens is None:
         steps_of = [(entry.batch or 0.0, entry.numbers[Quantity.STEPS]) for entry in (few, many)]
         yield StepsInconsistent(lines, steps_of[0], steps_of[1], high / low)
     else:
@@ -111,9 +111,8 @@ def _budgets_differ(entries: Sequence[Entry], *, stated: bool) -> Iterator[Flaw]
 
 def _seen(entry: Entry) -> float | None:
     """Tokens that are stated, or samples from steps × batch; of one table always the same of the two."""
-    tokens = entry.get(Quantity.TOKENS)
-    if tokens is not None:
-        return tokens
+    if entry.tokens is not None:
+        return entry.tokens
     steps = entry.get(Quantity.STEPS)
     return steps * entry.batch if steps and entry.batch else None
 

@@ -68,9 +68,8 @@ def _time_per_token(entry: Entry) -> float | None:
     seconds = entry.get(Quantity.SECONDS)
     if not seconds:
         return None
-    tokens = entry.get(Quantity.TOKENS)
-    if tokens:
-        return seconds / tokens
+    if entry.tokens:
+        return seconds / entry.tokens
     steps = entry.get(Quantity.STEPS)
     return seconds / (steps * entry.batch) if steps and entry.batch else None
 

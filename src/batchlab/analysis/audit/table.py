@@ -23,7 +23,8 @@ class Quantity(StrEnum):
     LEARNING_RATE = "learning_rate"
     SEED = "seed"
     STEPS = "steps"
-    TOKENS = "tokens"
+    TOKENS = "tokens"  # what a run has seen
+    TOKEN_BUDGET = "token_budget"  # what it was given
     EPOCHS = "epochs"
     WARMUP_STEPS = "warmup_steps"
     VAL_LOSS = "val_loss"
@@ -94,6 +95,12 @@ class Entry:
         return micro * accumulated * self.numbers.get(Quantity.DATA_PARALLEL_SIZE, 1.0)
 
     @property
+    def tokens(self) -> float | None:
+        """What the run has seen, or else what it was given."""
+        seen = self.get(Quantity.TOKENS)
+        return self.get(Quantity.TOKEN_BUDGET) if seen is None else seen
+
+    @property
     def tokens_per_step(self) -> float | None:
         """As given, or batch × sequence length."""
         given = self.get(Quantity.TOKENS_PER_STEP)
@@ -108,9 +115,8 @@ class Entry:
 
         A table's steps may count something else, such as logged rows; its tokens are rarely wrong.
         """
-        tokens, per_step = self.get(Quantity.TOKENS), self.tokens_per_step
-        if tokens is not None and per_step:
-            return tokens / per_step
+        if self.tokens is not None and self.tokens_per_step:
+            return self.tokens / self.tokens_per_step
         return self.get(Quantity.STEPS)
 
     @property
@@ -139,12 +145,13 @@ class SweepTable:
     def groups(self) -> tuple[tuple[Entry, ...], ...]:
         """Rows that can be compared with each other: of one model, optimizer, sequence length and token budget.
 
-        A token count is a budget where every one in the table is shared by several batch sizes; else it is what a row
-        happened to be trained for, and differences are for the detectors to find.
+        Without a column of budgets, a token count is a budget where every one in the table is shared by several batch
+        sizes; else it is what a row happened to be trained for, and differences are for the detectors to find.
         """
         by = [q for q in (Quantity.MODEL, Quantity.OPTIMIZER) if q in self.present]
-        numbers: list[Quantity] = [q for q in (Quantity.PARAMETERS, Quantity.SEQUENCE_LENGTH) if q in self.present]
-        if _are_budgets(self.entries, numbers):
+        stated = (Quantity.PARAMETERS, Quantity.SEQUENCE_LENGTH, Quantity.TOKEN_BUDGET)
+        numbers: list[Quantity] = [q for q in stated if q in self.present]
+        if Quantity.TOKEN_BUDGET not in numbers and _are_budgets(self.entries, numbers):
             numbers.append(Quantity.TOKENS)
         found: dict[tuple[object, ...], list[Entry]] = {}
         for entry in self.entries:
