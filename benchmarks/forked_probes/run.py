@@ -1,6 +1,6 @@
 """Does a probe in a forked process need the memory that it needs in a new one?
 
-    python benchmarks/forked_probes/run.py            # results.md; about 15 minutes of one core
+    python benchmarks/forked_probes/run.py            # results.md; about 10 minutes of an idle core
 
 Each workload of benchmarks/capacity_vs_peers is probed at one size, several times each way, alternating: in a process
 that is started for it, and in one forked from a process that has loaded the task and trained nothing. Everything else

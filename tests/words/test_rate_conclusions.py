@@ -91,3 +91,8 @@ def test_a_fit_gives_its_uncertainty_in_doublings(synthetic_study: Study) -> Non
 )
 def test_the_rule_that_comes_closest_is_named(low: float, value: float, high: float, says: str) -> None:
     assert says in closest_rule(Interval(value, low, high, 4))
+
+
+def test_no_rule_is_judged_where_the_best_rates_are_at_the_edges(synthetic_study: Study) -> None:
+    study = synthetic_study((8, 16, 32), RATES, noise_sd=0.0, max_extensions=0, seeds=1, best_lr=1.0)
+    assert "n = 0 of 3 batch sizes, and 3 are needed" in said(study, "cannot be told")

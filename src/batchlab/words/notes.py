@@ -24,7 +24,7 @@ def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
     experiment, units = findings.experiment, Units.of(findings)
     sizes = experiment.batch.global_batch_sizes
     tokens = {size: findings.tokens_by_size.get(size, budget["token_budget"]) for size in (sizes[0], sizes[-1])}
-    most, fewest = (tokens[size] // (size * experiment.sequence_length) for size in tokens)
+    most, fewest = (tokens[size] // (size * experiment.sequence_length) for size in (sizes[0], sizes[-1]))
     equal_time = findings.run_seconds is not None
     length = exact_run_length(findings) if equal_time else f"{tokens[sizes[0]]:,} {units.name}"
     seconds = budget["seconds_planned"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchlab.analysis.sweep.learning_rate_exponent import learning_rate_exponent
+from batchlab.analysis.sweep.learning_rate_exponent import MIN_SIZES, learning_rate_exponent
 from batchlab.analysis.sweep.learning_rate_fit import MIN_CELLS
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Interval, LrFit, SurfaceFinding
@@ -59,7 +59,7 @@ def _rates(surface: SurfaceFinding) -> set[float]:
 def _exponent(surface: SurfaceFinding) -> list[str]:
     exponent = learning_rate_exponent(surface)
     if exponent is None:
-        return []
+        return _no_exponent(surface)
     slope = exponent.value
     low, high = slope.low or 0.0, slope.high or 0.0
     text = (
@@ -73,6 +73,18 @@ def _exponent(surface: SurfaceFinding) -> list[str]:
     elif high < 0.5:
         text += "; this is flatter than the square-root rule"
     return [f"{text}. {closest_rule(slope)}"]
+
+
+def _no_exponent(surface: SurfaceFinding) -> list[str]:
+    """Why no rule is judged, where enough batch sizes were tuned to expect one."""
+    tuned = [row for row in surface.rows if row.best is not None and not row.undertrained and len(row.cells) > 1]
+    if len(tuned) < MIN_SIZES:
+        return []
+    inside = sum(not row.edge for row in tuned)
+    return [
+        "How the best learning rate follows the batch size cannot be told: it lies inside the rates tried at n = "
+        f"{inside} of {format_plural(len(tuned), 'batch size')}, and {MIN_SIZES} are needed."
+    ]
 
 
 RULES = {"keeping the learning rate": 0.0, "the square-root rule": 0.5, "the linear rule": 1.0}
