@@ -67,6 +67,16 @@ def test_every_probe_is_a_process_of_its_own_and_the_task_is_loaded_once(
     assert len(loads(tmp_path)) == 1
 
 
+def test_a_probe_that_asks_for_a_new_process_has_one_and_the_server_stays(
+    local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, starts: Starts, tmp_path: Path
+) -> None:
+    asked = [toy_capacity(micro=2).model_copy(update={"new_process": kind == "new"}) for kind in ("forked", "new")]
+    records = carry_out(local_engine(forking=True), *asked, toy_capacity(micro=3), exclusive=True)
+    assert [record.process for record in records] == ["forked", "new", "forked"]
+    assert len(loads(tmp_path)) == 1
+    assert starts()[1]["parent"] == os.getpid()
+
+
 def test_what_a_probe_keeps_in_a_global_is_not_there_for_the_next(
     local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity
 ) -> None:

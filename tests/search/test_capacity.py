@@ -117,7 +117,7 @@ def test_without_a_trace_six_probes_come_close(flat: int, share: float, slope: f
     probes = run(search, None, needed)
     assert search.untraceable
     largest = search.largest or 0
-    assert needed(largest) <= search.budget_bytes
+    assert round(needed(largest)) <= search.budget_bytes
     assert needed(max(largest + 2, math.ceil(1.5 * largest))) > search.budget_bytes
     assert sum(fits for _, fits in probes) <= MOST_PROBES
 
@@ -208,7 +208,7 @@ def test_noise_of_less_than_a_sample_costs_one_probe_at_most(
         lambda size: ((fixed + size) * MIB,),
         lambda size: (fixed + offset + size + noise[size]) * MIB,
     )
-    assert len(probes) <= 4 + prove
+    assert len(probes) <= 4 + 2 * prove  # a size that was to fail and did not is verified in a new process
     assert sum(not fits for _, fits in probes) <= 1 + prove
     assert abs((search.largest or 0) - (room - offset)) <= 2
 

@@ -9,7 +9,7 @@ import pytest
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint, MemoryVariant, Remedy
 from batchlab.analysis.capacity.memory import fit_line
 from batchlab.core.record import PhasePeak, TracePoint
-from batchlab.storage.decisions import LimitKind
+from batchlab.storage.decisions import LimitKind, SlowProbe
 from batchlab.words.capacity import capacity_lines
 
 MIB = 2**20
@@ -47,7 +47,7 @@ def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
     text = said(capacity(points, line=line, limit_is=LimitKind.DEVICE_MEMORY, headroom_bytes=20 * MIB))
     assert text.startswith(
         "FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran at this "
-        "size in 1 process)"
+        "size in 1 new process)"
     )
     assert "0.20 GiB (the device's own memory) − headroom 20.0 MiB = 0.18 GiB; 80.0 MiB left" in text
     assert "40.0 MiB + 10.0 MiB per sample (R² 1.0000" in text
@@ -96,7 +96,19 @@ def test_memory_variants_say_what_fits_or_why_they_cannot_be_used() -> None:
 
 def test_proved_names_both_processes() -> None:
     text = said(capacity(status="proved", smallest_failed=9))
-    assert "proved: whole steps and an evaluation ran at this size in 1 process, and one more sample failed" in text
+    assert "proved: whole steps and an evaluation ran at this size in 1 new process, and one more sample failed" in text
+
+
+def test_where_a_forked_and_a_new_process_disagree_the_sizes_are_named() -> None:
+    text = said(capacity(forked_only=(9, 12)))
+    assert "not verified 9, 12 fit in a forked process but not in a new one, which decides" in text
+    assert "not verified" not in said(capacity())
+
+
+def test_a_size_that_was_not_run_for_its_time_is_named_with_its_flag() -> None:
+    text = said(capacity(too_slow=SlowProbe(predicted=14_000, seconds=300.0, knee=8)))
+    assert "larger       about 14,000 by prediction; not run, because its steps would take about 5 min" in text
+    assert "--verify-largest runs it" in text
 
 
 def test_a_range_says_that_memory_depends_on_values_and_what_ran() -> None:

@@ -88,7 +88,7 @@ class CheckSpec(Frozen):
 
 
 class CapacitySpec(Frozen):
-    """Run `steps` whole optimizer steps and one evaluation at a micro-batch size, in a fresh process."""
+    """Run `steps` whole optimizer steps and one evaluation at a micro-batch size, in a process of its own."""
 
     kind: Literal["capacity"] = "capacity"
     workload: Workload
@@ -96,6 +96,7 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    new_process: bool = Field(default=False, description="started for it, not forked from one that loaded the task")
     draws: bool = Field(default=False, description="after the largest batch by content, every step draws another")
     gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
     snapshot: Literal["light", "full"] | None = Field(

@@ -40,6 +40,11 @@ so it is for what comes before: all of that is forked from one process."""
 _BEFORE_MEASURING = (InspectSpec, CheckSpec, TraceSpec)
 
 
+def must_be_new(spec: Spec) -> bool:
+    """Whether its process must be started for it."""
+    return isinstance(spec, CapacitySpec) and spec.new_process
+
+
 def worker_command(
     base: WorkerCommand, study: Path, spec: Spec, device: str | None, inherited: Mapping[str, str] = os.environ
 ) -> WorkerCommand:
@@ -51,6 +56,8 @@ def worker_command(
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
+    if must_be_new(spec):
+        fork_server = ()
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
     if bounded or isinstance(spec, _BEFORE_MEASURING):

@@ -1,7 +1,7 @@
 """Worker processes, driven by a thread of their own, so that no worker waits while the study analyses.
 
-Training runs with equal settings share a process. Everything that measures gets a process of its own, forked from one
-that has loaded the task where that is possible (engines/fork_server.py).
+Training runs with equal settings share a process. Everything that measures gets a process of its own: forked from one
+that has loaded the task where that is possible (engines/fork_server.py), and new where its spec asks for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.cards import visible_cards
-from batchlab.engines.command import HERE, worker_command
+from batchlab.engines.command import HERE, must_be_new, worker_command
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.forked import ForkServers
 from batchlab.engines.local_processes import LocalProcesses
@@ -96,7 +96,8 @@ class LocalEngine:
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
         """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
         self._outstanding += 1
-        self._servers.start(worker_command(self._command, self._study, spec, None))
+        if not must_be_new(spec):  # one that is new leaves the server to those that come after it
+            self._servers.start(worker_command(self._command, self._study, spec, None))
         self._submitted.put(_Submitted(spec, exclusive))
         self._processes.wake()
 

@@ -6,6 +6,10 @@ measured at about half of the predicted size, it is either constant or grows in 
 Where both assumptions give the same size, that size is run; otherwise the smaller one is, and the line through two
 measured offsets gives the next.
 
+Probes that only measure may run in forked processes: the calibration, and untraced sizes above which larger ones are
+likely to fit. The size that is called the largest runs in a new process, once; where it does not fit there, the search
+goes on below.
+
 Where memory depends on the values in a batch, its bytes come from steps over several batches, and they differ. Then a
 margin for batches that nobody has seen stays free, and the answer is a range: from the size with that margin to the one
 without it.
@@ -44,6 +48,9 @@ _GROWTH = 4
 _WORTH = 0.01
 """A gap of this share of the answer between it and a failure is not worth another probe."""
 
+_DOUBTS = 3
+"""Failures after which the next size is not the largest that proportion allows."""
+
 MOST_PROBES = 6
 """Of sizes that fit. A search that is still unsure then gives the largest size that ran."""
 
@@ -68,10 +75,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Run whole steps at this micro-batch size, in a fresh process.
+    """Run whole steps at this micro-batch size, in a process of its own.
 
-    verifies: this may be the answer, so every kind of step has to be run; otherwise two steps are enough, the second
-    of which has all optimizer states.
+    verifies: this is likely to be the answer, so every kind of step has to be run, in a new process. Otherwise two
+    steps are enough, the second of which has all optimizer states, and the process may be forked.
     """
 
     size: int
@@ -83,12 +90,14 @@ class Probed:
     """The outcome of a probe.
 
     available_bytes: what the device had left for it, where that is known. baseline_bytes: what the process held before.
+    forked: the process was forked from one that had loaded the task.
     """
 
     fits: bool
     peak_bytes: int | None = None
     available_bytes: int | None = None
     baseline_bytes: int | None = None
+    forked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,7 @@ class CapacitySearch:
         self._probe = probe
         self._prove = prove
         self._warmup = warmup
-        self._baselines: list[int] = []
+        self._baselines: dict[bool, list[int]] = {}  # of forked and of new processes
         self.spread: float | None = None
         """Of the batches that were tried; None where memory does not depend on values."""
         self._trace_rounds = 0
@@ -162,8 +171,11 @@ class CapacitySearch:
 
     @property
     def noise_bytes(self) -> int:
-        """By how much the processes of this task's probes differed before they did anything."""
-        return max(self._baselines) - min(self._baselines) if self._baselines else 0
+        """By how much the processes of this task's probes differed before they did anything.
+
+        A forked process also holds what the one before it left over, so it is compared with forked ones only.
+        """
+        return max((max(held) - min(held) for held in self._baselines.values()), default=0)
 
     @property
     def margin_bytes(self) -> int:
@@ -245,7 +257,7 @@ class CapacitySearch:
         if probed.peak_bytes is not None:
             self._measured[size] = probed.peak_bytes
         if probed.baseline_bytes is not None:
-            self._baselines.append(probed.baseline_bytes)
+            self._baselines.setdefault(probed.forked, []).append(probed.baseline_bytes)
         if probed.fits:
             self._passed.add(size)
             if verifying:
@@ -295,14 +307,20 @@ class CapacitySearch:
         enough = len(self._passed) >= MOST_PROBES
         size = best if best and enough else self._after(best)
         if size > best:
-            return Probe(size)
+            return Probe(size, self._likely_largest(size))
         if best and best not in self._verified:
             return Probe(best)
-        return Probe(best + 1) if self._prove and 0 < best < self._ceiling else None
+        return Probe(best + 1, verifies=False) if self._prove and 0 < best < self._ceiling else None
+
+    def _likely_largest(self, size: int) -> bool:
+        """Whether this may be the answer: a traced size, the last probe, or one above which the line leaves nothing."""
+        if self.curve is not None or size == self._ceiling or len(self._passed) + 1 >= MOST_PROBES:
+            return True
+        return len(self._measured) > 1 and size >= self._largest_by(self._guess)
 
     def _first(self) -> Probe | None:
         if self.curve is None:
-            return Probe(self._low)
+            return Probe(self._low, self._likely_largest(self._low))
         if self.curve.at(self.smallest) > _CANNOT_FIT * self.budget_bytes:
             return None
         half = self._calibration()
@@ -327,7 +345,8 @@ class CapacitySearch:
             return self._untraced_step(best)
         safe = self._largest_by(self._at_most)
         unsure = len(self._measured) < 2 or bool(self._failed)  # one measurement, or a line that was wrong
-        size = safe if unsure and best < safe else guess
+        in_doubt = unsure and len(self._failed) < _DOUBTS  # then proportion is no guide, and each miss goes further
+        size = safe if in_doubt and best < safe else guess
         return size if size > best else self._between(best)
 
     def _untraced_step(self, best: int) -> int:

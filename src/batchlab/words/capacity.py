@@ -36,6 +36,7 @@ def capacity_terms(found: Capacity) -> list[Term]:
     """(label, text) of the answer, where the bytes are, and what to do with it."""
     terms = [
         ("FITS", _fits(found)),
+        *_forked_only(found),
         *_too_slow(found),
         *_remedies(found),
         *_memory(found),
@@ -65,10 +66,19 @@ def _status(found: Capacity) -> str:
     """What the answer rests on."""
     if found.status == "predicted":
         return "predicted from traces; nothing was run"
-    ran = "whole steps and an evaluation ran at this size in 1 process"
+    ran = "whole steps and an evaluation ran at this size in 1 new process"
     if found.status == "proved":
         return f"proved: {ran}, and one more sample failed in another"
     return f"verified: {ran}"
+
+
+def _forked_only(found: Capacity) -> list[Term]:
+    """The sizes at which a forked and a new process disagreed."""
+    if not found.forked_only:
+        return []
+    sizes = ", ".join(f"{size:,}" for size in found.forked_only)
+    text = f"{sizes} fit in a forked process but not in a new one, which decides; so the search went on below"
+    return [("not verified", text)]
 
 
 def _range(found: Capacity) -> str:

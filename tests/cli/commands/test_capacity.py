@@ -44,7 +44,7 @@ def test_a_size_that_ran(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
         {"global_batch_size": 64, "micro_batch_size": 64, "grad_accum_steps": 1},
         {"global_batch_size": 256, "micro_batch_size": 86, "grad_accum_steps": 3},
     ]
-    assert set(found["cards"]) == {"16GiB", "24GiB", "40GiB", "48GiB", "80GiB", "141GiB"}
+    assert found["cards"] == {}, "no card is that small: its size was not traced"
     assert found["variants"] == found["remedies"] == []
     assert found["out_of_memory"] == 1
 

@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """One probe: whole steps at a size, in a fresh process. `reason`: why it did not fit, as recorded."""
+    """One probe: whole steps at a size, in a process of its own. `reason`: why it did not fit, as recorded."""
 
     micro_batch_size: int
     fits: bool
@@ -80,7 +80,7 @@ class Remedy:
 class Capacity:
     """The largest micro-batch.
 
-    `predicted`: by traces only. `verified`: this size ran in one process. `proved`: and one more sample failed in
+    `predicted`: by traces only. `verified`: this size ran in one new process. `proved`: and one more sample failed in
     another. `none`: nothing fits.
     Bytes are those above a warmed-up process on a CPU, and those of the allocator on an accelerator.
     """
@@ -91,6 +91,7 @@ class Capacity:
     searched_up_to: int  # no larger size was of interest
     smallest_failed: int | None
     limit_bytes: int | None
+    forked_only: tuple[int, ...] = ()  # sizes that fit in a forked process, and did not in a new one
     limit_is: LimitKind | None = None  # what the limit bounds
     headroom_bytes: int = 0  # of the limit, kept free on purpose
     too_slow: SlowProbe | None = None  # why no larger size was of interest, where time was the reason
@@ -259,6 +260,7 @@ class Capacity:
         return {
             "max_micro_batch_size": self.max_micro_batch_size,
             "status": self.status,
+            "forked_only": self.forked_only,
             "up_to": self.up_to,
             "margin_bytes": self.margin_bytes,
             "limit_bytes": self.limit_bytes,

@@ -55,6 +55,7 @@ def capacity_finding(
         status=status,
         searched_up_to=max([decided.searched_up_to, *(point.micro_batch_size for point in points)]),
         smallest_failed=smallest_failed,
+        forked_only=_forked_only(asked, [point.micro_batch_size for point in points if not point.fits]),
         limit_bytes=decided.limit_bytes,
         limit_is=decided.limit_is,
         headroom_bytes=decided.headroom_bytes,
@@ -169,7 +170,7 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
     accelerator bytes of its allocator. A size that ran in the host's memory does not fit."""
     probes = {
         spec.micro_batch_size: (spec, record)
-        for spec, record in sorted(records, key=_steps_of)
+        for spec, record in sorted(records, key=_weight)
         if isinstance(spec, CapacitySpec) and record.outcome is not Outcome.FAILED
     }
     points, seconds = [], dict[int, float]()
@@ -204,9 +205,20 @@ _ACCELERATORS = ("cuda", "mps", "xpu")
 """Devices with a fallback to the host's memory. A CPU could only swap to disk, and other programs change its speed."""
 
 
-def _steps_of(pair: tuple[Spec, Record]) -> int:
-    """The order of probes: of two at one size the longer one counts."""
-    return pair[0].steps if isinstance(pair[0], CapacitySpec) else 0
+def _weight(pair: tuple[Spec, Record]) -> tuple[bool, int]:
+    """The order of probes: of two at one size the one in a new process counts, then the longer one."""
+    spec, _ = pair
+    return (spec.new_process, spec.steps) if isinstance(spec, CapacitySpec) else (False, 0)
+
+
+def _forked_only(records: Records, failed: Sequence[int]) -> tuple[int, ...]:
+    """Of the sizes that failed, those that had fit in a forked process."""
+    forked = {
+        spec.micro_batch_size
+        for spec, record in records
+        if isinstance(spec, CapacitySpec) and record.process == "forked" and record.outcome is Outcome.COMPLETED
+    }
+    return tuple(size for size in failed if size in forked)
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:

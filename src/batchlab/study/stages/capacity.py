@@ -285,6 +285,7 @@ class _Asker:
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
         spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
+        spec = spec.model_copy(update={"new_process": question.verifies})
         if self.training and question.verifies:
             spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
@@ -297,7 +298,8 @@ class _Asker:
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
         if result is None:
             return Probed(point.fits, point.peak_bytes)
-        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes)
+        forked = record.process == "forked"
+        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes, forked)
 
     def _probe_spec(self, size: int, steps: int) -> CapacitySpec:
         return CapacitySpec(
