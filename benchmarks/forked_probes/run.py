@@ -1,6 +1,8 @@
 """Does a probe in a forked process need the memory that it needs in a new one?
 
-    python benchmarks/forked_probes/run.py            # results.md; about 10 minutes of an idle core
+    python benchmarks/forked_probes/run.py            # results.md; about 3 minutes of an idle core
+
+The default workloads are those on which a sample needs least, so that a difference between processes weighs most.
 
 Each workload of benchmarks/capacity_vs_peers is probed at one size, several times each way, alternating: in a process
 that is started for it, and in one forked from a process that has loaded the task and trained nothing. Everything else
@@ -47,7 +49,7 @@ class Measured:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--workloads", default=",".join(SIZES))
+    parser.add_argument("--workloads", default="lstm,vit,lengths")
     asked = parser.parse_args()
     lines = []
     for name in asked.workloads.split(","):
@@ -110,6 +112,7 @@ def _line(name: str, new: list[Measured], forked: list[Measured]) -> str:
         f"{difference / MIB:+.2f} MiB ({share:+.2%})",
         _range([m.baseline for m in new]),
         _range([m.baseline for m in forked]),
+        " and ".join(f"{statistics.median(m.seconds for m in way):.1f}" for way in (new, forked)),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -123,7 +126,8 @@ def _page(lines: list[str], repeats: int) -> str:
     versions = f"batchlab {version('batchlab')}, torch {version('torch')}, Python {platform.python_version()}"
     about = (
         f"{versions}, {platform.machine()}, Linux, one thread; {repeats} probes each way, alternating. MiB of VmData, "
-        "lowest and highest. The difference is that of the medians of the peaks."
+        "lowest and highest. The difference is that of the medians of the peaks. CPU seconds: new and forked, medians "
+        "for one probe with all that was started for it, the fork server included."
     )
     body = "\n".join(lines)
     return f"""# Memory of a probe in a forked and in a new process: results
@@ -132,8 +136,8 @@ def _page(lines: list[str], repeats: int) -> str:
 
 {textwrap.fill(about, 120)}
 
-| workload | peak, new | peak, forked | difference | baseline, new | baseline, forked |
-|---|---|---|---|---|---|
+| workload | peak, new | peak, forked | difference | baseline, new | baseline, forked | CPU seconds |
+|---|---|---|---|---|---|---|
 {body}
 """
 
