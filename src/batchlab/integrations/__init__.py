@@ -14,7 +14,7 @@ from batchlab.core.protocols import Integration
 from batchlab.core.spec import InspectSpec, Spec
 from batchlab.integrations.factory import named_factory
 
-INTEGRATIONS: dict[IntegrationName, str] = {}
+INTEGRATIONS: dict[IntegrationName, str] = {"script": "batchlab.integrations.script.script:Script"}
 """Name → module:class, imported when it is used. The class is created without arguments."""
 
 

@@ -145,6 +145,8 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     recommended = chosen if wanted == chosen.layout.global_batch_size else None
+    if target.parameters is not None and findings.task_info.parameter_count is None:
+        raise InputError("How many parameters this study's model has is not known, so it cannot be planned larger.")
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:

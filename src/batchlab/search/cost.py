@@ -25,7 +25,7 @@ class Cost:
     runs: int
     tokens: int | None
     flops: float | None
-    state_bytes: int  # weights, gradients and optimizer state of one run
+    state_bytes: int | None  # weights, gradients and optimizer state of one run
     unit: Unit
 
 
@@ -48,11 +48,12 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
         most = runs_within(tokens, budget.max_tokens)
     runs = runs if most is None else min(runs, most)
     copies = 2 + _moments(experiment.optimizer, task_info)
+    parameters = task_info.parameter_count
     return Cost(
         runs=runs,
         tokens=tokens,
-        flops=None if tokens is None else float(FLOPS_PER_PARAMETER) * task_info.parameter_count * tokens * runs,
-        state_bytes=task_info.parameter_count * BYTES * copies,
+        flops=None if tokens is None or parameters is None else float(FLOPS_PER_PARAMETER) * parameters * tokens * runs,
+        state_bytes=None if parameters is None else parameters * BYTES * copies,
         unit=experiment.unit,
     )
 

@@ -20,12 +20,13 @@ from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, St
 def describe_cost(cost: Cost) -> str:
     """`28 runs × 51.2M tokens = 1.43B tokens, about …`."""
     text = format_plural(cost.runs, "run")
-    if cost.tokens is not None and cost.flops is not None:
-        unit = cost.unit.value
-        text += (
-            f" × {format_count(cost.tokens)} {unit} = {format_count(cost.tokens * cost.runs)} {unit}, "
-            f"about {format_flops(cost.flops)} (6 × parameters × {unit})"
-        )
+    unit = cost.unit.value
+    if cost.tokens is not None:
+        text += f" × {format_count(cost.tokens)} {unit} = {format_count(cost.tokens * cost.runs)} {unit}"
+    if cost.flops is not None:
+        text += f", about {format_flops(cost.flops)} (6 × parameters × {unit})"
+    if cost.state_bytes is None:
+        return f"{text}; the number of parameters is not known"
     return f"{text}; weights, gradients and optimizer state of one run take {format_bytes(cost.state_bytes)}"
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
 from batchlab.core.format import format_bytes, format_count, format_learning_rates, format_list, format_plural
-from batchlab.core.record import Environment
+from batchlab.core.record import Environment, TaskInfo
 from batchlab.words.optimizer_groups import describe_optimizers
 from batchlab.words.units import Units
 
@@ -33,7 +33,7 @@ def facts(findings: Findings) -> tuple[str, ...]:
     budget = findings.token_budget
     return (
         task_name(findings.experiment.task),
-        f"{findings.task_info.parameter_count:,} parameters",
+        _parameters(findings.task_info),
         findings.task_info.data_source,
         f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
         f"{device}, {findings.experiment.device.precision}",
@@ -47,11 +47,11 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     model = ", ".join(f"{key} {value}" for key, value in experiment.model.items())
     terms = [
         ("task", task_name(experiment.task)),
-        ("model", f"{task_info.parameter_count:,} parameters" + (f"; {model}" if model else "")),
-        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12]}"),
+        ("model", _parameters(task_info) + (f"; {model}" if model else "")),
+        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12] or 'not known'}"),
         (
             "samples",
-            f"{task_info.train_samples:,} for training, {task_info.valid_samples:,} held out"
+            _samples(task_info)
             + (f", {task_info.sequence_length:,} {units.name} each" if units.items == "sequences" else ""),
         ),
         ("budget", f"{findings.token_budget:,} {units.name} per run" if findings.token_budget else "not set yet"),
@@ -62,8 +62,10 @@ def setup(findings: Findings) -> tuple[Term, ...]:
         ("schedule", _schedule(experiment)),
         (
             "evaluation",
-            f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out samples, "
-            "the same for every run",
+            "as the script evaluates"
+            if task_info.integration == "script"
+            else f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out "
+            "samples, the same for every run",
         ),
         ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
     ]
@@ -123,8 +125,22 @@ def _optimizer(findings: Findings) -> str:
     )
 
 
+def _parameters(task_info: TaskInfo) -> str:
+    count = task_info.parameter_count
+    return "a model of unknown size" if count is None else f"{count:,} parameters"
+
+
+def _samples(task_info: TaskInfo) -> str:
+    train = "an unknown number" if task_info.train_samples is None else f"{task_info.train_samples:,}"
+    held_out = "unknown" if task_info.valid_samples is None else f"{task_info.valid_samples:,}"
+    return f"{train} for training, {held_out} held out"
+
+
 def _schedule(experiment: Experiment) -> str:
     schedule = experiment.schedule
+    if schedule.kind == "task":
+        known = f"{{warmup_steps}} is {schedule.warmup_fraction * 100:.3g} % of the steps"
+        return f"the script's own; {known if schedule.warmup_fraction else 'its warm-up is not known'}"
     warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
     warmup += f" and at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else ""
     end = f"{schedule.final_fraction * 100:.3g} % of the peak"

@@ -87,8 +87,9 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    splittable = sample_independent and experiment.batch.micro_batching == "auto"
-    most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
+    splittable = sample_independent and experiment.batch.micro_batching != "off"
+    samples = study.task_info.train_samples or experiment.batch.global_batch_sizes[-1]
+    most = request.needed or min(request.most or samples, samples)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
         frame.limit_bytes,

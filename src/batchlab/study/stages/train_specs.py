@@ -27,6 +27,7 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
         evaluation_interval=budget.evaluation_interval,
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=context.evaluation_batch_size,
+        repeatable=context.repeatable,
         diagnostics=_diagnostics(context),
         gradients=context.gradient_sampling(layout, budget.token_budget // layout.tokens_per_step),
         device=session.device.model_copy(update={"threads": context.concurrency.threads}),
