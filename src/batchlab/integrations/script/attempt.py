@@ -92,16 +92,17 @@ class Execution:
         records.mkdir()
         values = placeholder_values(self.command, filling, output, resume=unfinished)
         printed = Printed.of(self.command.metrics)
-        ended = run_command(
-            template.filled(values),
-            folder=Path(self.command.folder),
-            environment=self._environment(records),
-            output=Output(log=lambda content: _write_all(1, content), line=printed.line),
-            working=lambda: self.context.progress(0, filling.steps, 0, None, None),
-            stop_requested=self.context.stop_requested,
-            most_seconds=min(most_seconds or math.inf, self.command.time_limit_seconds),
-            memory_limit=self.device.memory_limit if self.device.name == "cpu" else None,
-        )
+        with (self.context.path / "log.txt").open("ab") as log:
+            ended = run_command(
+                template.filled(values),
+                folder=Path(self.command.folder),
+                environment=self._environment(records),
+                output=Output(log=log.write, line=printed.line),
+                working=lambda: self.context.progress(0, filling.steps, 0, None, None),
+                stop_requested=self.context.stop_requested,
+                most_seconds=min(most_seconds or math.inf, self.command.time_limit_seconds),
+                memory_limit=self.device.memory_limit if self.device.name == "cpu" else None,
+            )
         rows = trainer_rows(records / ROWS) or printed.result() or self._read(values, output)
         return self._judge(ended, tuple(rows), records, short=most_seconds is not None)
 
@@ -236,9 +237,3 @@ def _described(processes: list[dict[str, Any]], device: DeviceSettings) -> Envir
         cores=os.cpu_count() or 1,
         threads=device.threads,
     )
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    """To the run's log, which the worker's output is redirected to."""
-    while content:
-        content = content[os.write(descriptor, content) :]

@@ -68,8 +68,7 @@ def check(execution: Execution, spec: CheckSpec) -> RunResult:
     }
     for name, placeholder in names.items():
         if name in found:
-            base = found["batch"] if name == "accumulation" else first
-            items.append(_used(placeholder, base, found[name], repeats))
+            items.append(_used(placeholder, first, found[name], repeats))
     result = CheckResult(items=tuple(items), repeatable=repeats and template.has("seed"))
     return RunResult(Outcome.COMPLETED, "", result, environment=first.environment)
 

@@ -52,7 +52,7 @@ class Ended:
 class Output:
     """Takes in what a command prints: a bounded log, its last lines, and every line for whoever looks for losses."""
 
-    log: Callable[[bytes], None]
+    log: Callable[[bytes], object]
     line: Callable[[str, float], None]
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     logged: int = 0
