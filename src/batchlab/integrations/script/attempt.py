@@ -159,8 +159,11 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
         return Outcome.DIVERGED, str(RunFailure("The last loss that the script gave is not a finite number."))
     if found.outcome is Outcome.COMPLETED and loss is None:
         wanted = f"{command.metrics.val_loss!r} in {command.metrics.file or command.metrics.source}"
-        text = f"The command ended with exit code 0, but its validation loss was not found: {wanted}."
-        return Outcome.FAILED, str(RunFailure(text + last_lines(found.ended)))
+        failure = RunFailure(
+            f"The command ended with exit code 0, but its validation loss was not found: {wanted}."
+            f"{last_lines(found.ended)}"
+        )
+        return Outcome.FAILED, str(failure)
     return found.outcome, found.reason
 
 

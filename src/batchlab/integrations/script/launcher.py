@@ -32,7 +32,7 @@ def main() -> None:
     """Run the script that the command line names; its exit code is that of this process."""
     del sys.argv[0]
     if not sys.argv:
-        sys.exit("usage: launcher.py SCRIPT ARGUMENTS… | -m MODULE ARGUMENTS…")
+        sys.exit("usage: launcher.py SCRIPT ARGUMENTS…")
     atexit.register(write_record)
     sys.meta_path.insert(0, _WatchTrainer())
     if sys.argv[0] == "-m" and len(sys.argv) > 1:

@@ -19,23 +19,10 @@ WHOLE = frozenset({"batch_size", "global_batch_size", "tokens_per_step"})
 
 BATCH = WHOLE | {"micro_batch_size"}
 LENGTH = frozenset({"steps", "tokens", "epochs"})
-PLACEHOLDERS: Mapping[str, str] = {
-    "python": "this Python with batchlab's launcher, which starts the script unchanged",
-    "micro_batch_size": "samples in one forward and backward pass on one device",
-    "grad_accum_steps": "forward and backward passes per optimizer step",
-    "batch_size": "samples per optimizer step, where the script runs on one device",
-    "global_batch_size": "samples per optimizer step on all devices together",
-    "tokens_per_step": "tokens per optimizer step on all devices together",
-    "learning_rate": "the peak learning rate",
-    "steps": "optimizer steps of the run",
-    "tokens": "tokens (or samples) of the run",
-    "epochs": "passes over the training data",
-    "seed": "the seed of weights and data order",
-    "warmup_steps": "optimizer steps of warm-up",
-    "run_dir": "an empty folder for whatever the run writes",
-    "resume": "true where the run's folder holds an unfinished attempt, which the script continues; else false",
-}
-"""Name → meaning."""
+PLACEHOLDERS = (
+    BATCH | LENGTH | {"python", "grad_accum_steps", "learning_rate", "seed", "warmup_steps", "run_dir", "resume"}
+)
+"""What each is filled with: docs/integrations.md."""
 
 _NAME = re.compile(r"\{([^{}]*)\}")
 
