@@ -36,6 +36,8 @@ def _warmup(findings: Findings) -> str:
     pairs = first_runs(findings.surface)
     if not budget or not pairs:
         return ""
+    if not share and findings.experiment.schedule.kind == "task":
+        return "The learning-rate schedule is the script's own, its warm-up included."
     if not share:
         return "There is no warm-up: every run starts at its peak learning rate."
     tokens = share * budget

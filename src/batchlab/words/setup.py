@@ -18,6 +18,8 @@ def task_name(reference: TaskReference) -> str:
     """The task without the folders of the machine it was studied on."""
     if reference.kind == "recipe":
         return f"recipe {reference.target}"
+    if reference.kind == "command":
+        return PurePath(reference.target).name
     target = PurePath(reference.target).name if reference.kind == "file" else reference.target
     return f"{target}:{reference.attribute}"
 
@@ -36,7 +38,7 @@ def facts(findings: Findings) -> tuple[str, ...]:
         _parameters(findings.task_info),
         findings.task_info.data_source,
         f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
-        f"{device}, {findings.experiment.device.precision}",
+        device if findings.experiment.command else f"{device}, {findings.experiment.device.precision}",
     )
 
 
@@ -67,7 +69,12 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             else f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out "
             "samples, the same for every run",
         ),
-        ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
+        (
+            "precision",
+            "the script's own"
+            if experiment.command
+            else experiment.device.precision + (", compiled" if experiment.device.compile else ""),
+        ),
     ]
     if task_info.vocabulary:
         terms.insert(3, ("vocabulary", f"{task_info.vocabulary:,}"))
@@ -112,6 +119,8 @@ def _seeds(experiment: Experiment) -> str:
 def _optimizer(findings: Findings) -> str:
     optimizer = findings.experiment.optimizer
     if findings.task_info.own_optimizer or optimizer.name == "task":
+        if findings.experiment.command is not None:
+            return "the script's own; only the learning rate changes"
         groups = findings.task_info.optimizer_groups
         listed = f": {describe_optimizers(groups)}" if groups else ""
         return f"the task's own, as built for batch {findings.experiment.reference_batch_size:,}{listed}"

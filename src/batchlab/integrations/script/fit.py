@@ -46,6 +46,7 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             "sweep": sweep.model_copy(update=sweep_changes),
             "schedule": experiment.schedule.model_copy(update=schedule),
             "noise": experiment.noise.model_copy(update={"points": 0}),
+            "optimizer": experiment.optimizer.model_copy(update={"grad_clip": None}),
             "diagnostics": "off",
         }
     )
