@@ -15,6 +15,9 @@ from typing import Any
 from batchlab.core.command import CommandMetrics
 from batchlab.core.errors import InputError, quote
 
+MOST_TIMED = 100_000
+"""Lines with a step but no loss that are kept, for their time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -51,10 +54,12 @@ class Printed:
 
     def line(self, text: str, now: float) -> None:
         """Take in one line."""
-        if self.step is not None and (found := _last(self.step, text)) is not None and math.isfinite(found):
-            self._step = int(found)
+        step = _last(self.step, text)
+        stepped = step is not None and math.isfinite(step)
+        if step is not None and stepped:
+            self._step = int(step)
         val, train = _last(self.val_loss, text), _last(self.train_loss, text)
-        if val is not None or train is not None:
+        if val is not None or train is not None or (stepped and len(self.rows) < MOST_TIMED):
             self.rows.append(Row(self._step, train, val, time=now))
 
     def result(self) -> list[Row]:

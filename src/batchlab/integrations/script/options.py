@@ -77,7 +77,7 @@ def read_script(path: Path) -> Script:
         tuple(options),
         val_loss=_pattern(texts, _VAL_LOSS),
         train_loss=_pattern(texts, _TRAIN_LOSS),
-        step=_pattern([text for text in texts if _VAL_LOSS.search(text)], _STEP) or _pattern(texts, _STEP),
+        step=_step(texts),
         tensorboard=any(isinstance(node, ast.alias) and node.name == "SummaryWriter" for node in ast.walk(tree)),
     )
 
@@ -204,6 +204,13 @@ def _texts(tree: ast.Module) -> Iterator[str]:
             yield re.sub(r"%[-+.\d]*[a-z]|\{[^{}]*\}", _HOLE, node.value)
 
 
+def _step(texts: list[str]) -> str | None:
+    """A regular expression for the step, by every word that the script has for it."""
+    heads = {match.group(1).rstrip() for text in texts for match in _STEP.finditer(text)}
+    words = sorted({re.escape(head) for head in heads}, key=lambda word: (-len(word), word))
+    return rf"(?:{'|'.join(words)})\s*(\d+)" if len(words) > 1 else rf"{words[0]}\s*(\d+)" if words else None
+
+
 def _pattern(texts: list[str], wanted: re.Pattern[str]) -> str | None:
     """A regular expression with one group for the number that a text prints; the last such text of the script."""
     found = [match for text in texts for match in wanted.finditer(text)]
@@ -211,5 +218,4 @@ def _pattern(texts: list[str], wanted: re.Pattern[str]) -> str | None:
         return None
     before = re.sub(r"(\\? )+", r"\\s+", re.escape(found[-1].group(1).rstrip()))
     space = r"\s*" if found[-1].group(1) != found[-1].group(1).rstrip() else ""
-    number = r"(\d+)" if wanted is _STEP else r"(\S+)"
-    return f"{before}{space}{number}"
+    return rf"{before}{space}(\S+)"

@@ -22,8 +22,8 @@ LEAST_SECONDS = 2.0
 LEAST_SHARE = 0.25
 """The same as a share of the shorter run, whose start-up varies."""
 
-MOST_SECONDS = 60.0
-"""No longer run is tried after one that took this long."""
+MOST_SECONDS = 300.0
+"""No further run is tried once they took this long together."""
 
 LEAST_TIMED = 4
 """Steps with a time of their own from which the speed is taken, instead of from whole runs."""
@@ -50,7 +50,7 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
         rates = timed_rates(found.rows, layout.tokens_per_step)
         if rates:
             return _result(rates, layout, found, found.ended.seconds)
-        if len(runs) > 1 and (_differ(runs[0][1], found) or found.ended.seconds > MOST_SECONDS):
+        if len(runs) > 1 and (_differ(runs[0][1], found) or sum(run.ended.seconds for _, run in runs) > MOST_SECONDS):
             break
         length *= 2 if by_epochs else GROWTH
     (few, first), (many, last) = runs[0], runs[-1]
