@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart test test-cuda check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -45,6 +45,10 @@ test: setup-dev browser check
 	@echo "coverage: the fast tests run $$($(BIN)/coverage report --format=total) % of the lines (coverage report: by file)"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos" --durations=15
 
+# The CUDA paths on torch's CUDA build, without a GPU (≤ 10 min on 2 cores, half of it the set-up in .venv-cuda).
+test-cuda:
+	PYTHON=$(PYTHON) tests/cuda/run -n auto
+
 # Kills of real processes at random moments, hostile input, and 2,000 simulated histories of studies (≤ 25 min on 2
 # cores). It ends with a table of what was injected. A failing history names its seed: python -m tests.simulation.
 chaos: setup-dev
@@ -70,4 +74,4 @@ format: setup-dev
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
 clean:
-	rm -rf .venv studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cuda studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -155,8 +155,8 @@ def test_dropout_left_on_in_evaluation(sound: Any) -> None:
         return F.cross_entropy(F.dropout(model(x), 0.5, training=True), y)
 
     result = sound.check(sound.task(loss=loss))
-    assert sound.item(result, "evaluation").status == "fail"
-    assert sound.finding(result, "evaluation").found in ("random", "depends_on_order")
+    assert sound.item(result, "evaluation").status == "note"
+    assert sound.finding(result, "evaluation").found == "depends_on_order"
     assert result.sample_independent
 
 

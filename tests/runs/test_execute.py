@@ -11,7 +11,15 @@ import pytest
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import TaskReference
 from batchlab.core.record import Outcome
-from batchlab.core.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
+from batchlab.core.spec import (
+    CapacitySpec,
+    CheckSpec,
+    DeviceSettings,
+    GradientSampling,
+    InspectSpec,
+    TraceSpec,
+    Workload,
+)
 from batchlab.runs.execute import execute
 
 TASK = """
@@ -138,6 +146,10 @@ def test_a_probe_and_a_trace_take_the_longest_samples(tmp_path: Path) -> None:
     assert probed is not None
     assert probed.kind == "capacity"
     assert probed.batch_shapes == ((3, 9, 4), (3, 9, 1))
+    sampled = CapacitySpec(
+        workload=workload(path), micro_batch_size=3, gradients=GradientSampling(every=2), snapshot="full"
+    )
+    assert execute(sampled, Nothing(tmp_path)).outcome is Outcome.COMPLETED
     traced = execute(TraceSpec(workload=workload(path), micro_batch_sizes=(1,)), Nothing(tmp_path)).result
     assert traced is not None
     assert traced.kind == "trace"

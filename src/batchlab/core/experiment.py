@@ -260,7 +260,7 @@ class SweepConfig(Section):
     )
     prior: Text | None = Field(
         default=None,
-        description="where adaptive starts: folder of an earlier or cheaper study of this model, or a published law",
+        description="where adaptive starts: an earlier study of this model (folder or table), or a published law",
     )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
         default=None, description="default: by optimizer family"

@@ -55,6 +55,8 @@ def parse_bytes(given: object) -> int:
 
 
 def _bytes(text: str) -> int:
+    if re.search(r"\d\s*[KMGT]i?b\s*$", text):
+        raise ValueError(f"{quote(text)} may mean bits, as Gb does; write GB, GiB, MB or MiB for bytes")
     cleaned = text.strip().lower().replace(" ", "")
     number = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
     try:

@@ -5,7 +5,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +111,7 @@ class Trainable(Protocol):
     sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
-        """New parameters, optimizer state and random state; the same seed gives the same bits."""
+        """New parameters, optimizer state and random state; the same seed gives the same parameters, to the bit."""
 
     def count(self, batch: Batch) -> float:
         """Targets in the batch that the loss averages over, known before the forward pass."""
@@ -126,7 +126,8 @@ class Trainable(Protocol):
         """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+        """Everything `load` needs to continue: parameters, optimizer, random state. The run then continues to the
+        same bits wherever the device's kernels are deterministic."""
 
     def load(self, state: bytes) -> None:
         """Continue from `state()`. Never executes code from the bytes, as pickle would."""
@@ -318,6 +319,9 @@ class Framework(Protocol):
 
         `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Memory of whole steps at the spec's first size on each of these batches, by running them on the host."""
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""

@@ -116,6 +116,9 @@ class TracePoint(Frozen):
     reserved_bytes: int | None = Field(
         default=None, description="from a replay of the same steps through the CUDA caching allocator"
     )
+    draw_bytes: tuple[int, ...] = Field(
+        default=(), description="peak of each batch that ran, first the largest by content; empty for a trace"
+    )
 
     @property
     def peak(self) -> PhasePeak:
@@ -128,6 +131,7 @@ class TraceResult(Frozen):
     kind: Literal["trace"] = "trace"
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
     untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
+    varies: bool = Field(default=False, description="the steps draw random numbers that may decide what runs")
 
 
 MeasuredMemory = Literal["allocated", "reserved", "process"]

@@ -52,12 +52,3 @@ def worker_command(
     if device is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device
     return replace(base, program=program, environment={**base.environment, **environment})
-
-
-def visible_cuda_devices() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES lists, or one number per Nvidia card; found without loading the driver."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return tuple(part.strip() for part in chosen.split(",") if part.strip())
-    cards = Path("/proc/driver/nvidia/gpus")
-    return tuple(str(index) for index, _ in enumerate(cards.iterdir())) if cards.is_dir() else ()

@@ -16,7 +16,8 @@ from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
 from batchlab.core.worker import Processes, WorkerCommand
-from batchlab.engines.command import HERE, visible_cuda_devices
+from batchlab.engines.cards import visible_cards
+from batchlab.engines.command import HERE
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.pool import Pool
 from batchlab.engines.process import LocalProcesses
@@ -74,7 +75,7 @@ class LocalEngine:
             clock,
             workers=workers,
             cores=cores or usable_cores(),
-            devices=visible_cuda_devices() if devices is None else devices,
+            devices=visible_cards() if devices is None else devices,
         )
         self._dispatcher = Dispatcher(
             study,

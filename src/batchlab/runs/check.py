@@ -47,8 +47,11 @@ def check(
     own_optimizer: bool,
     precision: Literal["fp32", "tf32", "bf16"] = "fp32",
     largest_batch: int | None = None,
+    scope: Literal["training", "memory"] = "training",
 ) -> CheckResult:
     """Run every check. The result also says whether a batch may be split, and which layer forbids it.
+
+    scope: memory leaves out what does not decide which batches fit: all but whether batches may be split.
 
     `make` builds a fresh Trainable. `precision` is what it computes in; it decides how large rounding errors may be.
     `largest_batch` is the largest global batch size of the sweep, where known.
@@ -59,16 +62,22 @@ def check(
     samples = min(SAMPLES, len(train_dataset))
     bench = set_up(make, train, samples - samples % 2, precision) if samples >= 2 else None
     sample_independent, layer = True, None
-    if bench is not None:
+    if bench is not None and scope == "memory":
+        unknown = Items().add("mean or sum", lambda: reduction(bench)) == "fail"  # which is no fault for memory
+        items.add("splitting", lambda: splitting(bench, unknown))
+    elif bench is not None:
         vocabulary = getattr(train_dataset, "vocabulary", None)
         items.add("loss", lambda: loss_at_start(bench, vocabulary if unit is Unit.TOKENS else None))
         reduction_unknown = items.add("mean or sum", lambda: reduction(bench)) == "fail"
         items.add("splitting", lambda: splitting(bench, reduction_unknown))
-        sample_independent, layer = bench.trainable.sample_independent and bench.mixes is None, bench.mixes
         items.add("seeds", lambda: seeds(bench))
         items.add("learning rate", lambda: learning_rate_honoured(bench, own_optimizer))
         items.add("evaluation", lambda: evaluation(bench))
         items.add("gradients", lambda: gradients_reach(bench))
+    if bench is not None:
+        sample_independent, layer = bench.trainable.sample_independent and bench.mixes is None, bench.mixes
+    if scope == "memory":
+        return CheckResult(items=tuple(items.found), sample_independent=sample_independent, mixing_layer=layer)
     items.add("held-out data", lambda: _overlap(valid, train_dataset))
     items.add("data size", lambda: _sizes(len(train_dataset), len(valid), largest_batch))
     return CheckResult(items=tuple(items.found), sample_independent=sample_independent, mixing_layer=layer)

@@ -85,7 +85,10 @@ def _differing(one: Arrays, other: Arrays) -> set[str]:
 
 
 def evaluation(bench: Bench) -> Verdict:
-    """The same bits twice, no noise, and nothing changed: not even buffers, random state or the next training step."""
+    """The same bits twice, and nothing changed: not even buffers, random state or the next training step.
+
+    A loss that draws noise is no fault: evaluations draw the same each time, for samples in the same order.
+    """
     trainable = bench.trainable
     start = bench.start(quiet=False)
     bench.step(LEARNING_RATE)
@@ -103,7 +106,7 @@ def evaluation(bench: Bench) -> Verdict:
     if not np.array_equal(first, second, equal_nan=True):
         return "fail", finding(found="random")
     if not close(first, backwards, bench.loss_tolerance, abs(first)) and math.isfinite(first):
-        return "fail", EvaluationFinding(found="depends_on_order", losses=(first, backwards))
+        return "note", EvaluationFinding(found="depends_on_order", losses=(first, backwards))
     if not same_bits(origin, trainable.parameters()):
         return "fail", finding(found="changes_parameters")
     if before == stable and trainable.state() != before:

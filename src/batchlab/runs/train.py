@@ -38,7 +38,8 @@ def train(
     row_every = max(1, steps // spec.log_points)
 
     first_step, tally, stream = start(trainable, stream, spec, context)
-    observer, sampler = Observer(trainable, held_out, spec, context), GradientSampler(trainable, spec)
+    observer = Observer(trainable, held_out, spec, context)
+    sampler = GradientSampler(trainable, spec.gradients, spec.layout)
     clock = TrainingClock(trainable)
     pending: list[StepStats] = []  # finished steps whose statistics are still on the device
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -55,6 +55,10 @@ class SimulatedFramework:
         _require_simulated(spec.device)
         machine = self._simulation(task).machine
         return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """As `trace`: a simulated machine's memory depends on no values."""
+        return self.trace(task, spec, held_out, held_out)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the task's machine."""

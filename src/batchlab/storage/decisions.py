@@ -36,6 +36,8 @@ class CapacityDecision(Frozen):
     headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
+    up_to: int | None = Field(default=None, description="end of a range, where memory depends on the values in a batch")
+    margin_bytes: int = Field(default=0, description="kept free for batches that nobody has seen")
 
 
 class MemoryVariantDecision(Frozen):

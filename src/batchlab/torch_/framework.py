@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from batchlab.core.protocols import Batch, MemoryBound
@@ -50,13 +49,19 @@ class TorchFramework:
 
         return trace(task, spec, sample, held_out)
 
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Peak memory of optimizer steps that run on the CPU, over these batches."""
+        from batchlab.torch_.trace import trace_values
+
+        return trace_values(task, spec, batches, held_out)
+
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
-        return memory.device_total(torch.device(device.name))
+        return memory.device_total(devices.torch_device(device.name))
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
-        return memory.bound(torch.device(device.name), device.memory_limit)
+        return memory.bound(devices.torch_device(device.name), device.memory_limit)
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""

@@ -179,8 +179,9 @@ def _splitting(found: SplittingFinding) -> str:
             return "not tested: no gradient reaches any parameter"
         case "not_repeatable":
             return (
-                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %; "
-                "something else in the forward pass is random"
+                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %, "
+                "because something else is random. If samples of a batch influence each other, pass "
+                "sample_independent=False"
             )
         case "reduction_unknown":
             return "not tested: fix 'mean or sum' first"
@@ -248,8 +249,9 @@ def _evaluation(found: EvaluationFinding) -> str:
             )
         case "depends_on_order":
             return (
-                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}), so something "
-                "random stays on in evaluation (dropout with training=True?)"
+                f"random numbers are drawn in evaluation: in another order of the samples the loss is {other:.6g} "
+                f"instead of {one:.6g}. Every evaluation draws the same ones, so runs can be compared; if this is "
+                "dropout, switch it off there"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
-from statistics import fmean, linear_regression
+from statistics import fmean, linear_regression, median
 from typing import Any, Literal
 
 from batchlab.analysis.capacity.capacity import Capacity, Line, MemoryPoint, MemoryVariant, Remedy, phase_bytes
@@ -65,6 +65,9 @@ def capacity_finding(
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
         variants=tuple(variants),
         remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
+        up_to=decided.up_to,
+        margin_bytes=decided.margin_bytes,
+        draws=max((spec.steps for spec, _ in asked if isinstance(spec, CapacitySpec) and spec.draws), default=0),
         global_batch_sizes=experiment.batch.global_batch_sizes,
         sequence_length=experiment.sequence_length,
         steps=sum(r.result.steps for _, r in asked if isinstance(r.result, CapacityResult)),
@@ -118,13 +121,17 @@ def _changed(spec: TraceSpec, asked: DeviceConfig) -> str:
     return ", ".join(more) or "no gradient accumulation"
 
 
+def spread_of(draw_bytes: Sequence[int]) -> float:
+    """By what share the batch that needed most exceeded the median one; 0 where nothing was drawn."""
+    return max(draw_bytes) / median(draw_bytes) - 1 if draw_bytes else 0.0
+
+
 def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:
-    """Every traced size once, ascending."""
+    """Every traced size once, ascending; where steps were run instead of a trace, only those."""
+    results = [record.result for _, record in records if isinstance(record.result, TraceResult)]
+    ran = any(point.draw_bytes for result in results for point in result.points)
     points = {
-        point.micro_batch_size: point
-        for _, record in records
-        if isinstance(record.result, TraceResult)
-        for point in record.result.points
+        point.micro_batch_size: point for result in results for point in result.points if bool(point.draw_bytes) == ran
     }
     return tuple(points[size] for size in sorted(points))
 

@@ -9,7 +9,7 @@ import psutil
 
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig
-from batchlab.engines.command import visible_cuda_devices
+from batchlab.engines.cards import visible_cards
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
     SweepDesign,
@@ -39,7 +39,7 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         usable_cores(),
         workers=experiment.device.workers,
         threads=experiment.device.threads,
-        devices=max(1, len(visible_cuda_devices())),
+        devices=_cards(session),
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )
@@ -47,6 +47,11 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
     decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
     assert decided is not None
     return Concurrency(decided.workers, decided.threads)
+
+
+def _cards(session: Session) -> int:
+    """Devices that runs are spread over: all visible cards where any of them was asked for, else the one device."""
+    return max(1, len(visible_cards())) if session.study.task_info.device == "cuda" else 1
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:
@@ -77,6 +82,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         points=experiment.evaluation.points,
         warmup_fraction=experiment.schedule.warmup_fraction,
         workers=concurrency.workers,
+        concurrency_gain=min(concurrency.workers, _cards(session)),
         unit=experiment.unit,
     )
     if asked.token_budget is not None:

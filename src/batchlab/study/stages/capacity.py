@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -9,18 +10,20 @@ from typing import Any, get_args
 import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
-from batchlab.analysis.capacity.memory import capacity_finding, memory_points
+from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of
+from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
 from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
-from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
+from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced
 from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.gradient_sampling import probed_sampling
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -33,6 +36,21 @@ SHARED_HEADROOM = "20%"
 MEMORY_OPTIMIZATIONS: tuple[MemoryOptimization, ...] = get_args(MemoryOptimization)
 
 VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
+
+DRAWS = 8
+"""Batches that are tried where memory depends on the values in a batch."""
+
+RUN_SIZES = (2, 8, 32)
+"""Sizes at which steps run instead of a trace; the largest shows how memory grows, and is still quick."""
+
+_SAME_BYTES = 1e-3
+"""Batches whose peaks differ by less than this share need the same memory."""
+
+_LITTLE = 0.0
+"""The spread where it is known that memory varies, but no batch was run to see by how much."""
+
+_BYTES_PER_PARAMETER = 16
+"""Weights, gradients and two moments in float32."""
 
 _PLAUSIBLE = 0.5
 """Below this predicted share of the budget, a crash without evidence of its cause is not counted as out of memory."""
@@ -87,7 +105,6 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    splittable = sample_independent and experiment.batch.micro_batching != "off"
     samples = study.task_info.train_samples or experiment.batch.global_batch_sizes[-1]
     most = request.needed or min(request.most or samples, samples)
     smallest = min(1 if sample_independent else 2, most)
@@ -99,7 +116,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         probe=request.card_bytes is None,
         prove=request.prove,
     )
-    asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
     with open_engine(session, workers=1) as engine:
         while asked := search.ask():
             search.tell(asked, [asker.answer(question, engine) for question in asked])
@@ -114,12 +131,17 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         headroom_bytes=search.headroom_bytes,
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
+        up_to=search.up_to,
+        margin_bytes=search.margin_bytes,
     )
     if request.card_bytes is None:
         decided = _kept(store, decided, request)
     found = capacity_finding(experiment, store.records(), decided)
     if found is None:
-        raise StageFailed("No size could be traced or run, so the memory use is unknown.")
+        raise StageFailed(
+            f"{asker.untraceable} Memory of a card that is not here is predicted from a trace, which has no values; "
+            "compute such values in the data, or run `batchlab capacity` on the card."
+        )
     return found
 
 
@@ -135,13 +157,26 @@ def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> Ca
 
 @dataclass(slots=True)
 class _Asker:
-    """Has an engine answer the questions of a search."""
+    """Has an engine answer the questions of a search.
+
+    training: the probes stand for training runs of this study, so they also sample gradients and take snapshots.
+    """
 
     session: Session
     frame: _Frame
     search: CapacitySearch
-    accumulation: int
+    sample_independent: bool
+    training: bool
+    ran: bool = False  # steps were run instead of a trace
+    draws: bool = False  # and batches of one size needed different amounts of memory
+    untraceable: str = ""  # why the model cannot be traced
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
+        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching != "off"
+        return 2 if may_split else 1
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
@@ -149,10 +184,31 @@ class _Asker:
         return self._probe(question, engine)
 
     def _trace(self, question: Trace, engine: Engine) -> Answer:
-        record = run_specs(self.session, [self._trace_spec(question.sizes)], engine)[0]
+        if self.ran:
+            return Traced(())
+        traced = self._traced(self._trace_spec(question.sizes), engine)
+        if (traced.points and not traced.varies) or self.search.curve is not None or not self._may_run_traces:
+            return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
+        ran = self._traced(self._trace_spec(RUN_SIZES).model_copy(update={"draws": DRAWS}), engine).points
+        if not ran:
+            return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
+        self.ran = True
+        self.draws = any(spread_of(point.draw_bytes) > _SAME_BYTES for point in ran)
+        return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
+
+    def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
+        record = run_specs(self.session, [spec], engine)[0]
         if not isinstance(record.result, TraceResult):
             raise StageFailed(f"The task failed while it was traced: {record.reason}")
-        return phase_bytes(record.result.points, self.frame.reserved)
+        self.untraceable = self.untraceable or record.result.untraceable
+        return record.result
+
+    @property
+    def _may_run_traces(self) -> bool:
+        """Whether steps may run on this machine's processor: not for another card, nor for a model that is large."""
+        parameters = self.session.study.task_info.parameter_count
+        held = math.inf if parameters is None else _BYTES_PER_PARAMETER * parameters
+        return self.search.probes and held < psutil.virtual_memory().available / 8
 
     def trace_memory_optimizations(self, size: int, engine: Engine) -> None:
         """Trace a size with each memory optimization that is not used yet."""
@@ -184,11 +240,14 @@ class _Asker:
             workload=self.session.study.workload,
             micro_batch_size=question.size,
             grad_accum_steps=self.accumulation,
-            steps=VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
+            steps=1 + DRAWS if self.draws else VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
+            draws=self.draws,
             evaluation_batch_size=question.size,
             optimizer=self._optimizer,
             device=self._device(self.search.budget_bytes if self.frame.enforced else None),
         )
+        if self.training and question.verifies:
+            spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
         if record.outcome is Outcome.FAILED:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
@@ -197,7 +256,21 @@ class _Asker:
         if result is not None and not (result.fits or result.certain):
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
-        return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+        if result is None:
+            return Probed(point.fits, point.peak_bytes)
+        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes)
+
+    def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
+        """The probe with what the study's training runs measure besides training."""
+        study = self.session.study
+        layout = BatchLayout(
+            global_batch_size=probe.micro_batch_size * probe.grad_accum_steps,
+            micro_batch_size=probe.micro_batch_size,
+            sequence_length=study.experiment.sequence_length,
+        )
+        sampling = probed_sampling(study.experiment, layout, probe.steps, sample_independent=self.sample_independent)
+        detail = study.experiment.diagnostics
+        return probe.model_copy(update={"gradients": sampling, "snapshot": None if detail == "off" else detail})
 
     def _require_plausible(self, size: int, reason: str) -> None:
         """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""
