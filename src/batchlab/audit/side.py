@@ -39,7 +39,7 @@ def side_of_table(audit: Audit, name: str) -> Side:
     length = _shared(group.entries, Quantity.SEQUENCE_LENGTH)
     return Side(
         name=name,
-        best=min(bests, key=lambda cell: (cell.mean_loss or 0.0, cell.global_batch_size)),
+        best=min(bests, key=lambda cell: (cell.quoted_loss or 0.0, cell.global_batch_size)),
         cells=tuple(cells),
         confirmation_seeds=frozenset(),
         unit=None,

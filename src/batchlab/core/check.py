@@ -72,7 +72,7 @@ class SeedFinding(Frozen):
     """Whether one seed always starts from the same parameters, and another seed from others."""
 
     kind: Literal["seeds"] = "seeds"
-    found: Literal["honoured", "same_module", "not_seeded", "ignored"]
+    found: Literal["honoured", "starts_equal", "same_module", "not_seeded", "ignored"]
     parameter: str = Field(default="", description="the first that differs between two starts with one seed")
 
 
@@ -81,7 +81,14 @@ class LearningRateFinding(Frozen):
 
     kind: Literal["learning_rate"] = "learning_rate"
     found: Literal[
-        "honoured", "moves_at_zero", "moves_nothing", "ignores_changes", "no_gradient", "parameters_not_finite"
+        "honoured",
+        "groups_follow",
+        "groups_ignore",
+        "moves_at_zero",
+        "moves_nothing",
+        "ignores_changes",
+        "no_gradient",
+        "parameters_not_finite",
     ]
     own_optimizer: bool
     group: OptimizerGroup | None = Field(default=None, description="at fault, where the optimizer has several")
@@ -98,13 +105,16 @@ class EvaluationFinding(Frozen):
     found: Literal[
         "pure",
         "random",
+        "draws",
         "depends_on_order",
         "changes_parameters",
         "changes_state",
         "changes_training",
         "training_not_repeatable",
     ]
-    losses: tuple[float, float] = Field(description="of one batch: evaluated twice, or in another order of its samples")
+    losses: tuple[float, float] = Field(
+        description="of one batch: twice, with other draws, or in another order of its samples"
+    )
 
 
 class GradientFinding(Frozen):

@@ -194,6 +194,15 @@ class Inspectable(Trainable, Protocol):
 
 
 @runtime_checkable
+class EvaluatesDraws(Protocol):
+    """Of a Trainable whose loss may draw random numbers even in evaluation, as a diffusion loss draws its noise."""
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
+        """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
+        is `evaluate`."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 
@@ -310,6 +319,15 @@ class Framework(Protocol):
 
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
+
+    def import_all(self) -> None:
+        """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+
+    def holds_device(self) -> bool:
+        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""

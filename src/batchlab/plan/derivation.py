@@ -149,6 +149,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     recommended = chosen if wanted == chosen.layout.global_batch_size else None
     if target.parameters is not None and findings.task_info.parameter_count is None:
         raise InputError("How many parameters this study's model has is not known, so it cannot be planned larger.")
+    budget = findings.tokens_at(wanted) or budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
-from batchlab.runs.workload import Loaded, code_files, data_files, load
+from batchlab.runs.workload import Loaded, code_files, data_files, load, load_framework
 
 WARMUP_BATCH = 2
 """Samples in the warm-up step, at most: BatchNorm cannot train on one, and more than the run's own may not fit."""
@@ -86,6 +87,23 @@ def environment(spec: Spec) -> Environment | None:
     """Versions and device of this process, for the record; None where its task could not be loaded."""
     loaded = _process.loaded.get(_key(spec.workload))
     return None if loaded is None else loaded.framework.environment(spec.device)
+
+
+def preload_framework() -> None:
+    """Import what every task of a person needs, where it is installed."""
+    with suppress(InputError):
+        load_framework("torch").import_all()
+
+
+def preload(workload: Workload, cache_dir: Path) -> bool:
+    """Load a workload and no other; whether a process forked from this one can execute its specs.
+
+    Raises whatever the person's code raises.
+    """
+    _process.loaded.clear()
+    with load_framework("torch").one_thread():
+        loaded = _load(workload, cache_dir)
+    return not loaded.framework.holds_device()
 
 
 def _key(workload: Workload) -> str:

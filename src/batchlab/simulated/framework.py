@@ -39,6 +39,17 @@ class SimulatedFramework:
         """Nothing to watch: nobody trains here but SimulatedTrainable."""
         return nullcontext()
 
+    def import_all(self) -> None:
+        """Nothing is imported later."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Simulations compute in one thread."""
+        return nullcontext()
+
+    def holds_device(self) -> bool:
+        """A simulated device belongs to no process."""
+        return False
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""
         _require_simulated(device)

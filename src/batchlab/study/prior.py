@@ -51,6 +51,11 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorS
     store = Store.open(folder)
     _require_same_model(store, experiment, task_info)
     budget = store.decisions().budget
+    if budget is not None and budget.run_seconds is not None:
+        raise InputError(
+            f"The prior study {given} gave every batch size the same time (--run-time), so its losses are not of equal "
+            "tokens; give a study at equal tokens or a published law, or omit --prior."
+        )
     trials = tuple(
         _prior_trial(spec, record)
         for spec, record in store.records()

@@ -217,6 +217,11 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     findings = read_findings(study.store)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
+    if findings.run_seconds is not None:
+        raise InputError(
+            f"The sweep in {folder} gave every batch size the same time (--run-time), and the critical batch size is "
+            "about equal tokens; study the task with --token-budget."
+        )
     try:
         context = _critical_context(session, findings)
         if not execute:

@@ -53,6 +53,21 @@ def _lacks_cuda(name: str) -> bool:
     return name.startswith("cuda") and torch.version.cuda is None and torch.version.hip is None
 
 
+def in_use() -> bool:
+    """Whether a process forked from this one could not use CUDA any more, because this one has.
+
+    Also counting the devices may initialise the driver, which torch notices only in the fork: so one is made.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return True
+    if torch.version.cuda is None:
+        return False
+    child = os.fork()
+    if not child:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] != 0
+
+
 def prepare(settings: DeviceSettings, seed: int) -> torch.device:
     """Reset all process-wide state that a run depends on, whatever an earlier run changed.
 

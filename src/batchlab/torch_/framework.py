@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from batchlab.core.protocols import Batch, MemoryBound
@@ -35,6 +37,25 @@ class TorchFramework:
             yield
         finally:
             handle.remove()
+
+    def import_all(self) -> None:
+        """torch imports its compiler with the first optimizer, 800 modules in 1.4 s of a processor."""
+        importlib.import_module("torch._dynamo")
+        importlib.import_module("batchlab.torch_.trace")
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Inside the context, torch computes in the calling thread alone."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def holds_device(self) -> bool:
+        """Whether torch has initialised CUDA here, or counted its devices through the driver."""
+        return devices.in_use()
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""

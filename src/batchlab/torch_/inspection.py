@@ -47,6 +47,11 @@ class InspectableTorchTrainable(TorchTrainable):
         with self._noise():
             super().accumulate(batch, weight)
 
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[Tensor, float]:
+        """As in TorchTrainable; after `without_randomness`, with the noise of `raw_loss`, to be compared with it."""
+        with self._noise():
+            return super().evaluate_draw(batch, draw)
+
     @contextmanager
     def _noise(self) -> Iterator[None]:
         if not self._steady:

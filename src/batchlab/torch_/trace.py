@@ -206,7 +206,7 @@ class FakeTrainable(LoggedTrainable):
         super().__init__(replace(task, model=lambda: _as_fake(task.model())), spec)
         self._log = log
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _tensor(self, array: Any) -> Tensor:

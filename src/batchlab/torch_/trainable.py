@@ -178,18 +178,22 @@ class TorchTrainable:
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """(Σ losses, count) in evaluation mode. Changes nothing; the same batch gives bit-identical results."""
-        result = self._evaluation_result(batch)
+        return self.evaluate_draw(batch, 0)
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[Tensor, float]:
+        """`evaluate` with the random numbers of one draw, which a loss that draws none does not feel."""
+        result = self._evaluation_result(batch, draw)
         loss, factor = self._total(result, batch)
         count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
         return loss.detach() * factor, count
 
-    def _evaluation_result(self, batch: Batch) -> Any:
-        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed."""
+    def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
+        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             # no_grad instead of inference_mode: tensors that a model caches here must be usable in training
-            with torch.no_grad(), self._uncompiled(), self._fixed_randomness():
+            with torch.no_grad(), self._uncompiled(), self._fixed_randomness(draw):
                 return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
@@ -197,8 +201,8 @@ class TorchTrainable:
             for module, training in modes:
                 module.training = training
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
-        return random_state.fixed(self.device)
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
+        return random_state.fixed(self.device, draw)
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """Run compiled modules in eager mode. Without compilation, avoids importing the compiler."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryVariant
-from batchlab.core.format import format_bytes, format_plural
+from batchlab.core.format import format_bytes, format_duration, format_plural
 from batchlab.core.record import PhasePeak
 from batchlab.words.capacity_reasons import describe_limit
 
@@ -34,7 +34,14 @@ def capacity_lines(found: Capacity) -> list[str]:
 
 def capacity_terms(found: Capacity) -> list[Term]:
     """(label, text) of the answer, where the bytes are, and what to do with it."""
-    terms = [("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
+    terms = [
+        ("FITS", _fits(found)),
+        *_too_slow(found),
+        *_remedies(found),
+        *_memory(found),
+        *_budget(found),
+        *_prediction(found),
+    ]
     terms += _worst_batch(found)
     if found.max_micro_batch_size:
         terms += [("use", text) for text in _use(found)]
@@ -74,6 +81,18 @@ def _range(found: Capacity) -> str:
         else f"{size:,} leaves {format_bytes(found.margin_bytes)} for what was not seen"
     )
     return f"memory depends on the values in a batch; {ran}"
+
+
+def _too_slow(found: Capacity) -> list[Term]:
+    slow = found.too_slow
+    if slow is None:
+        return []
+    text = (
+        f"about {slow.predicted:,} by prediction; not run, because its steps would take about "
+        f"{format_duration(slow.seconds)} and samples are hardly faster above micro-batch {slow.knee:,}; "
+        "--verify-largest runs it"
+    )
+    return [("larger", text)]
 
 
 def _least(found: Capacity) -> str:

@@ -193,6 +193,8 @@ def _seeds(found: SeedFinding) -> str:
     match found.found:
         case "honoured":
             return "the same seed gives the same initial parameters to the bit, another seed gives others"
+        case "starts_equal":
+            return "the same seed gives the same initial parameters to the bit"
         case "same_module":
             return (
                 "the model continues from where the last run ended: model= returns the same module every time; build "
@@ -223,6 +225,13 @@ def _learning_rate(found: LearningRateFinding) -> str:
                 f"at 0 nothing moves; at twice the rate parameters move {found.distance_ratio:.2g} × as far in three "
                 "steps"
             )
+        case "groups_follow":
+            return "every parameter group follows the learning rate it is given"
+        case "groups_ignore":
+            return (
+                "a parameter group does not follow args.learning_rate, so the sweep would not change it; build the "
+                "optimizer with args.learning_rate, or a multiple of it"
+            )
         case "moves_at_zero":
             return f"{optimizer} moves the parameters at learning rate 0, so it has a rate of its own; {remedy}"
         case "moves_nothing":
@@ -247,11 +256,16 @@ def _evaluation(found: EvaluationFinding) -> str:
                 f"evaluating the same batch twice gives {one:.6g} and {other:.6g}; switch off what is random in "
                 "evaluation (is dropout called with training=True, or model.train() in your loss function?)"
             )
+        case "draws":
+            return (
+                f"the loss draws random numbers in evaluation ({one:.6g}, and {other:.6g} with others). Every run is "
+                "evaluated with the same draws, and their spread is measured. Right for a diffusion loss; if none are "
+                "meant, dropout stays on (training=True?)"
+            )
         case "depends_on_order":
             return (
-                f"random numbers are drawn in evaluation: in another order of the samples the loss is {other:.6g} "
-                f"instead of {one:.6g}. Every evaluation draws the same ones, so runs can be compared; if this is "
-                "dropout, switch it off there"
+                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}); in evaluation "
+                "samples must not influence each other (is BatchNorm in training mode?)"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

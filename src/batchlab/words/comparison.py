@@ -103,7 +103,7 @@ def _loss_of(side: Side) -> str:
     assert cell is not None
     seeds = format_plural(len(cell.losses), "confirmation seed" if side.confirmed else "seed")
     rate = f"batch {cell.global_batch_size:,}, LR {format_learning_rate(cell.learning_rate)}"
-    return f"{side.name}: {format_loss(cell.mean_loss)} at {rate} ({seeds})."
+    return f"{side.name}: {format_loss(cell.quoted_loss)} at {rate} ({seeds})."
 
 
 def _caveat(caveat: Caveat, found: Comparison) -> str:

@@ -10,7 +10,7 @@ from batchlab.analysis.capacity.host_memory_fallback import HostMemoryFallback
 from batchlab.core.batch import BatchLayout, lay_out
 from batchlab.core.record import PhasePeak, TracePoint
 from batchlab.search.memory_curve import MemoryCurve, needed_bytes
-from batchlab.storage.decisions import LimitKind
+from batchlab.storage.decisions import LimitKind, SlowProbe
 
 CARDS_GIB = (16, 24, 40, 48, 80, 141)
 """Memory of the accelerators people ask about, in GiB."""
@@ -93,6 +93,7 @@ class Capacity:
     limit_bytes: int | None
     limit_is: LimitKind | None = None  # what the limit bounds
     headroom_bytes: int = 0  # of the limit, kept free on purpose
+    too_slow: SlowProbe | None = None  # why no larger size was of interest, where time was the reason
     line: Line | None = None  # bytes against micro-batch size from the knee up
     line_is: Literal["measured", "traced"] = "measured"
     traced: tuple[TracePoint, ...] = ()
@@ -263,6 +264,7 @@ class Capacity:
             "limit_bytes": self.limit_bytes,
             "limit_is": self.limit_is,
             "headroom_bytes": self.headroom_bytes,
+            "too_slow": self.too_slow.model_dump() if self.too_slow else None,
             "peak_bytes": self.peak_bytes,
             "left_bytes": self.left_bytes,
             "unseen_bytes": self.unseen_bytes,

@@ -61,6 +61,7 @@ def capacity_finding(
         traced=traced,
         untraceable=untraceable,
         reserved=reserved,
+        too_slow=decided.too_slow if (largest or 0) <= decided.searched_up_to else None,
         grad_accum_steps=accumulation or 1,
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
         variants=tuple(variants),
@@ -134,6 +135,18 @@ def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, .
         point.micro_batch_size: point for result in results for point in result.points if bool(point.draw_bytes) == ran
     }
     return tuple(points[size] for size in sorted(points))
+
+
+def traced_before(records: Iterable[tuple[Spec, Record]], asked: TraceSpec) -> TraceResult:
+    """What is known of the sizes that are asked, from all traces of the same workload with the same settings."""
+
+    def settings(spec: TraceSpec) -> TraceSpec:
+        return spec.model_copy(update={"micro_batch_sizes": (1,)})
+
+    same = [pair for pair in records if isinstance(pair[0], TraceSpec) and settings(pair[0]) == settings(asked)]
+    points = tuple(point for point in traced_points(same) if point.micro_batch_size in asked.micro_batch_sizes)
+    varies = any(isinstance(record.result, TraceResult) and record.result.varies for _, record in same)
+    return TraceResult(points=points, varies=varies)
 
 
 def _process_bytes(result: object) -> int:

@@ -25,6 +25,11 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             f"The command runs on {command.devices} devices (command.devices), so batch sizes must be multiples of it; "
             f"{odd[0]} is not."
         )
+    if experiment.budget.run_time_seconds is not None:
+        raise InputError(
+            "--run-time is not possible for a script, which has no placeholder for a time: give --token-budget or "
+            "--time-budget."
+        )
     sweep_changes: dict[str, Any] = {}
     if not template.has("learning_rate"):
         if sweep.learning_rates is None or len(sweep.learning_rates) > 1:

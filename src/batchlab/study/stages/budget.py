@@ -19,6 +19,7 @@ from batchlab.search.budget import (
     runs_within,
     steps_to_judge,
 )
+from batchlab.search.equal_time import equal_time_budget
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.storage.decisions import BudgetDecision, ConcurrencyDecision, Decisions
@@ -61,7 +62,8 @@ def learning_rates_of(session: Session) -> tuple[float, ...]:
 
 
 def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetDecision:
-    """Tokens of every run: as given, or as many as the measured throughput allows in the given time.
+    """Tokens of every run: as given, or as many as the measured throughput allows in the given time, for the whole
+    sweep or for each run.
 
     `rates`: tokens per second by global batch size. Raises StageFailed where none could be measured, InputError where
     the time or tokens given are too few for one run.
@@ -85,7 +87,9 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         concurrency_gain=min(concurrency.workers, _cards(session)),
         unit=experiment.unit,
     )
-    if asked.token_budget is not None:
+    if asked.run_time_seconds is not None:
+        plan = equal_time_budget(asked.run_time_seconds, sweep)
+    elif asked.token_budget is not None:
         plan = _fixed(asked.token_budget, asked, sweep)
     else:
         plan = plan_budget(asked.time_budget_seconds, sweep)

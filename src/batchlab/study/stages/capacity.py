@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -10,7 +11,7 @@ from typing import Any, get_args
 import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
-from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of
+from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of, traced_before
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
@@ -19,11 +20,13 @@ from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced
-from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind, SlowProbe
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
+from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.gradient_sampling import probed_sampling
+from batchlab.words import progress
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -65,6 +68,7 @@ class CapacityRequest:
     card_bytes: predict for a CUDA device with this much memory, and run nothing.
     most: no larger size is of interest.
     variants: also search with each memory optimization alone.
+    verify_largest: without a memory limit, run the largest size however long its steps take (study/stages/effort.py).
     """
 
     needed: int | None = None
@@ -72,6 +76,11 @@ class CapacityRequest:
     card_bytes: int | None = None
     most: int | None = None
     variants: bool = False
+    verify_largest: bool = False
+
+    def spares_time(self, memory_limit: int | None) -> bool:
+        """Whether a smaller size than the largest may be verified: whoever gives a limit wants to know its size."""
+        return memory_limit is None and self.needed is None and not (self.verify_largest or self.prove)
 
 
 LARGEST = CapacityRequest()
@@ -117,8 +126,16 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         prove=request.prove,
     )
     asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
+    too_slow: SlowProbe | None = None
     with open_engine(session, workers=1) as engine:
+        effort = Effort(partial(asker.seconds_per_sample, engine), VERIFYING_STEPS * asker.accumulation)
         while asked := search.ask():
+            if isinstance(asked[0], Probe):
+                asker.say_prediction()
+            if too_slow is None and request.spares_time(experiment.device.memory_limit):
+                too_slow = asker.too_slow(asked, effort)
+                if too_slow is not None:
+                    continue
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_memory_optimizations(smallest, engine)
@@ -131,6 +148,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         headroom_bytes=search.headroom_bytes,
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
+        too_slow=too_slow,
         up_to=search.up_to,
         margin_bytes=search.margin_bytes,
     )
@@ -171,6 +189,7 @@ class _Asker:
     draws: bool = False  # and batches of one size needed different amounts of memory
     untraceable: str = ""  # why the model cannot be traced
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
+    prediction_said: bool = False
 
     @property
     def accumulation(self) -> int:
@@ -182,6 +201,30 @@ class _Asker:
         if isinstance(question, Trace):
             return self._trace(question, engine)
         return self._probe(question, engine)
+
+    def say_prediction(self) -> None:
+        """Once, before anything is run."""
+        predicted = self.search.predicted
+        if predicted and not self.prediction_said:
+            self.session.view.say(f"   {progress.describe_prediction(predicted, self.search.limit_bytes)}")
+        self.prediction_said = True
+
+    def too_slow(self, asked: Sequence[Question], effort: Effort) -> SlowProbe | None:
+        """Where the probe that is asked, or that of the predicted largest size, takes too long: restrict the search."""
+        [question] = asked
+        largest = self.search.predicted or 0
+        if not isinstance(question, Probe):
+            return None
+        slow = effort.too_slow(max(question.size, largest))
+        if slow is None:
+            return None
+        self.search.most = slow.useful
+        return SlowProbe(predicted=max(question.size, largest), seconds=slow.seconds, knee=slow.knee)
+
+    def seconds_per_sample(self, engine: Engine, size: int) -> float | None:
+        """Of the last of two whole steps, each in two micro-batches; None where the size does not run."""
+        [record] = run_specs(self.session, [self._probe_spec(size, CALIBRATING_STEPS)], engine, exclusive=True)
+        return record.result.seconds_per_sample if isinstance(record.result, CapacityResult) else None
 
     def _trace(self, question: Trace, engine: Engine) -> Answer:
         if self.ran:
@@ -197,11 +240,19 @@ class _Asker:
         return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
 
     def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
-        record = run_specs(self.session, [spec], engine)[0]
+        """Sizes that the study has traced before with the same settings are not traced again."""
+        known = traced_before(self.session.study.store.records(), spec)
+        sizes = {point.micro_batch_size for point in known.points}
+        missing = tuple(size for size in spec.micro_batch_sizes if size not in sizes)
+        if not missing:
+            return known
+        record = run_specs(self.session, [spec.model_copy(update={"micro_batch_sizes": missing})], engine)[0]
         if not isinstance(record.result, TraceResult):
             raise StageFailed(f"The task failed while it was traced: {record.reason}")
         self.untraceable = self.untraceable or record.result.untraceable
-        return record.result
+        if record.result.untraceable:
+            return record.result
+        return traced_before(self.session.study.store.records(), spec)
 
     @property
     def _may_run_traces(self) -> bool:
@@ -236,16 +287,7 @@ class _Asker:
         )
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
-        spec = CapacitySpec(
-            workload=self.session.study.workload,
-            micro_batch_size=question.size,
-            grad_accum_steps=self.accumulation,
-            steps=1 + DRAWS if self.draws else VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
-            draws=self.draws,
-            evaluation_batch_size=question.size,
-            optimizer=self._optimizer,
-            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
-        )
+        spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
         if self.training and question.verifies:
             spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
@@ -259,6 +301,18 @@ class _Asker:
         if result is None:
             return Probed(point.fits, point.peak_bytes)
         return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes)
+
+    def _probe_spec(self, size: int, steps: int) -> CapacitySpec:
+        return CapacitySpec(
+            workload=self.session.study.workload,
+            micro_batch_size=size,
+            grad_accum_steps=self.accumulation,
+            steps=1 + DRAWS if self.draws else steps,
+            draws=self.draws,
+            evaluation_batch_size=size,
+            optimizer=self._optimizer,
+            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
+        )
 
     def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
         """The probe with what the study's training runs measure besides training."""
