@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from batchlab.analysis.sweep.noise import t_quantile
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import DataConfig, OptimizerConfig, ScheduleConfig, TaskReference
 from batchlab.core.format import format_learning_rate, format_signed
-from batchlab.core.record import MetricRow
+from batchlab.core.record import MetricRow, TrainResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.train import train
@@ -120,7 +119,6 @@ class Trainer:
         lines = kept.read_text().splitlines() if kept and kept.exists() else []
         self.losses: dict[str, float] = dict(json.loads(line) for line in lines)
 
-    @cache  # noqa: B019 - one trainer lives as long as the process
     def loss(self, variant: Variant, rate: float, seed: int) -> float:
         """Validation loss at the end of a run."""
         key = repr((variant, f"{rate:.6g}", seed))
@@ -155,8 +153,8 @@ class Trainer:
         trainable = self.loaded.framework.trainable(self.loaded.task, device, spec.optimizer)
         stream = SampleStream(self.loaded.train, seed=seed)
         found = train(trainable, stream, self.loaded.valid, spec, NoFolder()).result  # type: ignore[arg-type]
-        assert found is not None
-        return float("inf") if found.val_loss is None else found.val_loss  # type: ignore[union-attr]
+        assert isinstance(found, TrainResult)
+        return float("inf") if found.val_loss is None else found.val_loss
 
     def best_rate(self, variant: Variant) -> float:
         """The best of RATES on the tuning seed; beyond an edge until a rate is worse."""
@@ -218,12 +216,14 @@ def main() -> int:
     here = Path(__file__).parent
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout
     head = (
-        "# Defaults, one changed at a time\n\nWritten by `python benchmarks/defaults_ab/run.py --write`; do not edit.\n\n"
-        f"A decoder of 29,792 parameters, sequences of {SEQUENCE_LENGTH} bytes of tinyshakespeare, {TOKENS:,} tokens per "
-        f"run. Learning rates are tuned on seed {TUNED_ON}, a quarter of a decade apart; losses are means of "
+        "# Defaults, one changed at a time\n\n"
+        "Written by `python benchmarks/defaults_ab/run.py --write`; do not edit.\n\n"
+        f"A decoder of 29,792 parameters, sequences of {SEQUENCE_LENGTH} bytes of tinyshakespeare, {TOKENS:,} tokens "
+        f"per run. Learning rates are tuned on seed {TUNED_ON}, a quarter of a decade apart; losses are means of "
         f"{len(JUDGED_ON)} other seeds, which all variants share; brackets are 95 % intervals of the pairs. "
         f"{len(trainer.losses)} distinct runs. Commit {commit.strip()}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}, {os.cpu_count()} cores, one used; {time.process_time() - begun:.0f} s of CPU.\n\n"
+        f"{platform.python_version()}, {os.cpu_count()} cores, one used; {time.process_time() - begun:.0f} s of "
+        "CPU.\n\n"
         "The default is a cosine to 10 % with 10 % warm-up, and `half_life` across batch sizes.\n\n"
     )
     text = head + "\n\n".join(parts) + "\n"
