@@ -152,7 +152,7 @@ class Trainer:
         self.loaded.framework.start(device, seed)
         trainable = self.loaded.framework.trainable(self.loaded.task, device, spec.optimizer)
         stream = SampleStream(self.loaded.train, seed=seed)
-        found = train(trainable, stream, self.loaded.valid, spec, NoFolder()).result  # type: ignore[arg-type]
+        found = train(trainable, stream, self.loaded.valid, spec, NoFolder()).result
         assert isinstance(found, TrainResult)
         return float("inf") if found.val_loss is None else found.val_loss
 
