@@ -154,6 +154,13 @@ class RaisedError(Frozen):
     same_as: str | None = Field(default=None, description="the item that met this error first")
 
 
+class TooLarge(Frozen):
+    """The measurement needs more memory than the device has."""
+
+    kind: Literal["too_large"] = "too_large"
+    samples: int = Field(description="in the batch that it was measured on")
+
+
 CheckFinding = Annotated[
     StartLoss
     | ReductionFinding
@@ -164,7 +171,8 @@ CheckFinding = Annotated[
     | GradientFinding
     | OverlapFinding
     | DataSizeFinding
-    | RaisedError,
+    | RaisedError
+    | TooLarge,
     Field(discriminator="kind"),
 ]
 
