@@ -22,6 +22,7 @@ from batchlab.core.check import (
     SeedFinding,
     SplittingFinding,
     StartLoss,
+    TooLarge,
 )
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.words.check import check_lines, describe_check
@@ -120,6 +121,7 @@ def text(finding: CheckFinding) -> str:
         (DataSizeFinding(found="too_few", train_samples=1, valid_samples=0), "give at least 2 and 1"),
         (RaisedError(message="KeyError: 'x' (line 3 of mine.py)"), "KeyError: 'x' (line 3 of mine.py)"),
         (RaisedError(message="KeyError: 'x'", same_as="loss"), "the same error as in 'loss'"),
+        (TooLarge(samples=2), "2 samples at a time need more memory"),
     ],
 )
 def test_the_numbers_and_names_are_in_the_sentence(finding: CheckFinding, phrase: str) -> None:

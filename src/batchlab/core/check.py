@@ -164,6 +164,13 @@ class RaisedError(Frozen):
     same_as: str | None = Field(default=None, description="the item that met this error first")
 
 
+class TooLarge(Frozen):
+    """The measurement needs more memory than the device has."""
+
+    kind: Literal["too_large"] = "too_large"
+    samples: int = Field(description="in the batch that it was measured on")
+
+
 CheckFinding = Annotated[
     StartLoss
     | ReductionFinding
@@ -175,7 +182,8 @@ CheckFinding = Annotated[
     | OverlapFinding
     | DataSizeFinding
     | PlaceholderFinding
-    | RaisedError,
+    | RaisedError
+    | TooLarge,
     Field(discriminator="kind"),
 ]
 

@@ -17,8 +17,8 @@ import numpy as np
 import psutil
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.protocols import Batch, MemoryBound, RunContext, RunResult
-from batchlab.core.record import Environment, Outcome, TaskInfo, TracePoint, TraceResult
+from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult
+from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
     CheckSpec,
@@ -230,7 +230,16 @@ def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult
     stream = WorstStream(loaded.train, seed=0, worst_until=step_samples if spec.draws else None)
     bound = _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
-    return probe(trainable, stream, loaded.valid, spec, context, bound)
+    try:
+        return probe(trainable, stream, loaded.valid, spec, context, bound)
+    except OutOfMemory as failure:
+        result = CapacityResult(
+            micro_batch_size=spec.micro_batch_size,
+            fits=False,
+            certain=failure.certain,
+            available_bytes=bound.available_bytes,  # without it the search would not learn what other programs hold
+        )
+        return RunResult(Outcome.OUT_OF_MEMORY, str(failure) or "Out of memory.", result)
 
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:

@@ -2,7 +2,7 @@
 
 Two optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
 Tensors are on "cpu" whatever the target device, because fake CUDA tensors abort a process whose torch was built
-without CUDA. The trace therefore follows CPU operations, including the autocast rules of the CPU.
+without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast where the target is CUDA.
 
 Not included: buffers that kernels allocate internally (workspaces of oneDNN and cuDNN; 25 … 30 % of the peak was
 missing for a convolutional network in bf16 or in evaluation), the workspace of cuBLAS, the device context, and fusion
@@ -40,6 +40,7 @@ from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
 from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
 from batchlab.torch_.storage_log import StorageLog
@@ -197,6 +198,13 @@ class LoggedTrainable(TorchTrainable):
         """As in TorchTrainable, without reading the number of targets."""
         loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
+
+    def _forward(self, batch: Batch) -> Any:
+        """With CUDA's rules of autocast where the step will run on CUDA."""
+        if self._autocast is None or self._target.type != "cuda":
+            return super()._forward(batch)
+        with cuda_autocast_rules():
+            return super()._forward(batch)
 
 
 class FakeTrainable(LoggedTrainable):

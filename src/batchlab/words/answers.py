@@ -91,7 +91,12 @@ def predicted_cards(found: Findings) -> tuple[tuple[int, int], ...]:
 def _other_cards(found: Findings) -> Answer:
     question, cards, memory = "How large on a card I don't have?", predicted_cards(found), found.memory
     if memory is None or not cards:
-        return Answer(question, NOT_MEASURED, "only a traced model is predicted for other devices", "")
+        return Answer(
+            question,
+            NOT_MEASURED,
+            "no card's size lies among the traced ones; ask with `batchlab capacity --predict 80GiB`",
+            "",
+        )
     sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: none" for gib, size in cards)
     caveat = f"predicted with {CARD_HEADROOM:.0%} left free; other devices run other kernels".replace("%", " %")
     evidence = f"memory traced at {format_plural(len(memory.traced), 'size')}"

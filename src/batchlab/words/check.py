@@ -19,6 +19,7 @@ from batchlab.core.check import (
     SeedFinding,
     SplittingFinding,
     StartLoss,
+    TooLarge,
 )
 from batchlab.core.format import format_count, format_plural
 from batchlab.words.optimizer_groups import describe_group
@@ -58,6 +59,11 @@ def describe_check(item: CheckItem) -> str:
             return _placeholder(found)
         case RaisedError() as found:
             return found.message if found.same_as is None else f"not tested: the same error as in {found.same_as!r}"
+        case TooLarge() as found:
+            return (
+                f"not tested: {found.samples} samples at a time need more memory than the device has; run "
+                "`batchlab check` on a larger device to test it"
+            )
         case _ as never:
             assert_never(never)
 

@@ -88,7 +88,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
-// The shape of an H100 with the memory and compute capability that the settings give.
+// The shape of a large card, with the memory and compute capability that the settings give.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* card, int device) {
   if (!is_card(device)) return result(cudaErrorInvalidDevice);
   std::memset(card, 0, sizeof *card);

@@ -13,7 +13,7 @@ enum Setting {
   kMemory,      // bytes of each card
   kContext,     // bytes that a process takes by using a card
   kOther,       // bytes that other programs hold on each card
-  kCapability,  // 90 for compute capability 9.0
+  kCapability,  // 80 for compute capability 8.0
   kFailAt,      // the number, from 1, of the first allocation that fails; 0: none
   kFailFor,     // how many allocations fail from there on; torch tries a failed one again after freeing its cache
   kLog,         // 1: name every kernel on standard error

@@ -62,7 +62,7 @@ def capacity_finding(
         untraceable=untraceable,
         reserved=reserved,
         too_slow=decided.too_slow if (largest or 0) <= decided.searched_up_to else None,
-        grad_accum_steps=accumulation or 1,
+        grad_accum_steps=accumulation or max(_accumulated(spec) for spec, _ in asked),
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
         variants=tuple(variants),
         remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
@@ -99,6 +99,10 @@ def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bo
         return False
     asked, ran = ((d.precision, d.memory_optimizations) for d in (device, spec.device))
     return ran == asked and accumulation in (None, spec.grad_accum_steps)
+
+
+def _accumulated(spec: Spec) -> int:
+    return spec.grad_accum_steps if isinstance(spec, CapacitySpec | TraceSpec) else 1
 
 
 def _remedies(records: Iterable[tuple[Spec, Record]], asked: DeviceConfig, reserved: bool) -> tuple[Remedy, ...]:
