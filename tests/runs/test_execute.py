@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import batchlab.runs.execute as executing
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import TaskReference
-from batchlab.core.record import Outcome
+from batchlab.core.protocols import MemoryBound, OutOfMemory, RunResult
+from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import (
     CapacitySpec,
     CheckSpec,
@@ -155,3 +157,20 @@ def test_a_probe_and_a_trace_take_the_longest_samples(tmp_path: Path) -> None:
     assert traced.kind == "trace"
     forward = next(phase for phase in traced.points[0].phases if phase.phase == "forward")
     assert forward.activation_bytes >= 4 * 9 * (4 + 1)
+
+
+def test_a_probe_that_runs_out_of_memory_says_how_much_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> RunResult:
+        raise OutOfMemory("CUDA out of memory.")
+
+    monkeypatch.setattr(executing, "probe", fails)
+    monkeypatch.setattr(executing, "_process", executing._Process(bound=MemoryBound(0, 700)))
+    path = tmp_path / "small.py"
+    path.write_text(TASK.replace("SEED", "0"))
+    found = execute(CapacitySpec(workload=workload(path), micro_batch_size=8), Nothing(tmp_path))
+    assert found.outcome is Outcome.OUT_OF_MEMORY
+    assert isinstance(found.result, CapacityResult)
+    assert not found.result.fits
+    assert found.result.available_bytes == 700

@@ -18,7 +18,9 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from batchlab import __version__
 from batchlab.cli.arguments import require_values
+from batchlab.cli.commands.audit import audit
 from batchlab.cli.commands.capacity import capacity
+from batchlab.cli.commands.compare import compare
 from batchlab.cli.commands.critical import critical
 from batchlab.cli.commands.data import data
 from batchlab.cli.commands.listing import doctor, recipes, settings
@@ -42,6 +44,8 @@ for command in (
     throughput,
     sweep,
     critical,
+    compare,
+    audit,
     report,
     plan,
     status,

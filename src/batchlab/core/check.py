@@ -72,7 +72,7 @@ class SeedFinding(Frozen):
     """Whether one seed always starts from the same parameters, and another seed from others."""
 
     kind: Literal["seeds"] = "seeds"
-    found: Literal["honoured", "same_module", "not_seeded", "ignored"]
+    found: Literal["honoured", "starts_equal", "same_module", "not_seeded", "ignored"]
     parameter: str = Field(default="", description="the first that differs between two starts with one seed")
 
 
@@ -81,7 +81,14 @@ class LearningRateFinding(Frozen):
 
     kind: Literal["learning_rate"] = "learning_rate"
     found: Literal[
-        "honoured", "moves_at_zero", "moves_nothing", "ignores_changes", "no_gradient", "parameters_not_finite"
+        "honoured",
+        "groups_follow",
+        "groups_ignore",
+        "moves_at_zero",
+        "moves_nothing",
+        "ignores_changes",
+        "no_gradient",
+        "parameters_not_finite",
     ]
     own_optimizer: bool
     group: OptimizerGroup | None = Field(default=None, description="at fault, where the optimizer has several")
@@ -98,13 +105,16 @@ class EvaluationFinding(Frozen):
     found: Literal[
         "pure",
         "random",
+        "draws",
         "depends_on_order",
         "changes_parameters",
         "changes_state",
         "changes_training",
         "training_not_repeatable",
     ]
-    losses: tuple[float, float] = Field(description="of one batch: evaluated twice, or in another order of its samples")
+    losses: tuple[float, float] = Field(
+        description="of one batch: twice, with other draws, or in another order of its samples"
+    )
 
 
 class GradientFinding(Frozen):
@@ -144,6 +154,13 @@ class RaisedError(Frozen):
     same_as: str | None = Field(default=None, description="the item that met this error first")
 
 
+class TooLarge(Frozen):
+    """The measurement needs more memory than the device has."""
+
+    kind: Literal["too_large"] = "too_large"
+    samples: int = Field(description="in the batch that it was measured on")
+
+
 CheckFinding = Annotated[
     StartLoss
     | ReductionFinding
@@ -154,7 +171,8 @@ CheckFinding = Annotated[
     | GradientFinding
     | OverlapFinding
     | DataSizeFinding
-    | RaisedError,
+    | RaisedError
+    | TooLarge,
     Field(discriminator="kind"),
 ]
 

@@ -230,13 +230,17 @@ class ScheduleConfig(Section):
 
 
 class BudgetConfig(Section):
-    """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
+    """How long runs are and how much may be spent. With neither given, `DEFAULT_TIME_BUDGET` seconds are planned."""
 
     token_budget: Tokens | None = Field(default=None, description="tokens (or samples) of every run")
     epochs: Annotated[Number, Field(gt=0.0, le=1e6)] | None = Field(
         default=None, description="passes over the training data, instead of tokens"
     )
     time_budget_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = None
+    run_time_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = Field(
+        default=None,
+        description="training time of every run at the measured speed of its batch size, instead of equal tokens",
+    )
     max_runs: Annotated[Whole, Field(ge=1, le=MOST_RUNS)] | None = Field(
         default=None, description="different cells (batch size, LR) to train; further seeds come on top"
     )
@@ -257,10 +261,14 @@ class SweepConfig(Section):
     )
     prior: Text | None = Field(
         default=None,
-        description="where adaptive starts: folder of an earlier or cheaper study of this model, or a published law",
+        description="where adaptive starts: an earlier study of this model (folder or table), or a published law",
     )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
         default=None, description="default: by optimizer family"
+    )
+    learning_rate_rule: Literal["keep", "sqrt", "linear"] | None = Field(
+        default=None,
+        description="grid: how learning rates follow the batch size from optimizer.reference_batch_size; default: keep",
     )
     max_extensions: Whole = Field(
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
@@ -418,9 +426,48 @@ _PATIENCE = {"device.silence_seconds"}
 def build_experiment(values: Mapping[str, Any]) -> Experiment:
     """An Experiment from nested values. Raises InputError naming the first settings that do not validate."""
     try:
-        return Experiment.model_validate(values)
+        experiment = Experiment.model_validate(values)
     except ValidationError as error:
         raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
+    _require_one_length(experiment)
+    _require_grid_for_rule(experiment)
+    return experiment
+
+
+def _require_grid_for_rule(experiment: Experiment) -> None:
+    """Raise InputError where a rule is given to a search that tunes every batch size by itself."""
+    rule = experiment.sweep.learning_rate_rule
+    if rule is not None and experiment.sweep.search != "grid":
+        raise InputError(
+            f"--lr-rule {rule} centres the grid of learning rates at every batch size, and an adaptive search finds "
+            "them by itself; use --search grid, or omit it."
+        )
+
+
+_NOT_AT_EQUAL_TIME = {
+    "token_budget": "--token-budget",
+    "epochs": "budget.epochs",
+    "time_budget_seconds": "--time-budget",
+    "max_tokens": "--max-tokens",
+}
+
+
+def _require_one_length(experiment: Experiment) -> None:
+    """Raise InputError where runs of equal time are also given tokens, or a prior at equal tokens."""
+    budget = experiment.budget
+    if budget.run_time_seconds is None:
+        return
+    for name, option in _NOT_AT_EQUAL_TIME.items():
+        if getattr(budget, name) is not None:
+            raise InputError(
+                f"--run-time gives every run the same time, and the measured speeds turn it into tokens; {option} "
+                "would set them otherwise. Give one of the two; --max-runs bounds the runs."
+            )
+    if experiment.sweep.prior is not None:
+        raise InputError(
+            "--run-time compares batch sizes at equal time, and --prior tells where the best is at equal tokens; omit "
+            "one of the two."
+        )
 
 
 def differing_fields(stored: Experiment, asked: Experiment) -> list[Difference]:

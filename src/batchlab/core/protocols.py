@@ -5,7 +5,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +112,7 @@ class Trainable(Protocol):
     sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
-        """New parameters, optimizer state and random state; the same seed gives the same bits."""
+        """New parameters, optimizer state and random state; the same seed gives the same parameters, to the bit."""
 
     def count(self, batch: Batch) -> float:
         """Targets in the batch that the loss averages over, known before the forward pass."""
@@ -127,7 +127,8 @@ class Trainable(Protocol):
         """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+        """Everything `load` needs to continue: parameters, optimizer, random state. The run then continues to the
+        same bits wherever the device's kernels are deterministic."""
 
     def load(self, state: bytes) -> None:
         """Continue from `state()`. Never executes code from the bytes, as pickle would."""
@@ -191,6 +192,15 @@ class Inspectable(Trainable, Protocol):
 
     def mixing_layer(self, batch: Batch, half: int) -> str | None:
         """First layer whose output for sample 0 … half−1 depends on the other samples; None when no layer does."""
+
+
+@runtime_checkable
+class EvaluatesDraws(Protocol):
+    """Of a Trainable whose loss may draw random numbers even in evaluation, as a diffusion loss draws its noise."""
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
+        """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
+        is `evaluate`."""
 
 
 @runtime_checkable
@@ -311,6 +321,15 @@ class Framework(Protocol):
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
+    def import_all(self) -> None:
+        """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+
+    def holds_device(self) -> bool:
+        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
 
@@ -319,6 +338,9 @@ class Framework(Protocol):
 
         `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Memory of whole steps at the spec's first size on each of these batches, by running them on the host."""
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""

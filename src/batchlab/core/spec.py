@@ -35,7 +35,9 @@ class Workload(Frozen):
 class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
-    name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
+    name: str = Field(
+        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     threads: PositiveInt = 1
@@ -77,6 +79,9 @@ class CheckSpec(Frozen):
 
     kind: Literal["check"] = "check"
     workload: Workload
+    scope: Literal["training", "memory"] = Field(
+        default="training", description="memory: only what decides which batches fit"
+    )
     largest_batch: PositiveInt | None = Field(default=None, description="largest global batch size of the sweep")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
@@ -91,6 +96,7 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    draws: bool = Field(default=False, description="after the largest batch by content, every step draws another")
     gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
     snapshot: Literal["light", "full"] | None = Field(
         default=None, description="diagnostics that are also taken, of the step before the last"
@@ -107,6 +113,7 @@ class TraceSpec(Frozen):
     micro_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     grad_accum_steps: PositiveInt = 2
     evaluation_batch_size: PositiveInt | None = Field(default=None, description="None: evaluate at each traced size")
+    draws: NonNegativeInt = Field(default=0, description="batches to run at each size on real values; 0: trace shapes")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 

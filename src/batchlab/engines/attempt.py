@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
-from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
+from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.storage.atomic import storage_failure
 from batchlab.storage.files import DISK
@@ -51,16 +51,16 @@ class NeedsFreshProcess(Exception):
     """
 
 
-def run_attempt(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record:
+def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new") -> Record:
     """Execute a run whose lock this process holds, and write its record.
 
-    `reused`: the process has trained before. Running out of memory, divergence and errors of the person's code become
+    Running out of memory, divergence and errors of the person's code become
     the record's outcome. Raises, without a record: Interrupted (checkpoint saved), StorageFailed, NeedsFreshProcess,
     and StudyChanged where the task or its data is not the study's any more.
     """
     run.begin()
     ended = _execute(run)
-    if ended.outcome is Outcome.OUT_OF_MEMORY and reused:
+    if ended.outcome is Outcome.OUT_OF_MEMORY and process == "used":
         raise NeedsFreshProcess
     record = Record(
         run_id=run.run_id,
@@ -68,6 +68,7 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Reco
         reason=ended.reason,
         result=ended.result,
         environment=ended.environment or _environment(run),
+        process=process,
         pairing=ended.pairing,
         attempts=attempt,
     )

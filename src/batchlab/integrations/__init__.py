@@ -14,7 +14,10 @@ from batchlab.core.protocols import Integration
 from batchlab.core.spec import InspectSpec, Spec
 from batchlab.integrations.factory import named_factory
 
-INTEGRATIONS: dict[IntegrationName, str] = {}
+INTEGRATIONS: dict[IntegrationName, str] = {
+    "hf": "batchlab.integrations.hf.integration:HuggingFace",
+    "lightning": "batchlab.integrations.lightning.integration:Lightning",
+}
 """Name → module:class, imported when it is used. The class is created without arguments."""
 
 

@@ -14,7 +14,7 @@ from batchlab.core.integration import IntegrationName
 from batchlab.runs.task_module import import_task_module
 from batchlab.runs.workload import load_framework
 
-BY_ARGUMENTS: dict[int, IntegrationName] = {}
+BY_ARGUMENTS: dict[int, IntegrationName] = {0: "lightning", 1: "hf"}
 """How many arguments a function needs → the integration that calls it."""
 
 

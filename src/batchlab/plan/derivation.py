@@ -145,6 +145,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     recommended = chosen if wanted == chosen.layout.global_batch_size else None
+    budget = findings.tokens_at(wanted) or budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:

@@ -77,15 +77,16 @@ def train(
                 context.row(row)
                 context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             if evaluation_due:
-                context.row(tally.add_evaluation(evaluate(trainable, evaluation), done, spec))
+                found = evaluate(trainable, evaluation, other_draws=done == steps)
+                context.row(tally.add_evaluation(found, done, spec))
                 clock.restart()
             if stopping or (done < steps and clock.checkpoint_due(spec.checkpoint_seconds)):
                 clock.save(partial(save, trainable, context, Start(done, tally, stream)))
             if stopping:
                 raise Interrupted
-    except Diverged as found:
-        context.row(found.row(tokens_per_step))
-        return RunResult(Outcome.DIVERGED, str(found), result(found.step), Pairing.VERIFIED)
+    except Diverged as broken:
+        context.row(broken.row(tokens_per_step))
+        return RunResult(Outcome.DIVERGED, str(broken), result(broken.step), Pairing.VERIFIED)
     if spec.keep_end:
         keep_end(trainable, spec, context, stream.first + steps * spec.layout.global_batch_size)
     return RunResult(Outcome.COMPLETED, "", result(steps), Pairing.VERIFIED)

@@ -18,6 +18,7 @@ from batchlab.core.check import (
     SeedFinding,
     SplittingFinding,
     StartLoss,
+    TooLarge,
 )
 from batchlab.core.format import format_count, format_plural
 from batchlab.words.optimizer_groups import describe_group
@@ -55,6 +56,11 @@ def describe_check(item: CheckItem) -> str:
             return _data_size(found)
         case RaisedError() as found:
             return found.message if found.same_as is None else f"not tested: the same error as in {found.same_as!r}"
+        case TooLarge() as found:
+            return (
+                f"not tested: {found.samples} samples at a time need more memory than the device has; run "
+                "`batchlab check` on a larger device to test it"
+            )
         case _ as never:
             assert_never(never)
 
@@ -146,8 +152,9 @@ def _splitting(found: SplittingFinding) -> str:
             return "not tested: no gradient reaches any parameter"
         case "not_repeatable":
             return (
-                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %; "
-                "something else in the forward pass is random"
+                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %, "
+                "because something else is random. If samples of a batch influence each other, pass "
+                "sample_independent=False"
             )
         case "reduction_unknown":
             return "not tested: fix 'mean or sum' first"
@@ -159,6 +166,8 @@ def _seeds(found: SeedFinding) -> str:
     match found.found:
         case "honoured":
             return "the same seed gives the same initial parameters to the bit, another seed gives others"
+        case "starts_equal":
+            return "the same seed gives the same initial parameters to the bit"
         case "same_module":
             return (
                 "the model continues from where the last run ended: model= returns the same module every time; build "
@@ -189,6 +198,13 @@ def _learning_rate(found: LearningRateFinding) -> str:
                 f"at 0 nothing moves; at twice the rate parameters move {found.distance_ratio:.2g} × as far in three "
                 "steps"
             )
+        case "groups_follow":
+            return "every parameter group follows the learning rate it is given"
+        case "groups_ignore":
+            return (
+                "a parameter group does not follow args.learning_rate, so the sweep would not change it; build the "
+                "optimizer with args.learning_rate, or a multiple of it"
+            )
         case "moves_at_zero":
             return f"{optimizer} moves the parameters at learning rate 0, so it has a rate of its own; {remedy}"
         case "moves_nothing":
@@ -213,10 +229,16 @@ def _evaluation(found: EvaluationFinding) -> str:
                 f"evaluating the same batch twice gives {one:.6g} and {other:.6g}; switch off what is random in "
                 "evaluation (is dropout called with training=True, or model.train() in your loss function?)"
             )
+        case "draws":
+            return (
+                f"the loss draws random numbers in evaluation ({one:.6g}, and {other:.6g} with others). Every run is "
+                "evaluated with the same draws, and their spread is measured. Right for a diffusion loss; if none are "
+                "meant, dropout stays on (training=True?)"
+            )
         case "depends_on_order":
             return (
-                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}), so something "
-                "random stays on in evaluation (dropout with training=True?)"
+                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}); in evaluation "
+                "samples must not influence each other (is BatchNorm in training mode?)"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

@@ -13,6 +13,7 @@ from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling.time_constants import BETA2_RANGE
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.phrases import format_differences
+from batchlab.words.run_length import run_length
 from batchlab.words.setup import Term
 from batchlab.words.sweep import describe_no_fit
 from batchlab.words.units import Units
@@ -25,8 +26,8 @@ def method(findings: Findings) -> tuple[Term, ...]:
         ("pairing", _pairing(findings)),
         (
             "schedule",
-            f"The learning rate is a function of {units.name} seen, the same for every batch size. Each step uses the "
-            f"mean of that function over the {units.name} of the step.",
+            f"{_at_equal_time(findings)}The learning rate is a function of {units.name} seen, the same for every batch "
+            f"size. Each step uses the mean of that function over the {units.name} of the step.",
         ),
         ("best learning rate", _best_learning_rate(findings)),
         ("noise", _noise(findings)),
@@ -78,7 +79,21 @@ def _pairing(findings: Findings) -> str:
             assert_never(other)
     if surface.correlation is not None:
         text += f"; across seeds, the losses of paired runs correlate with r = {surface.correlation:.2f}"
+    if findings.run_seconds is not None:
+        text += (
+            "; at equal time this holds up to the fewest tokens of any size, and faster sizes go on to further data, "
+            "so that less of the noise cancels in pairs"
+        )
     return f"{text}."
+
+
+def _at_equal_time(findings: Findings) -> str:
+    if findings.run_seconds is None:
+        return ""
+    return (
+        f"Every run has {run_length(findings)}: as many whole steps as fit into it at the speed measured for its batch "
+        "size alone on the device, with evaluations and start-up left out. Its schedule ends there. "
+    )
 
 
 def _best_learning_rate(findings: Findings) -> str:

@@ -6,9 +6,10 @@ from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
-from batchlab.core.format import format_bytes, format_count, format_learning_rates, format_list, format_plural
+from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_plural
 from batchlab.core.record import Environment
 from batchlab.words.optimizer_groups import describe_optimizers
+from batchlab.words.run_length import exact_run_length, run_length
 from batchlab.words.units import Units
 
 Term = tuple[str, str]
@@ -30,12 +31,11 @@ def facts(findings: Findings) -> tuple[str, ...]:
         name = environment.device if environment.device not in ("", device) else environment.processor
         if name:
             device = f"{name} ({device})"
-    budget = findings.token_budget
     return (
         task_name(findings.experiment.task),
         f"{findings.task_info.parameter_count:,} parameters",
         findings.task_info.data_source,
-        f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
+        f"{run_length(findings)} per run" if findings.token_budget else "budget not set yet",
         f"{device}, {findings.experiment.device.precision}",
     )
 
@@ -54,7 +54,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             f"{task_info.train_samples:,} for training, {task_info.valid_samples:,} held out"
             + (f", {task_info.sequence_length:,} {units.name} each" if units.items == "sequences" else ""),
         ),
-        ("budget", f"{findings.token_budget:,} {units.name} per run" if findings.token_budget else "not set yet"),
+        ("budget", f"{exact_run_length(findings)} per run" if findings.token_budget else "not set yet"),
         ("batch sizes", format_list(experiment.batch.global_batch_sizes)),
         ("learning rates", _learning_rates(findings)),
         ("seeds", _seeds(experiment)),
@@ -95,7 +95,12 @@ def _environment(environment: Environment) -> list[Term]:
 
 def _learning_rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
-    return format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    text = format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    rule = findings.experiment.sweep.learning_rate_rule
+    if rule is None:
+        return text
+    reference = findings.experiment.reference_batch_size
+    return f"{text}; the grid follows the batch size by the {rule} rule from batch {reference:,}"
 
 
 def _seeds(experiment: Experiment) -> str:

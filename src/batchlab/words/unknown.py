@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import SurfaceFinding
-from batchlab.core.format import format_count, format_list
+from batchlab.core.format import format_list
 from batchlab.words.answers import predicted_cards
 from batchlab.words.critical import headline
 from batchlab.words.evidence import edge_of_axis
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import no_answer
 
 
@@ -23,7 +24,7 @@ def unknown(found: Findings) -> tuple[str, ...]:
     if found.surface is not None:
         missing += _of_losses(found.surface) + _of_sizes(found, found.surface)
     if found.token_budget:
-        missing.append(f"budgets beyond {format_count(found.token_budget)} {found.experiment.unit.value}")
+        missing.append(f"budgets beyond {run_length(found)}")
     if not headline(found):
         missing.append("the critical batch size")
     missing += _of_memory(found)

@@ -42,6 +42,7 @@ from batchlab.analysis.values import (
     Run,
     SurfaceFinding,
     ThroughputFinding,
+    TokensAt,
 )
 from batchlab.core.pairing import Pairing, weakest
 from batchlab.core.record import Outcome
@@ -52,7 +53,7 @@ def surface_finding(
     sizes: Sequence[int],
     *,
     throughput: ThroughputFinding | None = None,
-    token_budget: int | None = None,
+    tokens_at: TokensAt = lambda size: None,
     confirmation_seeds: Collection[int] = (),
     fit: bool = True,
 ) -> SurfaceFinding | None:
@@ -61,7 +62,9 @@ def surface_finding(
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
     Runs with `confirmation_seeds` choose nothing: they are what is quoted. `fit` False: the lowest mean is the best.
     """
-    runs = [run for run in runs if run.global_batch_size in set(sizes)]
+    runs = [
+        replace(run, confirms=run.seed in confirmation_seeds) for run in runs if run.global_batch_size in set(sizes)
+    ]
     if not runs:
         return None
     cells = cells_of(runs)
@@ -100,7 +103,7 @@ def surface_finding(
             size in tied,
             noise,
             throughput,
-            token_budget,
+            tokens_at(size),
             confirmation_seeds,
             _above(judged.get(size), best, noise, confirmation_seeds, paired=paired),
         )
@@ -121,6 +124,7 @@ def surface_finding(
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         evaluation_sd=_evaluation_sd(best),
+        draws_sd=_draws_sd(best),
         fitted=best is not reference,
         spreads=spreads(noise) if noise else None,
     )
@@ -217,6 +221,12 @@ def _evaluation_sd(best: Cell | None) -> float | None:
     """Standard error that the held-out samples give the best cell's loss; the same samples were used for every cell."""
     errors = [run.val_error for run in best.runs if run.val_error is not None] if best is not None else []
     return sum(errors) / len(errors) if errors else None
+
+
+def _draws_sd(best: Cell | None) -> float | None:
+    """Over the random numbers that the loss draws, root mean square over the best cell's runs."""
+    spreads = [run.val_draws_sd for run in best.runs if run.val_draws_sd is not None] if best is not None else []
+    return math.sqrt(sum(spread**2 for spread in spreads) / len(spreads)) if spreads else None
 
 
 def _best_size(judged: dict[int, Cell]) -> int | None:
