@@ -60,7 +60,7 @@ OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION
 	touch $@
 
 test-integrations: .venv-integrations/.ready
-	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration --durations=10
+	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration tests/integrations tests/plan/test_real_parsers.py --durations=10
 
 # The CUDA paths on torch's CUDA build, without a GPU (≤ 10 min on 2 cores, half of it the set-up in .venv-cuda).
 test-cuda:
@@ -77,8 +77,9 @@ chaos-torch: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/torch_kills.py --kills 50 --minutes 60 --folder studies/chaos-torch
 
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
-bench: setup-dev
+bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
+	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/noise_cost/run.py

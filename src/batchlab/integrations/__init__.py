@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 
+from batchlab.core.errors import InputError
 from batchlab.core.integration import IntegrationName
 from batchlab.core.protocols import Integration
 from batchlab.core.spec import InspectSpec, Spec
@@ -19,6 +20,12 @@ INTEGRATIONS: dict[IntegrationName, str] = {
     "lightning": "batchlab.integrations.lightning.integration:Lightning",
 }
 """Name → module:class, imported when it is used. The class is created without arguments."""
+
+PACKAGES: dict[IntegrationName, tuple[str, ...]] = {
+    "hf": ("transformers", "accelerate"),
+    "lightning": ("lightning",),
+}
+"""Name → packages that the person's trainer needs, and that batchlab does not install."""
 
 
 def integration_of(spec: Spec) -> Integration | None:
@@ -34,7 +41,15 @@ def integration_of(spec: Spec) -> Integration | None:
 
 
 def load_integration(name: IntegrationName) -> Integration:
-    """The integration of that name."""
+    """The integration of that name. Raises InputError, with the install command, where its package is missing."""
     module, _, attribute = INTEGRATIONS[name].partition(":")
-    integration: Integration = getattr(importlib.import_module(module), attribute)()
+    try:
+        integration: Integration = getattr(importlib.import_module(module), attribute)()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in PACKAGES.get(name, ()):
+            raise
+        raise InputError(
+            f"This task trains with {missing}, which is not installed; run: pip install {' '.join(PACKAGES[name])}"
+        ) from None
     return integration
