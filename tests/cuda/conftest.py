@@ -25,6 +25,7 @@ def _clean(card: cards.Card) -> None:
     card.set(memory=cards.MEMORY, other=0, fail_at=0, fail_for=1)
     gc.collect()
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.reset_peak_memory_stats()

@@ -104,6 +104,7 @@ def test_memory_and_speed_are_measured(door: Door, tmp_path: Path) -> None:
 
 def test_trl_with_adapters_and_samples_of_different_lengths(sft: Door, tmp_path: Path) -> None:
     assert (sft.info.unit, sft.info.sequence_length) == (Unit.SAMPLES, 1)
+    assert sft.info.parameter_count is not None
     assert sft.info.parameter_count < 1000
     result, pairing = trained(sft, sft.train_spec(4, 2, 32), Recorder(tmp_path))
     assert result.val_loss is not None

@@ -12,12 +12,12 @@ from batchlab.analysis.audit.flaw import Flaw, OneSeed, TokensDisagree
 from batchlab.analysis.audit.table import Quantity
 from batchlab.words.audit import (
     audit_notes,
-    describe_flaw,
     describe_reproduction,
     describe_setting,
     describe_supported,
     describe_verdict,
 )
+from batchlab.words.audit_flaws import describe_flaw
 
 EXAMPLES: dict[str, Flaw] = {
     "TokensDisagree": TokensDisagree((2,), 25_701, 256, 327_680_000, (39.7, 49.8)),

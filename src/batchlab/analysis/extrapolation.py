@@ -134,9 +134,9 @@ def measured_optimum(found: Findings) -> Optimum | None:
     best = found.surface.best if found.surface else None
     if best is None or best.best is None or not found.token_budget:
         return None
-    return Optimum(
-        found.token_budget, best.global_batch_size, best.best.learning_rate, float(found.task_info.parameter_count)
-    )
+    parameters = found.task_info.parameter_count
+    size = None if parameters is None else float(parameters)
+    return Optimum(found.token_budget, best.global_batch_size, best.best.learning_rate, size)
 
 
 def _optimum(

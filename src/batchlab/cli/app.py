@@ -23,6 +23,7 @@ from batchlab.cli.commands.capacity import capacity
 from batchlab.cli.commands.compare import compare
 from batchlab.cli.commands.critical import critical
 from batchlab.cli.commands.data import data
+from batchlab.cli.commands.init import init
 from batchlab.cli.commands.listing import doctor, recipes, settings
 from batchlab.cli.commands.reading import mirror, plan, report, status
 from batchlab.cli.commands.stages import check, study, sweep, throughput
@@ -50,6 +51,7 @@ for command in (
     plan,
     status,
     mirror,
+    init,
     recipes,
     settings,
     doctor,

@@ -146,6 +146,16 @@ class DataSizeFinding(Frozen):
     largest_batch: int | None = Field(default=None, description="largest global batch size of the sweep, where known")
 
 
+class PlaceholderFinding(Frozen):
+    """What changing the value of a placeholder changed in short runs of a person's command."""
+
+    kind: Literal["placeholder"] = "placeholder"
+    found: Literal["repeats", "differs", "used", "ignored", "untrained_loss", "unknown"]
+    placeholder: str = Field(description="the one that was changed; of two equal runs the seed, empty where none is")
+    loss: float | None
+    steps: int = Field(description="of each run")
+
+
 class RaisedError(Frozen):
     """The person's code raised an error instead."""
 
@@ -171,6 +181,7 @@ CheckFinding = Annotated[
     | GradientFinding
     | OverlapFinding
     | DataSizeFinding
+    | PlaceholderFinding
     | RaisedError
     | TooLarge,
     Field(discriminator="kind"),
@@ -192,6 +203,9 @@ class CheckResult(Frozen):
     items: tuple[CheckItem, ...]
     sample_independent: bool = True
     mixing_layer: str | None = None
+    repeatable: bool = Field(
+        default=False, description="of a person's own trainer: two runs with one seed gave the same losses"
+    )
 
     @property
     def passed(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from batchlab.core.batch import Frozen, Unit
+from batchlab.core.command import Command
 from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.parse import (
     LEAST_RATE,
@@ -101,12 +102,12 @@ class Section(Frozen):
 class TaskReference(Section):
     """Where the task comes from; a worker process loads it by this alone."""
 
-    kind: Literal["recipe", "file", "module"]
-    target: Text = Field(description="recipe name, absolute path of a Python file, or module name")
+    kind: Literal["recipe", "file", "module", "command"]
+    target: Text = Field(description="recipe name, absolute path of a Python file or script, or module name")
     attribute: Text = Field(default="task", description="name of the task inside a file or module")
 
     def __str__(self) -> str:
-        return self.target if self.kind == "recipe" else f"{self.target}:{self.attribute}"
+        return self.target if self.kind in ("recipe", "command") else f"{self.target}:{self.attribute}"
 
 
 class DataConfig(Section):
@@ -147,9 +148,9 @@ class BatchConfig(Section):
         32,
         64,
     )
-    micro_batching: Literal["auto", "off"] = Field(
+    micro_batching: Literal["auto", "even", "off"] = Field(
         default="auto",
-        description="auto: batches that do not fit are split; off: they run out of memory",
+        description="auto: batches that do not fit are split; even: into equal parts; off: they run out of memory",
     )
     micro_batch_size: BatchSize | None = Field(default=None, description="upper bound of the micro-batch size")
 
@@ -212,7 +213,9 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """The learning rate over a run, in tokens, so that it is the same curve for every batch size."""
 
-    kind: Literal["cosine", "constant", "wsd"] = "cosine"
+    kind: Literal["cosine", "constant", "wsd", "task"] = Field(
+        default="cosine", description="task: the schedule of a person's own trainer"
+    )
     warmup_fraction: Annotated[Number, Field(ge=0.0, lt=1.0)] = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
@@ -410,6 +413,7 @@ class Experiment(Section):
     )
     noise: NoiseConfig = NoiseConfig()
     critical: CriticalConfig = CriticalConfig()
+    command: Command | None = Field(default=None, description="a person's own script (docs/integrations.md)")
     device: DeviceConfig = DeviceConfig()
 
     @property

@@ -64,10 +64,10 @@ class TaskInfo(Frozen):
     kind: Literal["inspect"] = "inspect"
     unit: Unit
     sequence_length: int
-    train_samples: int
-    valid_samples: int
+    train_samples: int | None = Field(description="None where a person's own trainer does not say")
+    valid_samples: int | None
     vocabulary: int | None = None
-    parameter_count: int
+    parameter_count: int | None
     optimizer_family: Literal["adam", "sgd", "other"]
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not"

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.command import Command
 from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
 from batchlab.core.integration import IntegrationName
 
@@ -28,6 +29,7 @@ class Workload(Frozen):
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
     )
+    command: Command | None = Field(default=None, description="the person's own script")
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 
@@ -165,6 +167,7 @@ class TrainSpec(Frozen):
         pattern=r"^train-[A-Za-z0-9.+-]+$",
         description="run id to begin from: its parameters, optimizer and random state as they were at its end",
     )
+    repeatable: bool = Field(default=False, description="of a person's own trainer: the check found it to repeat")
     keep_end: bool = Field(default=False, description="keep the state at the end, for runs that start from it")
     device: DeviceSettings = DeviceSettings()
 

@@ -16,6 +16,7 @@ from batchlab.core.spec import InspectSpec, Spec
 from batchlab.integrations.factory import named_factory
 
 INTEGRATIONS: dict[IntegrationName, str] = {
+    "script": "batchlab.integrations.script.script:Script",
     "hf": "batchlab.integrations.hf.integration:HuggingFace",
     "lightning": "batchlab.integrations.lightning.integration:Lightning",
 }

@@ -23,6 +23,8 @@ def named_factory(reference: TaskReference) -> IntegrationName | None:
 
     Raises InputError where the file does not import.
     """
+    if reference.kind == "command":
+        return "script"
     if reference.kind == "recipe" or reference.attribute == "task":
         return None
     module = import_task_module(reference, load_framework("torch"))

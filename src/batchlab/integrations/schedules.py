@@ -28,6 +28,8 @@ def to_transformers(schedule: ScheduleConfig, steps: int) -> dict[str, Any]:
                 "min_lr_ratio": final,
             }
             return {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": decay}
+        case "task":
+            raise InputError("The study's schedule is that of a script, which only its command has.")
 
 
 def from_transformers(

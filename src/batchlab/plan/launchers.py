@@ -105,6 +105,8 @@ def _deepspeed_scheduler(plan: TrainingPlan) -> dict[str, Any]:
                 "deepspeed cannot express the schedule wsd; pass your own scheduler to deepspeed.initialize, with the "
                 "numbers of --format json, or run the study with --set schedule.kind=cosine."
             )
+        case "task":
+            raise InputError("The study's schedule is that of a script, which only its command has.")
 
 
 def torchrun(plan: TrainingPlan) -> str:

@@ -29,7 +29,7 @@ class Cost:
     runs: int
     tokens: int | None
     flops: float | None
-    state_bytes: int  # weights, gradients and optimizer state of one run
+    state_bytes: int | None  # weights, gradients and optimizer state of one run
     unit: Unit
     run_seconds: float | None = None
     half_budget: bool = False
@@ -56,11 +56,14 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
     half = len(sizes) > 1 and experiment.schedule.kind != "constant" and (tokens is None or _room(budget, tokens, runs))
     spent = runs + half / 2
     copies = 2 + _moments(experiment.optimizer, task_info)
+    parameters = task_info.parameter_count
     return Cost(
         runs=runs,
         tokens=tokens,
-        flops=None if tokens is None else float(FLOPS_PER_PARAMETER) * task_info.parameter_count * tokens * spent,
-        state_bytes=task_info.parameter_count * BYTES * copies,
+        flops=None
+        if tokens is None or parameters is None
+        else float(FLOPS_PER_PARAMETER) * parameters * tokens * spent,
+        state_bytes=None if parameters is None else parameters * BYTES * copies,
         unit=experiment.unit,
         run_seconds=budget.run_time_seconds,
         half_budget=half,

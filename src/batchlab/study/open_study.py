@@ -24,6 +24,7 @@ from batchlab.engines.forked import ForkServers
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.engines.resources import usable_cores
+from batchlab.integrations.script.fit import fitted
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.storage.atomic import scratch_folder, storage_errors
@@ -82,6 +83,7 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         sequence_length=experiment.sequence_length,
         model=experiment.model,
         data=experiment.data,
+        command=experiment.command,
     )
     if task_info is None:
         return workload
@@ -188,7 +190,14 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
     changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
+    if asked.command is not None:
+        asked = fitted(asked, asked.command)
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
+        if task_info.train_samples is None:
+            raise InputError(
+                "budget.epochs: how many samples an epoch has is not known; set command.train_samples, or give "
+                "--token-budget."
+            )
         tokens = round(epochs * task_info.train_samples * task_info.sequence_length)
         changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
     if task_info.own_optimizer:
@@ -219,7 +228,7 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         runs_within(tokens, budget.max_tokens)
     elif budget.max_tokens is not None:
         runs_within(quantum(sizes, experiment.sequence_length), budget.max_tokens)
-    if sizes[-1] > task_info.train_samples:
+    if task_info.train_samples is not None and sizes[-1] > task_info.train_samples:
         raise InputError(
             f"The largest batch size is {sizes[-1]}, but the training data has {task_info.train_samples} samples"
             + (f" of {experiment.sequence_length} {unit}" if experiment.sequence_length > 1 else "")

@@ -121,7 +121,7 @@ def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInf
     if theirs is None:
         raise InputError(f"The prior study {store.path} has measured nothing yet; run it first, or omit --prior.")
     pairs: dict[str, tuple[object, object]] = {
-        "parameters": (f"{theirs.parameter_count:,}", f"{task_info.parameter_count:,}"),
+        "parameters": (f"{theirs.parameter_count or 0:,}", f"{task_info.parameter_count or 0:,}"),
         "unit": (earlier.unit.value, experiment.unit.value),
         "sequence length": (earlier.sequence_length, experiment.sequence_length),
         "optimizer": (

@@ -91,7 +91,7 @@ def _require_same_model(path: Path, group: Supported, experiment: Experiment, ta
     """Compare what the table says of the model; what it does not say is the person's to know."""
     for entry in group.entries:
         count, length = entry.get(Quantity.PARAMETERS), entry.get(Quantity.SEQUENCE_LENGTH)
-        if count and abs(count / task_info.parameter_count - 1) > SAME_SIZE:
+        if count and task_info.parameter_count and abs(count / task_info.parameter_count - 1) > SAME_SIZE:
             raise InputError(
                 f"--prior {quote(str(path))} is of a model with {count:,.0f} parameters, this one has "
                 f"{task_info.parameter_count:,}; give a table of this model or a published law, or omit --prior."

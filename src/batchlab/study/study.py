@@ -200,6 +200,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
         concurrency=concurrency,
         budget=budget,
         sample_independent=independent,
+        repeatable=checked.repeatable,
     )
     sweep_stage(session, context)
 

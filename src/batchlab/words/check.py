@@ -13,6 +13,7 @@ from batchlab.core.check import (
     GradientFinding,
     LearningRateFinding,
     OverlapFinding,
+    PlaceholderFinding,
     RaisedError,
     ReductionFinding,
     SeedFinding,
@@ -54,6 +55,8 @@ def describe_check(item: CheckItem) -> str:
             return _overlap(found)
         case DataSizeFinding() as found:
             return _data_size(found)
+        case PlaceholderFinding() as found:
+            return _placeholder(found)
         case RaisedError() as found:
             return found.message if found.same_as is None else f"not tested: the same error as in {found.same_as!r}"
         case TooLarge() as found:
@@ -61,6 +64,36 @@ def describe_check(item: CheckItem) -> str:
                 f"not tested: {found.samples} samples at a time need more memory than the device has; run "
                 "`batchlab check` on a larger device to test it"
             )
+        case _ as never:
+            assert_never(never)
+
+
+def _placeholder(found: PlaceholderFinding) -> str:
+    loss = "no loss" if found.loss is None else f"{found.loss:.4g}"
+    name = found.placeholder
+    match found.found:
+        case "repeats":
+            if name:
+                return f"two runs of {found.steps} steps with one seed gave the same losses ({loss})"
+            return f"two runs of {found.steps} steps gave the same losses ({loss}); without {{seed}}, n = 1"
+        case "differs":
+            seeded = f"equal commands, also the same {name}," if name else "equal commands"
+            return f"{seeded} gave different losses, so part of the script is not seeded; runs are not paired"
+        case "used":
+            return f"another value gives other losses ({loss} after {found.steps} steps)"
+        case "ignored":
+            change = "the number of runs would say nothing about noise; " if name == "{seed}" else ""
+            return (
+                f"another value changes nothing, neither the losses ({loss}) nor the memory: the script ignores the "
+                f"option that {name} fills; {change}give the option that it reads, or omit {name}"
+            )
+        case "untrained_loss":
+            return (
+                f"another value changes the memory but no loss ({loss}); is the validation loss that of a model before "
+                "training? Let the script evaluate at its end"
+            )
+        case "unknown":
+            return "equal commands gave different losses, so whether this changes anything is not known"
         case _ as never:
             assert_never(never)
 

@@ -36,6 +36,8 @@ def _warmup(findings: Findings) -> str:
     pairs = first_runs(findings.surface)
     if not findings.token_budget or not pairs:
         return ""
+    if not share and findings.experiment.schedule.kind == "task":
+        return "The learning-rate schedule is the script's own, its warm-up included."
     if not share and not findings.experiment.schedule.min_warmup_steps:
         return "There is no warm-up: every run starts at its peak learning rate."
     small, large = pairs[0][0], pairs[-1][0]

@@ -24,11 +24,7 @@ def method(findings: Findings) -> tuple[Term, ...]:
     units = Units.of(findings)
     terms = [
         ("pairing", _pairing(findings)),
-        (
-            "schedule",
-            f"{_at_equal_time(findings)}The learning rate is a function of {units.name} seen, the same for every batch "
-            f"size. Each step uses the mean of that function over the {units.name} of the step.",
-        ),
+        ("schedule", _schedule(findings)),
         ("best learning rate", _best_learning_rate(findings)),
         ("noise", _noise(findings)),
         (
@@ -37,12 +33,7 @@ def method(findings: Findings) -> tuple[Term, ...]:
             "not compared.",
         ),
         ("across batch sizes", _across_batch(findings)),
-        (
-            f"{units.name}/s",
-            "Whole optimizer steps, timed alone on the device after warm-up: the median of several blocks. Compilation "
-            "and warm-up are excluded. Training times in this report are the budget divided by this speed, not the "
-            "wall time of the sweep.",
-        ),
+        (f"{units.name}/s", _speed(findings)),
         ("memory", _memory(findings)),
         ("device", _environments(findings)),
     ]
@@ -60,6 +51,32 @@ def method(findings: Findings) -> tuple[Term, ...]:
     return tuple(terms)
 
 
+def _schedule(findings: Findings) -> str:
+    if findings.experiment.command is not None:
+        return "The script's own; only what has a placeholder in the command follows the batch size."
+    units = Units.of(findings)
+    return (
+        f"{_at_equal_time(findings)}The learning rate is a function of {units.name} seen, the same for every batch "
+        f"size. Each step uses the mean of that function over the {units.name} of the step."
+    )
+
+
+def _speed(findings: Findings) -> str:
+    if findings.experiment.command is not None:
+        text = (
+            "From steps that the script itself reports, or from whole runs of two lengths, so that starting cancels; "
+            "evaluations between are counted"
+        )
+    else:
+        text = (
+            "Whole optimizer steps, timed alone on the device after warm-up: the median of several blocks. Compilation "
+            "and warm-up are excluded"
+        )
+    return (
+        f"{text}. Training times in this report are the budget divided by this speed, not the wall time of the sweep."
+    )
+
+
 def _pairing(findings: Findings) -> str:
     surface = findings.surface
     if not surface:
@@ -71,7 +88,8 @@ def _pairing(findings: Findings) -> str:
             text = "Every batch size was trained on the same samples in the same order, which batchlab verified"
         case Pairing.DECLARED:
             text = (
-                "The task declares that every batch size sees the same samples in the same order; this was not verified"
+                "Two runs with equal seeds came out equal, so a seed fixes the samples and their order; that they are "
+                "the same for every batch size was not verified"
             )
         case Pairing.NONE:
             text = "Runs of different batch sizes may have seen different samples, which adds to their differences"
@@ -131,6 +149,8 @@ def _noise(findings: Findings) -> str:
 
 def _across_batch(findings: Findings) -> str:
     experiment, units = findings.experiment, Units.of(findings)
+    if experiment.command is not None:
+        return "The script's own settings, the same at every batch size unless the script changes them."
     if experiment.optimizer.name == "task" or findings.task_info.own_optimizer:
         return _own_across_batch(experiment)
     rule = experiment.optimizer.across_batch
@@ -185,7 +205,12 @@ def _memory(findings: Findings) -> str:
     found = findings.memory
     if not found:
         return "Not probed in this study."
-    if found.points:
+    if findings.experiment.command:
+        text = (
+            "Peaks are those of the script's largest process as a whole, on a CUDA device those of its allocator, in "
+            "short runs"
+        )
+    elif found.points:
         text = (
             "Peaks are those of whole training steps in a fresh process, including the optimizer, gradient clipping "
             "and evaluation"

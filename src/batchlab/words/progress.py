@@ -161,9 +161,13 @@ def status_lines(
 def describe_plan(experiment: Experiment, task_info: TaskInfo, cost: str) -> list[str]:
     """What a new study would run, for `--dry-run`. How long it takes is known only once throughput is measured."""
     sizes, budget, unit = experiment.batch.global_batch_sizes, experiment.budget, experiment.unit.value
+    parameters, samples, held_out = (
+        "unknown" if count is None else f"{count:,}"
+        for count in (task_info.parameter_count, task_info.train_samples, task_info.valid_samples)
+    )
     lines = [
-        f"{experiment.name}: {experiment.task}, {task_info.parameter_count:,} parameters, on {task_info.device}",
-        f"data: {task_info.data_source} ({task_info.train_samples:,} samples, {task_info.valid_samples:,} held out)",
+        f"{experiment.name}: {experiment.task}, {parameters} parameters, on {task_info.device}",
+        f"data: {task_info.data_source} ({samples} samples, {held_out} held out)",
         f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {format_plural(len(sizes), 'size')}",
         _describe_sweep(experiment, task_info),
     ]

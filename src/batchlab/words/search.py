@@ -32,6 +32,8 @@ def describe_cost(cost: Cost) -> str:
             f" = {format_count(cost.tokens * (cost.runs + cost.half_budget / 2))} {unit}, "
             f"about {format_flops(cost.flops)} (6 × parameters × {unit})"
         )
+    if cost.state_bytes is None:
+        return f"{text}; the number of parameters is not known"
     return f"{text}; weights, gradients and optimizer state of one run take {format_bytes(cost.state_bytes)}"
 
 

@@ -64,7 +64,9 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
         case Pairing.VERIFIED:
             return TrustItem(label, True, f"{text} each, in the same order for every batch size")
         case Pairing.DECLARED:
-            return TrustItem(label, None, f"{text} each; the task declares their order, which was not verified")
+            return TrustItem(
+                label, None, f"{text} each; a seed fixes their order, which was not compared across batch sizes"
+            )
         case _:
             return TrustItem(label, None, f"{text} each; their order is unknown")
 

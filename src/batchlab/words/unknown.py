@@ -5,6 +5,7 @@ from __future__ import annotations
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import SurfaceFinding
 from batchlab.core.format import format_list
+from batchlab.core.pairing import Pairing
 from batchlab.words.answers import predicted_cards
 from batchlab.words.critical import headline
 from batchlab.words.evidence import edge_of_axis
@@ -33,6 +34,8 @@ def unknown(found: Findings) -> tuple[str, ...]:
 
 def _of_losses(surface: SurfaceFinding) -> list[str]:
     missing = []
+    if surface.pairing is Pairing.NONE and surface.best is not None:
+        missing.append("how much other samples change a loss: their order is not known")
     if edge := edge_of_axis(surface):
         missing.append(f"whether another batch is better still: {edge}")
     if surface.noise_sd is None and surface.best is not None:

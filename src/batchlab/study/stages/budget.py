@@ -129,6 +129,6 @@ def _most_tokens(session: Session, plan: BudgetDecision) -> int | None:
 def _data_bound(session: Session) -> int:
     """Tokens of DEFAULT_PASSES over the training data, or of the steps by which the largest size can be judged."""
     experiment = session.study.experiment
-    passes = DEFAULT_PASSES[experiment.unit] * session.study.task_info.train_samples
+    passes = DEFAULT_PASSES[experiment.unit] * (session.study.task_info.train_samples or 0)
     needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
     return max(passes, needed) * experiment.sequence_length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,7 +114,8 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
+    samples = study.task_info.train_samples or experiment.batch.global_batch_sizes[-1]
+    most = request.needed or min(request.most or samples, samples)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
         frame.limit_bytes,
@@ -192,7 +194,7 @@ class _Asker:
     @property
     def accumulation(self) -> int:
         """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
-        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching == "auto"
+        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching != "off"
         return 2 if may_split else 1
 
     def answer(self, question: Question, engine: Engine) -> Answer:
@@ -255,7 +257,8 @@ class _Asker:
     @property
     def _may_run_traces(self) -> bool:
         """Whether steps may run on this machine's processor: not for another card, nor for a model that is large."""
-        held = _BYTES_PER_PARAMETER * self.session.study.task_info.parameter_count
+        parameters = self.session.study.task_info.parameter_count
+        held = math.inf if parameters is None else _BYTES_PER_PARAMETER * parameters
         return self.search.probes and held < psutil.virtual_memory().available / 8
 
     def trace_memory_optimizations(self, size: int, engine: Engine) -> None:

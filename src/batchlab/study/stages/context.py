@@ -20,6 +20,7 @@ class SweepContext:
     """Capacity, concurrency and budget of a study, and what follows from them for one run.
 
     sample_independent: no layer mixes samples of a batch, so a batch may be split into micro-batches.
+    repeatable: two runs of a person's own trainer with one seed were equal.
     """
 
     experiment: Experiment
@@ -27,6 +28,7 @@ class SweepContext:
     concurrency: Concurrency
     budget: BudgetDecision
     sample_independent: bool
+    repeatable: bool = False
 
     @property
     def evaluation_batch_size(self) -> int:

@@ -21,7 +21,7 @@ def gradient_sampling(
         return None
     lone = len(layout.micro_batch_sizes()) == 1
     plain = sample_independent and not experiment.device.compile
-    split = plain and experiment.batch.micro_batching == "auto"
+    split = plain and experiment.batch.micro_batching != "off"
     asked = sample_independent and experiment.noise.parameters == "norm_layers"
     return GradientSampling(
         every=steps_between(steps, experiment.noise.points, layout),

@@ -28,6 +28,7 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
         evaluation_interval=budget.interval_of(trial.global_batch_size),
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=context.evaluation_batch_size,
+        repeatable=context.repeatable,
         diagnostics=_diagnostics(context, trial.global_batch_size),
         gradients=context.gradient_sampling(layout, tokens // layout.tokens_per_step),
         device=session.device.model_copy(update={"threads": context.concurrency.threads}),
