@@ -155,7 +155,9 @@ def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
         if not run.try_lock():
             emit("busy", run_id=run.run_id)
             return True
-        if run.record() is None:
+        with storage_errors(run.path):
+            record = run.record()
+        if record is None:
             attempt()
         run.unlock()
         emit("finished", run_id=run.run_id)
