@@ -4,8 +4,8 @@
 
 Runs `batchlab study quickstart` once with all instructions of this processor, and once with each older set that torch's
 own kernels, oneDNN and MKL can be told to use, which changes the last bits of every sum. An interrupted study continues
-with the same command. losses.json gets the losses of all runs, the measured speeds and what they were measured with;
-tests/recipes/test_quickstart_answer.py draws the answer from them.
+with the same command. losses.json gets the losses of all runs, the measured speeds and what they were measured with; results.md what they answer, and how often the
+answer is another where losses or speeds are changed. tests/recipes/test_quickstart_answer.py judges losses.json.
 """
 
 from __future__ import annotations
@@ -16,14 +16,25 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from replay import LOSSES, Recorded, parse
+from report import report
+
+from batchlab.core.experiment import build_experiment
 from batchlab.core.record import ThroughputResult, TrainResult
 from batchlab.core.spec import ThroughputSpec, TrainSpec
 from batchlab.storage.store import Store
+from batchlab.study.task_source import resolve_task
 
-LOSSES = Path(__file__).parent / "losses.json"
+RESULTS = Path(__file__).parent / "results.md"
+
+HEAD = """# The quickstart study with other instructions
+
+Written by `python benchmarks/instruction_sets/run.py FOLDER --write`; do not edit.
+"""
 
 SETS: dict[str, dict[str, str]] = {
     "all": {},
@@ -36,20 +47,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default=",".join(SETS), help="e.g. all,sse4")
-    parser.add_argument("--write", action="store_true", help="write losses.json instead of printing it")
+    parser.add_argument("--write", action="store_true", help="write losses.json and results.md; default: print both")
+    parser.add_argument("--draws", type=int, default=200, help="changed losses per instruction set")
+    parser.add_argument("--seed", type=int, default=0, help="of the changes")
     arguments = parser.parse_args()
-    found = {}
+    recorded = {}
     for name in arguments.only.split(","):
         folder = arguments.folder / name
         seconds = study(folder, SETS[name])
-        found[name] = {"cpu_seconds": round(seconds), **recorded(Store.open(folder))}
-    lines = [f"{json.dumps(name)}: {lines_of(values)}" for name, values in found.items()]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
+        recorded[name] = {"cpu_seconds": round(seconds), **record(Store.open(folder))}
+    losses = "{\n" + ",\n".join(f"{json.dumps(name)}: {lines_of(values)}" for name, values in recorded.items()) + "\n}\n"
+    studies = list(parse(losses).values())
+    lines = report(studies, build_experiment(resolve_task("quickstart")), arguments.draws, arguments.seed)
+    text = "\n".join([HEAD, machine(studies), "", *lines]) + "\n"
     if arguments.write:
-        LOSSES.write_text(text, encoding="utf-8")
+        LOSSES.write_text(losses, encoding="utf-8")
+        RESULTS.write_text(text, encoding="utf-8")
     else:
-        print(text, end="")
+        print(losses, text, sep="\n")
     return 0
+
+
+def machine(studies: Sequence[Recorded]) -> str:
+    """Versions and processor of the first study; the others were made beside it."""
+    one = studies[0].environment
+    return (
+        f"Python {one['python']}, {one['framework']}; {one['processor']} ({one['cores']} cores), one study per "
+        "instruction set (n = 1), on a machine shared with other programs."
+    )
 
 
 def study(folder: Path, environment: dict[str, str]) -> float:
@@ -70,7 +95,7 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def recorded(store: Store) -> dict[str, Any]:
+def record(store: Store) -> dict[str, Any]:
     """What the answer is drawn from: settings, machine, tokens per second by batch size, and one list per run."""
     records, experiment = store.records(), store.experiment
     environment = next(record.environment for _, record in records if record.environment is not None)
@@ -92,7 +117,7 @@ def recorded(store: Store) -> dict[str, Any]:
             for spec, record in records
             if isinstance(spec, ThroughputSpec) and isinstance(record.result, ThroughputResult)
         },
-        "columns": ["batch_size", "learning_rate", "seed", "tokens", "outcome", "val_loss", "val_error"],
+        "columns": ["batch_size", "learning_rate", "seed", "tokens", "outcome", "val_loss", "val_error", "clipped"],
         "runs": sorted(
             [
                 spec.layout.global_batch_size,
@@ -102,6 +127,7 @@ def recorded(store: Store) -> dict[str, Any]:
                 str(record.outcome),
                 record.result.val_loss,
                 record.result.val_error,
+                record.result.clipped_fraction,
             ]
             for spec, record in records
             if isinstance(spec, TrainSpec) and isinstance(record.result, TrainResult)
