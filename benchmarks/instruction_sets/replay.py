@@ -160,7 +160,7 @@ def _outcome(ended: Ended) -> TrialOutcome:
 
 
 def _more_runs(found: Findings, runs: Collection[tuple[int, float, int]], smaller: Collection[Run]) -> bool:
-    """Whether the study would go on: with seeds of the best cell, half its budget, or seeds for what is not resolved."""
+    """Whether the study would go on: with seeds of the best cell, its half budget, or seeds for what is open."""
     surface = found.surface
     best = surface.best.best if surface and surface.best else None
     if surface is None or best is None or found.recommended is None:

@@ -4,8 +4,9 @@
 
 Runs `batchlab study quickstart` once with all instructions of this processor, and once with each older set that torch's
 own kernels, oneDNN and MKL can be told to use, which changes the last bits of every sum. An interrupted study continues
-with the same command. losses.json gets the losses of all runs, the measured speeds and what they were measured with; results.md what they answer, and how often the
-answer is another where losses or speeds are changed. tests/recipes/test_quickstart_answer.py judges losses.json.
+with the same command. losses.json gets the losses of all runs, the measured speeds and what they were measured with.
+results.md gets what they answer, and how often the answer is another where losses or speeds are changed.
+tests/recipes/test_quickstart_answer.py judges losses.json.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def main() -> int:
         folder = arguments.folder / name
         seconds = study(folder, SETS[name])
         recorded[name] = {"cpu_seconds": round(seconds), **record(Store.open(folder))}
-    losses = "{\n" + ",\n".join(f"{json.dumps(name)}: {lines_of(values)}" for name, values in recorded.items()) + "\n}\n"
+    losses = (
+        "{\n" + ",\n".join(f"{json.dumps(name)}: {lines_of(values)}" for name, values in recorded.items()) + "\n}\n"
+    )
     studies = list(parse(losses).values())
     lines = report(studies, build_experiment(resolve_task("quickstart")), arguments.draws, arguments.seed)
     text = "\n".join([HEAD, machine(studies), "", *lines]) + "\n"
