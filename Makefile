@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart test test-cuda test-integrations check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -35,7 +35,7 @@ check: setup-dev
 	$(BIN)/ruff check src tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow and not chaos" $(COVERAGE)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow and not chaos and not integration" $(COVERAGE)
 
 # Everything that needs no special hardware or package (≤ 30 min on 2 cores). Slow tests start worker processes that use
 # every core, so they run one at a time. Coverage is measured in the fast tests only: it makes Python code take half as
@@ -43,7 +43,28 @@ check: setup-dev
 test: COVERAGE := --cov --cov-report=
 test: setup-dev browser check
 	@echo "coverage: the fast tests run $$($(BIN)/coverage report --format=total) % of the lines (coverage report: by file)"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos" --durations=15
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos and not integration" --durations=15
+
+# Other trainers: each door with the real one, and every plan format read by the program it is for (≤ 8 min on 2 cores,
+# installation included). They have a virtual environment of their own. Nothing is downloaded while the tests run.
+# Torch comes first, and DeepSpeed without building its kernels, which need a CUDA compiler.
+OTHER := .venv-integrations/bin
+OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(OTHER)/python -m pip install --quiet
+
+.venv-integrations/.ready: pyproject.toml constraints-integrations.txt
+	$(PYTHON) -m venv .venv-integrations
+	$(OTHER_PIP) "torch==$$(sed -n 's/^torch==//p' constraints-integrations.txt)"
+	$(OTHER_PIP) setuptools wheel
+	$(OTHER_PIP) --editable . accelerate datasets hypothesis lightning peft pytest torchtitan transformers trl
+	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(OTHER_PIP) --no-build-isolation deepspeed
+	touch $@
+
+test-integrations: .venv-integrations/.ready
+	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration tests/integrations tests/plan/test_real_parsers.py --durations=10
+
+# The CUDA paths on torch's CUDA build, without a GPU (≤ 10 min on 2 cores, half of it the set-up in .venv-cuda).
+test-cuda:
+	PYTHON=$(PYTHON) tests/cuda/run -n auto
 
 # Kills of real processes at random moments, hostile input, and 2,000 simulated histories of studies (≤ 25 min on 2
 # cores). It ends with a table of what was injected. A failing history names its seed: python -m tests.simulation.
@@ -56,8 +77,9 @@ chaos-torch: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/torch_kills.py --kills 50 --minutes 60 --folder studies/chaos-torch
 
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
-bench: setup-dev
+bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
+	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/noise_cost/run.py
@@ -70,4 +92,4 @@ format: setup-dev
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
 clean:
-	rm -rf .venv studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cuda .venv-integrations studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,7 +24,7 @@ def ask_batchlab(workload: Path, limit: int, tool: str, environment: Mapping[str
         if not (study / "decisions.json").exists():
             return {"found": None, "trials": 0, "out_of_memory": 0, "steps": 0, "error": done.stderr[-500:]}
         decided = json.loads((study / "decisions.json").read_text()).get("capacity", {})
-        probes = [_read(run) for run in sorted((study / "runs").iterdir()) if run.name.startswith("capacity-")]
+        probes = read_probes(study)
     return {
         "found": decided.get("max_micro_batch_size"),
         "trials": len(probes),
@@ -41,11 +41,17 @@ def sources() -> str:
     return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def read_probes(study: Path) -> list[dict[str, Any]]:
+    """Every size that batchlab ran, in no order."""
+    return [_read(run) for run in sorted(study.glob("runs/capacity-*"))]
+
+
 def _read(run: Path) -> dict[str, Any]:
     spec, record = (json.loads((run / name).read_text()) for name in ("spec.json", "record.json"))
     result = record["result"] or {}
     return {
         "size": spec["micro_batch_size"],
         "outcome": record["outcome"],
+        "baseline": result.get("baseline_bytes"),
         "steps": result.get("steps", 0) * spec["grad_accum_steps"],
     }

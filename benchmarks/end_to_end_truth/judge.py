@@ -190,7 +190,7 @@ def costs_of(found: Findings, ask: Ask, truth: Truth, best: Cell, tried: Cell) -
         return (1 + truth.extra_tokens(cell.loss, best, ask.budget)) / speed
 
     rates = rates_of(ask, found.experiment.sweep.search, found)
-    least = min(seconds(truth.best([size], rates, ask.budget)) for size in layouts)
+    least = min(seconds(truth.best([size], rates, ask.budget)) for size in truth.judged(list(layouts), ask.budget))
     costs = []
     for goal, item in asked.items():
         size, rate = item.layout.global_batch_size, item.learning_rate

@@ -68,15 +68,18 @@ class Truth:
         return float(self.simulation.problem.loss_deviations(per_step, size)[0])
 
     def best(self, sizes: Sequence[int], rates: Sequence[float], budget: int) -> Cell:
-        """The lowest expected loss among the sizes that have enough steps to be judged (among all, where none has)."""
-        least = steps_to_judge(self.schedule.warmup_fraction)
-        judged = [size for size in sizes if budget // size >= least] or sizes
+        """The lowest expected loss among the sizes that are judged."""
         cells = [
             Cell(size, rate, loss)
-            for size in judged
+            for size in self.judged(sizes, budget)
             for rate, loss in zip(rates, self.losses(size, rates, budget), strict=True)
         ]
         return min(cells, key=lambda cell: cell.loss)
+
+    def judged(self, sizes: Sequence[int], budget: int) -> Sequence[int]:
+        """Those with enough steps to be judged by their loss; all, where none has."""
+        least = steps_to_judge(self.schedule.warmup_fraction)
+        return [size for size in sizes if budget // size >= least] or sizes
 
     def best_rate(self, size: int, near: float, budget: int) -> Cell:
         """The best learning rate of a size: half doublings around `near`, then the vertex of a parabola in log2."""

@@ -50,6 +50,7 @@ def find_max_batch_size(
     prove: bool = False,
     accumulate: bool = True,
     most: int | None = None,
+    verify_largest: bool = False,
     device: str = "auto",
     precision: str = "fp32",
     time_limit: float = 600.0,
@@ -64,6 +65,7 @@ def find_max_batch_size(
     prove: also run one more sample, which must fail.
     accumulate: leave room for gradients that stay alive between the micro-batches of one step.
     most: the largest size of interest; default: all of the training data.
+    verify_largest: without a memory limit, run the largest size even where its probe takes more than a minute.
     time_limit: seconds without a sign of life after which a probe is stopped.
     settings: any other of `batchlab settings`, by section, e.g. {"optimizer": {"name": "sgd"}}.
 
@@ -83,7 +85,7 @@ def find_max_batch_size(
     if values.get("device", {}).get("name") == "simulated":
         chosen["device"]["name"] = "simulated"
     experiment = build_experiment(merge(merge(values, chosen), settings or {}))
-    return measure_capacity(experiment, CapacityRequest(prove=prove, most=most))
+    return measure_capacity(experiment, CapacityRequest(prove=prove, most=most, verify_largest=verify_largest))
 
 
 def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:

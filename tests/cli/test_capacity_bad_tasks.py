@@ -86,9 +86,9 @@ def _mark(process: psutil.Process) -> str | None:
 
 
 def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
-    ended = end_of(tmp_path, "return model(x).sum() * float('nan')")
-    assert ended.code == 1
-    assert "the loss is nan before any training" in ended.out
+    ended = end_of(tmp_path, "return model(x).sum() * float('nan')", "--memory-limit", "64MiB")
+    assert ended.code == 0  # sizes do not depend on it
+    assert "loss         not finite" in ended.out
 
 
 def test_an_exception_from_some_size_on(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_amounts_of_memory_are_written_as_people_do() -> None:
         ),
         ({"batch": {"global_batch_sizes": [1.5]}}, "batch.global_batch_sizes.0 is 1.5"),
         ({"batch": {"global_batch_sizes": []}}, "at least 1 item"),
-        ({"batch": {"micro_batching": "maybe"}}, "'auto' or 'off'"),
+        ({"batch": {"micro_batching": "maybe"}}, "'auto', 'even' or 'off'"),
         ({"sweep": {"learning_rates": [0.0]}}, "sweep.learning_rates.0 is 0.0"),
         ({"sweep": {"learning_rates": [float("nan")]}}, "sweep.learning_rates.0 is nan"),
         ({"sweep": {"learning_rates": [float("inf")]}}, "sweep.learning_rates.0 is inf"),
@@ -135,7 +135,8 @@ ABSURD = [
 @pytest.mark.parametrize("name", [*(name for name in field_names(Experiment) if name != "model"), "model.width"])
 def test_no_setting_accepts_what_is_beyond_reason(name: str) -> None:
     """Every number has a maximum, every list a greatest length, and whatever is refused is repeated only in part."""
-    default: Any = experiment(model={"width": 3}).model_dump()
+    command = {"run": "train", "metrics": {"val_loss": "loss"}}
+    default: Any = experiment(model={"width": 3}, command=command).model_dump()
     for part in name.split("."):
         default = default[part]
     longer = list(default or [1]) * 10_000 if isinstance(default, tuple) else [1] * 10_000

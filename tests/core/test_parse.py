@@ -58,6 +58,12 @@ def test_a_limit_below_a_mebibyte_lacks_a_unit(given_: str | int) -> None:
     assert parse_memory_limit("1MiB") == parse_memory_limit(2**20) == 2**20
 
 
+@pytest.mark.parametrize("text", ["24Gb", "24 Gib", "700Mb", "1Tb"])
+def test_what_may_mean_bits_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="may mean bits"):
+        parse_memory_limit(text)
+
+
 @given(count=st.integers(2**20, 2**45))
 def test_amounts_shown_are_read_back_within_rounding(count: int) -> None:
     assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.05)

@@ -10,7 +10,8 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.settings import Difference, describe_settings, differences, field_names, merge, set_dotted
 
-EXPERIMENT = build_experiment({"name": "mine", "task": {"kind": "recipe", "target": "quickstart"}})
+COMMAND = {"run": "train", "metrics": {"val_loss": "loss"}}
+EXPERIMENT = build_experiment({"name": "mine", "task": {"kind": "recipe", "target": "quickstart"}, "command": COMMAND})
 
 
 def test_dotted_settings() -> None:

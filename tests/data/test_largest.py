@@ -95,3 +95,22 @@ def test_large_datasets_are_subsampled():
     indices, counts = examined
     assert len(indices) == MAX_COUNTED_SAMPLES
     assert counts.max() == 2 * 7
+
+
+def test_the_largest_by_content_have_the_least_padding() -> None:
+    """All arrays have one shape; padding stands behind the content of some samples and before that of others."""
+    rows = np.zeros((40, 12), np.int64)
+    for sample in range(40):
+        length = 1 + sample % 10
+        rows[sample, :length] = np.arange(1, length + 1)
+    rows[7] = rows[7, ::-1]
+    dataset = SampleDataset((rows, np.zeros(40)))
+    assert largest_samples(dataset, 3) is None
+    longest = largest_samples(dataset, 4, by_content=True)
+    assert longest is not None
+    assert sorted(longest) == [9, 19, 29, 39]
+    stream = WorstStream(dataset, seed=0, worst_until=8)
+    assert set(stream.indices(0, 4)) == {9, 19, 29, 39}
+    drawn = [tuple(stream.indices(at, at + 8)) for at in (8, 16, 24)]
+    assert len(set(drawn)) == 3
+    assert set(WorstStream(dataset, seed=0).indices(0, 4)) != {9, 19, 29, 39}

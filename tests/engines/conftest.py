@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from batchlab.engines.local import LocalEngine
 
 TOY = Path(__file__).with_name("toy_worker.py")
 COMMAND = WorkerCommand((sys.executable, str(TOY)))
+FORKING = replace(COMMAND, fork_server=(sys.executable, str(TOY), "--fork-server"))
 
 
 def load_beside(name: str) -> Any:
@@ -75,8 +77,8 @@ def local_engine(tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
     """Builder of engines on this test's study; all are closed at its end."""
     engines: list[LocalEngine] = []
 
-    def build(workers: int = 2, cores: int = 8, **more: Any) -> LocalEngine:
-        engine = LocalEngine(tmp_path, workers, cores=cores, command=COMMAND, **more)
+    def build(workers: int = 2, cores: int = 8, *, forking: bool = False, **more: Any) -> LocalEngine:
+        engine = LocalEngine(tmp_path, workers, cores=cores, command=FORKING if forking else COMMAND, **more)
         engines.append(engine)
         return engine
 
@@ -85,7 +87,13 @@ def local_engine(tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
         engine.close()
 
 
-@pytest.fixture(params=["inline", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "inline",
+        pytest.param("local", marks=pytest.mark.slow),
+        pytest.param("forking", marks=[pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="forks")]),
+    ]
+)
 def any_engine(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Engine]]:
@@ -99,7 +107,7 @@ def any_engine(
         if request.param == "inline":
             engine = InlineEngine(tmp_path)
         else:
-            engine = LocalEngine(tmp_path, 2, cores=8, command=COMMAND)
+            engine = LocalEngine(tmp_path, 2, cores=8, command=FORKING if request.param == "forking" else COMMAND)
         engines.append(engine)
         return engine
 

@@ -117,8 +117,17 @@ def test_cuda_runs_are_spread_over_the_visible_devices(
     local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, starts: Starts
 ) -> None:
     engine = local_engine(workers=2, devices=("1", "3"))
-    carry_out(engine, *[toy_capacity(micro=micro, name="cuda:0", sleep=0.5) for micro in (1, 2)])
+    carry_out(engine, *[toy_capacity(micro=micro, name="cuda", sleep=0.5) for micro in (1, 2)])
     assert {start["environment"]["CUDA_VISIBLE_DEVICES"] for start in starts()} == {"1", "3"}
+
+
+def test_runs_on_a_card_that_was_named_stay_there(
+    local_engine: Build, carry_out: CarryOut, toy_capacity: Capacity, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    engine = local_engine(workers=2, devices=("0", "1"))
+    carry_out(engine, *[toy_capacity(micro=micro, name="cuda:0", sleep=0.5) for micro in (1, 2)])
+    assert [start["environment"].get("CUDA_VISIBLE_DEVICES") for start in starts()] == [None, None]
 
 
 class FastClock(SystemClock):

@@ -1,4 +1,5 @@
-"""A worker whose runs are toys: `python toy_worker.py --study DIR` speaks the real protocol in a few milliseconds.
+"""A worker whose runs are toys: `python toy_worker.py --study DIR` speaks the real protocol in a few milliseconds, and
+`python toy_worker.py --fork-server DESCRIPTOR` forks such workers.
 
 Only `batchlab.runs.execute` is replaced. What a run does is written in its workload's `model` settings; the numbers it
 ends with depend on every step, on the learning rate and the seed, so that a lost or repeated step shows.
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import types
 from functools import partial
@@ -17,11 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.errors import InputError
+from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import ByteSink, Interrupted, OutOfMemory, RunContext, RunResult
 from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
-from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.spec import CapacitySpec, Spec, TrainSpec, Workload
 
 trained = 0
+kept: list[str] = []
+"""What capacity probes leave behind in a global."""
 
 
 def execute(spec: Spec, context: RunContext) -> RunResult:
@@ -58,9 +63,11 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
     _die(how, context, 0)
     time.sleep(float(how.get("sleep", 0)))
     if isinstance(spec, CapacitySpec):
-        return RunResult(
-            Outcome.COMPLETED, "", CapacityResult(micro_batch_size=spec.micro_batch_size, fits=True, steps=spec.steps)
+        kept.append("memory")
+        result = CapacityResult(
+            micro_batch_size=spec.micro_batch_size, fits=True, steps=spec.steps, peak_bytes=len(kept)
         )
+        return RunResult(Outcome.COMPLETED, "", result)
     return RunResult(Outcome.COMPLETED, "", None)
 
 
@@ -95,6 +102,7 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
             resumed=resumed,
             repaired_lines=context.repaired_lines,
         ),
+        Pairing.VERIFIED,
     )
 
 
@@ -124,6 +132,7 @@ def _log_start(spec: Spec, context: RunContext) -> None:
         "batch": getattr(getattr(spec, "layout", None), "global_batch_size", None),
         "seed": getattr(spec, "seed", None),
         "pid": os.getpid(),
+        "parent": os.getppid(),
         "time": time.monotonic(),
         "environment": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")},
         "at_fixed_addresses": sys.platform == "linux" and _at_fixed_addresses(),
@@ -142,18 +151,37 @@ def environment(spec: Spec) -> Environment:
     return Environment(batchlab="0", python="3", numpy="2", platform="toy")
 
 
+def preload(workload: Workload, cache_dir: Path) -> bool:
+    """Log where it happens; a workload can be made to fail, to start a thread, or to hang while it is loaded."""
+    how = workload.model
+    cache_dir.mkdir(exist_ok=True)
+    with (cache_dir / "loads.jsonl").open("a") as file:
+        file.write(json.dumps({"pid": os.getpid(), "how": how}) + "\n")
+    if "load_raises" in how:
+        raise ValueError(how["load_raises"])
+    if "load_hangs" in how:
+        time.sleep(600)
+    if "load_crashes" in how:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "load_starts_a_thread" in how:
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    return "load_uses_the_device" not in how
+
+
 def install() -> None:
     """Stand in for batchlab.runs.execute in this process."""
     module = types.ModuleType("batchlab.runs.execute")
     module.execute = execute  # type: ignore[attr-defined]
     module.environment = environment  # type: ignore[attr-defined]
+    module.preload = preload  # type: ignore[attr-defined]
+    module.preload_framework = lambda: None  # type: ignore[attr-defined]
     sys.modules["batchlab.runs.execute"] = module
 
 
 if __name__ == "__main__":
     install()
-    from batchlab.engines.worker import main
+    from batchlab.engines import fork_server, worker
 
-    code = main()
+    code = fork_server.main(sys.argv[2:]) if sys.argv[1] == "--fork-server" else worker.main()
     sys.stdout.flush()
     os._exit(code)

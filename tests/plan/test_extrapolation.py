@@ -59,7 +59,7 @@ def test_another_budget_moves_batch_and_rate_with_interval_and_names_its_confirm
 
 
 def test_a_wider_model_has_no_speed_and_a_lower_rate(findings: Findings) -> None:
-    parameters = findings.task_info.parameter_count
+    parameters = findings.task_info.parameter_count or 0
     plan = make_plan(findings, target=Target(parameters=4 * parameters))
     assert findings.surface is not None
     assert findings.surface.best is not None

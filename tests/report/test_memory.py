@@ -43,7 +43,7 @@ def with_traces(found: Findings) -> Findings:
         MemoryVariant("as it is", 48, "verified", 900.0, 16),
         MemoryVariant("chunked loss", why_not="no <linear> layer"),
     )
-    traces = tuple(traced(size) for size in (2, 8, 48))
+    traces = tuple(traced(size) for size in (2, 8, 48, 12_000))
     return replace(found, memory=replace(found.memory, traced=traces, variants=variants))
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from batchlab.core.check import TooLarge
 from batchlab.core.spec import DeviceSettings
 
 LINES = [
@@ -141,3 +142,32 @@ def test_single_training_sample_is_refused_without_running_anything(sound: Any) 
 
     result = sound.check(sound.task(model=model, train=sound.vectors(0, 1)))
     assert sound.not_ok(result) == {"data size": "fail"}
+
+
+# ---- little memory
+
+
+def needs_memory(sound: Any, most: int, evaluated: int = 8) -> Any:
+    """A loss that runs out of memory with more samples than `most`, or in evaluation with more than `evaluated`."""
+
+    def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        if len(x) > (most if model.training else evaluated):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+        return sound.loss(model, x, y)
+
+    return loss
+
+
+def test_a_device_that_holds_one_sample_can_still_be_asked_for_its_capacity(sound: Any) -> None:
+    result = sound.check(sound.task(loss=needs_memory(sound, 1)))
+    assert sound.not_ok(result) == {"loss": "note"}
+    assert sound.finding(result, "loss") == TooLarge(samples=2)
+    assert result.passed
+    assert result.sample_independent
+
+
+def test_an_item_that_needs_more_memory_than_the_others_is_not_tested(sound: Any) -> None:
+    result = sound.check(sound.task(loss=needs_memory(sound, 4, evaluated=2)))
+    assert sound.finding(result, "evaluation") == TooLarge(samples=4)
+    assert sound.item(result, "gradients").status == "ok"
+    assert result.passed

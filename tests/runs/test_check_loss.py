@@ -155,6 +155,37 @@ class Noisy(nn.Module):
 
 def test_other_randomness_is_not_blamed_for_mixing(sound: Any) -> None:
     result = sound.check(sound.task(model=lambda: sound.network(Noisy())))
-    assert sound.not_ok(result) == {"splitting": "note"}
+    assert sound.not_ok(result) == {}
+    assert sound.finding(result, "splitting").found == "equal"
+    assert result.sample_independent
+
+
+def test_noise_drawn_in_the_loss_hides_neither_a_mean_nor_what_mixes_samples(sound: Any) -> None:
+    def noisy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        kept = (torch.rand(len(x), 1) < 0.9).float()
+        return sound.loss(model, kept * x + 0.3 * torch.randn_like(x), y)
+
+    def compared(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        z = model(x + 0.3 * torch.randn_like(x))
+        return sound.loss(model, x, y) + (z @ z.T).square().mean()
+
+    result = sound.check(sound.task(loss=noisy))
+    assert (sound.finding(result, "mean or sum").found, sound.finding(result, "splitting").found) == ("mean", "equal")
+    assert sound.item(result, "evaluation").status == "note"
+    assert result.passed
+    result = sound.check(sound.task(loss=compared))
+    assert sound.finding(result, "splitting").found == "mixes"
+    assert not result.sample_independent
+
+
+def test_what_differs_in_every_pass_cannot_be_tested(sound: Any) -> None:
+    scales = (1.0 + 0.1 * (number % 7) for number in range(10**6))
+
+    def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return sound.loss(model, x, y) * next(scales)
+
+    result = sound.check(sound.task(loss=loss), scope="memory")
     assert sound.finding(result, "splitting").found == "not_repeatable"
+    assert [item.name for item in result.items] == ["splitting"]
+    assert result.passed
     assert result.sample_independent

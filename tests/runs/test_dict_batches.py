@@ -55,6 +55,7 @@ task = batchlab.task(model=Tagger, loss=loss, train=train, valid=valid, **more)
 class Context:
     """A RunContext in memory, which asks to stop at `stop_at` steps."""
 
+    path = Path()
     repaired_lines = 0
 
     def __init__(self, folder: Path, stop_at: int | None = None) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from typing import Any, cast
@@ -41,3 +42,41 @@ def test_the_error_is_the_spread_of_means_over_held_out_sets() -> None:
     spread = statistics.stdev(loss for loss, _ in sets)
     claimed = statistics.fmean(error for _, error in sets if error is not None)
     assert claimed == pytest.approx(spread, rel=0.1)
+
+
+class Drawn:
+    """A trainable whose loss is a fixed part and a draw; it notes every draw that it was asked for."""
+
+    def __init__(self, width: float) -> None:
+        self.width = width
+        self.asked: list[int] = []
+
+    def evaluate(self, batch: Any) -> tuple[float, int]:
+        return self.evaluate_draw(batch, 0)
+
+    def evaluate_draw(self, batch: Any, draw: int) -> tuple[float, int]:
+        self.asked.append(draw)
+        loss, count = batch
+        return loss + self.width * random.Random(draw).gauss(0, 1) * math.sqrt(count), count
+
+
+def test_every_batch_has_its_own_draws_which_are_the_same_in_every_evaluation() -> None:
+    drawn, batches = Drawn(1.0), [(20.0, 10), (22.0, 10), (19.0, 10)]
+    first = evaluate(cast("Trainable", drawn), cast("Any", batches))
+    assert drawn.asked == [0, 1, 2]
+    assert evaluate(cast("Trainable", drawn), cast("Any", batches)) == first
+    assert first.draws_sd is None
+
+
+def test_the_spread_over_draws_is_that_of_the_mean_loss() -> None:
+    batches = [(20.0, 10)] * 50  # the mean of 500 targets, each with a draw of standard deviation 1
+    found = [evaluate(cast("Trainable", Drawn(1.0)), cast("Any", batches[n:]), other_draws=True) for n in range(40)]
+    measured = [one.draws_sd for one in found if one.draws_sd is not None]
+    assert len(measured) == 40
+    assert statistics.fmean(measured) == pytest.approx(1 / math.sqrt(300), rel=0.25)
+
+
+def test_a_loss_that_draws_nothing_is_tried_once_and_has_no_spread() -> None:
+    drawn, batches = Drawn(0.0), [(20.0, 10), (22.0, 10)]
+    assert evaluate(cast("Trainable", drawn), cast("Any", batches), other_draws=True).draws_sd is None
+    assert drawn.asked == [0, 1, 2]

@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
+import batchlab.runs.execute as executing
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import TaskReference
-from batchlab.core.record import Outcome
-from batchlab.core.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, TraceSpec, Workload
+from batchlab.core.protocols import MemoryBound, OutOfMemory, RunResult
+from batchlab.core.record import CapacityResult, Outcome
+from batchlab.core.spec import (
+    CapacitySpec,
+    CheckSpec,
+    DeviceSettings,
+    GradientSampling,
+    InspectSpec,
+    TraceSpec,
+    Workload,
+)
 from batchlab.runs.execute import execute
 
 TASK = """
@@ -29,6 +39,7 @@ task = batchlab.task(
 class Nothing:
     """A RunContext that only has a folder."""
 
+    path = Path()
     repaired_lines = 0
 
     def __init__(self, folder: Path) -> None:
@@ -137,8 +148,29 @@ def test_a_probe_and_a_trace_take_the_longest_samples(tmp_path: Path) -> None:
     assert probed is not None
     assert probed.kind == "capacity"
     assert probed.batch_shapes == ((3, 9, 4), (3, 9, 1))
+    sampled = CapacitySpec(
+        workload=workload(path), micro_batch_size=3, gradients=GradientSampling(every=2), snapshot="full"
+    )
+    assert execute(sampled, Nothing(tmp_path)).outcome is Outcome.COMPLETED
     traced = execute(TraceSpec(workload=workload(path), micro_batch_sizes=(1,)), Nothing(tmp_path)).result
     assert traced is not None
     assert traced.kind == "trace"
     forward = next(phase for phase in traced.points[0].phases if phase.phase == "forward")
     assert forward.activation_bytes >= 4 * 9 * (4 + 1)
+
+
+def test_a_probe_that_runs_out_of_memory_says_how_much_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> RunResult:
+        raise OutOfMemory("CUDA out of memory.")
+
+    monkeypatch.setattr(executing, "probe", fails)
+    monkeypatch.setattr(executing, "_process", executing._Process(bound=MemoryBound(0, 700)))
+    path = tmp_path / "small.py"
+    path.write_text(TASK.replace("SEED", "0"))
+    found = execute(CapacitySpec(workload=workload(path), micro_batch_size=8), Nothing(tmp_path))
+    assert found.outcome is Outcome.OUT_OF_MEMORY
+    assert isinstance(found.result, CapacityResult)
+    assert not found.result.fits
+    assert found.result.available_bytes == 700

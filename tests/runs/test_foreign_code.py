@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -64,15 +65,7 @@ def test_what_a_value_is(value: Any, kind: Kind | None) -> None:
     assert (found and found.kind) == kind
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"trainer": OwnTrainer(), "Net": Net},
-        {"Mine": Mine, "Net": Net},
-        {"Net": Net},
-        {"model": Net()},
-    ],
-)
+@pytest.mark.parametrize("given", [{"Net": Net}, {"model": Net()}])
 def test_the_lines_make_a_task(given: dict[str, Any]) -> None:
     said = str(no_task_in("mine.py", variables(**given)))
     assert f"{next(iter(given))}, but no task" in said
@@ -84,12 +77,31 @@ def test_the_lines_make_a_task(given: dict[str, Any]) -> None:
     assert isinstance(made.model(), nn.Module)
 
 
-def test_a_trainer_that_a_function_or_class_makes_is_made_first() -> None:
-    for value, name in ((OwnTrainer(), "make_trainer()"), (OwnTrainer, "OwnTrainer")):
-        found = recognised(value, name)
-        assert found is not None
-        assert f"trainer = {name}" in found.lines
-        assert "copy.deepcopy(trainer.model)" in found.lines
+@pytest.mark.parametrize(
+    ("given", "function", "arguments"),
+    [
+        ({"trainer": OwnTrainer(), "Net": Net}, "make_trainer", 1),
+        ({"OwnTrainer": OwnTrainer, "Net": Net}, "make_trainer", 1),
+        ({"Mine": Mine, "Net": Net}, "make", 0),
+    ],
+)
+def test_a_trainer_is_answered_with_the_function_that_makes_it(
+    given: dict[str, Any], function: str, arguments: int
+) -> None:
+    said = str(no_task_in("folder/mine.py", variables(**given)))
+    assert f"batchlab study mine.py:{function}" in said
+    lines = textwrap.dedent(said[said.index("\n\n") :])
+    namespace: dict[str, Any] = {"__name__": "mine"}
+    exec(lines, namespace)
+    assert len(signature(namespace[function]).parameters) == arguments
+
+
+def make() -> None:
+    """Stands for the function of a file that is ready."""
+
+
+def test_a_file_with_the_function_is_told_its_name() -> None:
+    assert "run batchlab study mine.py:make" in str(no_task_in("mine.py", variables(make=make, Mine=Mine)))
 
 
 def test_imported_classes_are_not_taken_for_the_persons_own() -> None:

@@ -33,6 +33,7 @@ class Notebook:
     """A RunContext in memory."""
 
     cache_dir = Path()
+    path = Path()
     repaired_lines = 0
 
     def __init__(self, stop_at: int | None = None, saved: Any = None) -> None:
@@ -171,7 +172,7 @@ def test_the_norms_are_those_of_mean_gradients_also_of_unequal_micro_batches() -
     starts = np.cumsum([0, *sizes])
     batches = [data.gather(np.arange(a, b)) for a, b in itertools.pairwise(starts)]
     asked = spec(60, 33, GradientSampling(every=1))
-    sampler = GradientSampler(trainable, asked)
+    sampler = GradientSampler(trainable, asked.gradients, asked.layout)
     sampler.accumulate(batches, sizes, 0)
     (row,) = sampler.rows()
     sample = row.gradients
@@ -193,7 +194,9 @@ def test_the_norms_are_those_of_mean_gradients_also_of_unequal_micro_batches() -
 def test_a_micro_batch_without_targets_is_no_sample_and_trains_on() -> None:
     trainable = SimulatedTrainable(Simulation(PROBLEM), DeviceSettings(name="simulated"), PLAIN)
     trainable.init(0)
-    sampler = GradientSampler(trainable, spec(4, 2, GradientSampling(every=1)))
+    sampler = GradientSampler(
+        trainable, GradientSampling(every=1), BatchLayout(global_batch_size=4, micro_batch_size=2)
+    )
     data = training_data(PROBLEM)
     sampler.accumulate([data.gather(np.arange(2)), data.gather(np.arange(0))], (2.0, 0.0), 0)
     assert sampler.rows() == []
@@ -210,7 +213,7 @@ def test_over_many_runs_the_noise_and_the_gradient_are_those_of_the_problem() ->
         trainable = SimulatedTrainable(Simulation(problem), DeviceSettings(name="simulated"), PLAIN)
         trainable.init(seed)
         asked = spec(6, 6, GradientSampling(every=3, split_lone=True), steps=60)
-        sampler, stream = GradientSampler(trainable, asked), SampleStream(data, seed)
+        sampler, stream = GradientSampler(trainable, asked.gradients, asked.layout), SampleStream(data, seed)
         squares = []
         for step in range(asked.steps):
             if sampler.due(step):

@@ -84,6 +84,7 @@ class Notebook:
     """A RunContext in memory."""
 
     cache_dir = Path()
+    path = Path()
     repaired_lines = 0
 
     def __init__(self, stop_at: int | None = None, saved: tuple[dict[str, Any], bytes] | None = None) -> None:

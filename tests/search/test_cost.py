@@ -28,7 +28,8 @@ def test_the_published_sweep():
     """Seven sizes at one rate and two more seeds at two of them, 6·N·D each; four float32 numbers per parameter."""
     cost = cost_of(build_experiment(resolve_task("tinystories")), task_info())
     assert (cost.runs, cost.tokens) == (11, 327_680_000)
-    assert cost.flops == pytest.approx(6 * 22_696_448 * 327_680_000 * 11)
+    assert cost.flops == pytest.approx(6 * 22_696_448 * 327_680_000 * 11.5)
+    assert cost.half_budget  # one more run of half the tokens tells what a higher loss costs
     assert cost.state_bytes == 16 * 22_696_448
 
 

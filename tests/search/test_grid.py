@@ -232,3 +232,16 @@ def test_defaults_are_four_rates_about_a_factor_three_apart(family: str) -> None
 def test_an_impossible_grid_is_refused(sizes: tuple[int, ...], rates: tuple[float, ...]) -> None:
     with pytest.raises(InputError):
         GridSearch(sizes, rates)
+
+
+def test_a_rule_centres_the_grid_of_every_size_and_extends_it_there() -> None:
+    """The linear rule from batch 8, on a surface whose best learning rate is far above the grid."""
+    search = GridSearch((4, 8, 16), RATES, seeds=1, max_extensions=1, scale={4: 0.5, 8: 1.0, 16: 2.0})
+    rounds = run(search, basin(1.0, best_batch=8))
+    tried = {
+        size: sorted(t.learning_rate for t in search.outcomes if t.global_batch_size == size) for size in (4, 8, 16)
+    }
+    assert tried[8][:-1] == pytest.approx(list(RATES))
+    assert tried[4] == pytest.approx([rate / 2 for rate in tried[8]], rel=1e-2)
+    assert tried[16] == pytest.approx([2 * rate for rate in tried[8]], rel=1e-2)
+    assert len(rounds) == 3

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.disk import FileNode, MemoryDisk, MemoryFile, MemoryLock
-from tests.simulation.faults import Quirk, plan
+from tests.simulation.faults import Hit, Quirk, plan
 from tests.simulation.histories import history, reference
 from tests.simulation.summary import failures, rows
 
@@ -42,6 +42,12 @@ def test_a_seed_tells_the_same_history_again() -> None:
         once, again = history(seed, traced=True), history(seed, traced=True)
         assert once.trace == again.trace
         assert len(once.trace) > 100
+
+
+def test_a_worker_that_outlives_its_study_finishes_what_it_was_writing() -> None:
+    told = history(10_607)  # the study's process is killed while its worker writes a record
+    assert Hit.KILL_STUDY in {mishap.hit for mishap, _ in told.hits}
+    assert not told.wrong, failures([told])
 
 
 def test_seeds_differ_in_what_happens() -> None:

@@ -188,7 +188,7 @@ class World:
         self.counts[mishap.hit.value] += 1
         self.left_behind |= mishap.hit in (Hit.ERROR_ONCE, Hit.ERROR_FOREVER)
         self.trace.append(("     ", mishap.hit, "after it" if mishap.after else "before it"))
-        if mishap.hit in _ENDS and not mishap.after and self.dice.random() < 0.5:
+        if not mishap.after and self._ends(mishap.hit, member) and self.dice.random() < 0.5:
             torn()
         match mishap.hit:
             case Hit.KILL_STUDY:
@@ -213,6 +213,10 @@ class World:
                 if self.dice.random() < 0.5:
                     self.scheduler.seconds += 3600.0
         member.process.require_alive()
+
+    def _ends(self, hit: Hit, member: Member) -> bool:
+        """Whether this process ends at once: a worker first finishes what it was doing where its study is killed."""
+        return hit in _ENDS and (hit is not Hit.KILL_STUDY or member is member.group.study)
 
     def _fits(self, mishap: Mishap, member: Member, point: Point, *, after: bool) -> bool:
         if mishap.moment > self.operations or mishap.after is not after:

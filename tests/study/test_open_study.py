@@ -30,7 +30,7 @@ def asked(**sections: Any) -> Experiment:
 def test_the_task_completes_the_experiment() -> None:
     experiment, task_info = prepare(asked(budget={"token_budget": None, "epochs": 2}), make_engine)
     assert experiment.unit is task_info.unit is Unit.SAMPLES
-    assert experiment.budget.token_budget == 2 * task_info.train_samples
+    assert experiment.budget.token_budget == 2 * (task_info.train_samples or 0)
     assert complete(experiment, task_info) == experiment
 
 

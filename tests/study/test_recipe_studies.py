@@ -57,7 +57,7 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
     assert any(row["kind"] == "capacity" and float(row["final_train_loss"]) > 0 for row in rows)
 
     report = (folder / "report.md").read_text()
-    for words in ("perplexity", "lowest val loss", "gradient norm", "peak in use", "peak reserved"):
+    for words in ("perplexity", "end above lowest", "gradient norm", "peak in use", "peak reserved"):
         assert words in report
 
 

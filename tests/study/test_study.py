@@ -15,7 +15,7 @@ from batchlab.core.experiment import build_experiment
 from batchlab.core.record import Outcome
 from batchlab.core.schedule import Schedule
 from batchlab.core.settings import merge
-from batchlab.core.spec import TrainSpec
+from batchlab.core.spec import CapacitySpec, TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.simulated.machine import simulation
 from batchlab.storage.decisions import StopReason
@@ -57,6 +57,14 @@ def test_the_memory_line_is_the_devices(finished: StudyResult) -> None:
     assert memory.line.slope == pytest.approx(machine.bytes_per_sample, rel=1e-6)
     assert memory.line.intercept == pytest.approx(machine.fixed_bytes, rel=1e-6)
     assert memory.max_micro_batch_size == 64
+
+
+def test_a_verifying_probe_takes_what_training_runs_take(finished: StudyResult) -> None:
+    specs = [spec for spec, _ in Store.open(finished.folder).records()]
+    probes = [spec for spec in specs if isinstance(spec, CapacitySpec) and spec.steps >= 3]
+    assert probes
+    assert all(probe.gradients is not None and probe.snapshot == "light" for probe in probes)
+    assert any(isinstance(spec, TrainSpec) and spec.gradients is not None for spec in specs)
 
 
 def test_throughput_is_the_devices(finished: StudyResult) -> None:

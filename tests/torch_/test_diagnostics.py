@@ -45,7 +45,8 @@ class Tokens(Samples):
 class Context:
     """A RunContext that keeps everything in lists."""
 
-    cache_dir, repaired_lines = Path(), 0
+    cache_dir = path = Path()
+    repaired_lines = 0
 
     def __init__(self) -> None:
         self.rows: list[MetricRow] = []

@@ -11,6 +11,8 @@ import textwrap
 import pytest
 import torch
 
+from batchlab.torch_.memory import cuda_fraction, mps_fraction
+
 LIMIT = 64 * 2**20
 
 LIMITED = f"""
@@ -70,6 +72,18 @@ def test_the_limit_on_a_cpu_is_an_allocation_that_fails():
     # a pass over 2048 samples keeps two 2048 × 1024 float32 activations (8 MiB each) and makes their gradients
     assert 2 * 8 * 2**20 < seen["middle"] <= LIMIT
     assert max(seen["small"], seen["again"]) < 2 * 8 * 2**20  # the peak belongs to its own run, not to the larger one
+
+
+@pytest.mark.parametrize("total", [85_520_809_984, 25_438_126_080, 6_442_450_944 + 65_536])
+def test_a_limit_in_whole_segments_loses_no_byte_on_cuda(total: int) -> None:
+    for limit in range(2 * 2**20, total, 997 * 2**20):
+        assert limit <= int(cuda_fraction(limit, total) * total) <= limit + 16
+    assert cuda_fraction(2 * total, total) == 1.0
+
+
+def test_a_limit_above_what_metal_accepts_is_its_largest() -> None:
+    assert mps_fraction(3 * 2**30, 2**30) == 2.0
+    assert mps_fraction(2**29, 2**30) == 0.5
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

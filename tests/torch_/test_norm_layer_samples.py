@@ -176,7 +176,7 @@ def sampled(make: Any, sampling: GradientSampling, **device: Any) -> tuple[Gradi
         evaluation_interval=8 * layout.tokens_per_step,
         gradients=sampling,
     )
-    sampler, (x, y) = GradientSampler(trainable, spec), (part.numpy() for part in drawn(8))
+    sampler, (x, y) = GradientSampler(trainable, spec.gradients, spec.layout), (part.numpy() for part in drawn(8))
     for step in range(8):
         if sampler.due(step):
             ends = np.cumsum(sampler.sizes(step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -155,8 +156,8 @@ class Broken(Wide):
     [
         (Branching, "branches on the value of a tensor"),
         (Selecting, "size of a tensor depends on the values"),
-        (OnTheHost, "the task raised"),
-        (Broken, "the task raised RuntimeError"),
+        (OnTheHost, "The task raised RuntimeError"),
+        (Broken, "The task raised RuntimeError"),
     ],
 )
 def test_an_untraceable_model_gives_the_reason(model: Callable[[], Any], why: str) -> None:
@@ -216,3 +217,83 @@ def test_a_trace_restores_process_state() -> None:
 
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "trace_accuracy"
+
+
+class Skeleton(nn.Module):
+    """torch's own recipe for ensembles: stacked weights and a skeleton without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        members = [nn.Linear(IN, HIDDEN) for _ in range(3)]
+        stacked, _ = torch.func.stack_module_state(members)
+        self.weights = nn.ParameterDict({name: nn.Parameter(value) for name, value in stacked.items()})
+        self.skeleton = [copy.deepcopy(members[0]).to("meta")]
+
+    def forward(self, x: Tensor) -> Tensor:
+        def one(weights: dict[str, Tensor], data: Tensor) -> Any:
+            return torch.func.functional_call(self.skeleton[0], weights, (data,))
+
+        return torch.vmap(one, in_dims=(0, None))(dict(self.weights), x)
+
+
+def test_a_skeleton_on_meta_takes_no_memory() -> None:
+    assert phases(trace(Skeleton))["optimizer"].parameter_bytes == 3 * WEIGHTS
+
+
+class Rows(nn.Module):
+    """A table of which only the rows that were looked up get a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, 8, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x.abs().long() % 1000)
+
+
+def test_sparse_gradients_are_traced() -> None:
+    found = phases(trace(Rows, optimizer=lambda params, lr: torch.optim.SGD(params, lr=lr)))
+    assert found["optimizer"].parameter_bytes == 4 * 1000 * 8
+    assert found["optimizer"].optimizer_bytes == 0
+
+
+class Lucky(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(IN, IN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(random.randrange(1, 9)):
+            x = self.layer(x).relu()
+        return x
+
+
+def test_random_numbers_of_python_are_noticed() -> None:
+    assert trace(Lucky).varies
+    assert not trace().varies
+
+
+class Longest(nn.Module):
+    """As many passes as the largest number of the batch says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(IN, HIDDEN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.layer(x) for _ in range(int(x.max()))]).mean(0)
+
+
+def test_steps_that_run_show_how_bytes_depend_on_values() -> None:
+    x = np.zeros((1, IN), np.float32)
+    task = batchlab.task(model=Longest, loss=mean_square, train=(x, x), valid=(x, x))
+    spec = TraceSpec(workload=Workload(task=TaskReference(kind="file", target="t.py")), micro_batch_sizes=(SAMPLES,))
+    batches = [(np.full((SAMPLES, IN), passes, np.float32),) * 2 for passes in (2, 5, 5, 3)]
+    (point,) = TorchFramework().trace_values(task, spec, batches, batches[0]).points
+    two, five, again, three = point.draw_bytes
+    assert five == again
+    assert point.peak.total_bytes == five
+    one_pass = 4 * SAMPLES * HIDDEN
+    assert two < three < five
+    assert three - two >= one_pass
+    assert point.peak.parameter_bytes == WEIGHTS

@@ -20,6 +20,7 @@ from batchlab.core.spec import DeviceSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
+from batchlab.torch_.trainable import on_device
 
 
 def same_bits(one: Any, other: Any) -> bool:
@@ -203,6 +204,21 @@ def test_clipping_limits_the_step(make, samples):
         moved[limit] = np.sqrt(sum(np.sum((end[name] - start[name]) ** 2) for name in start))
     assert moved[None] > 0.1
     assert moved[1e-3] == pytest.approx(1e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "device", "expected"),
+    [
+        (torch.uint8, (2, 3, 8, 8), "cuda", torch.uint8),
+        (torch.uint8, (2, 64), "cuda", torch.int64),
+        (torch.int32, (2, 3, 8, 8), "cpu", torch.int64),
+        (torch.bool, (2, 64), "cpu", torch.bool),
+        (torch.float64, (2,), "cpu", torch.float64),
+        (torch.float64, (2,), "mps", torch.float32),
+    ],
+)
+def test_types_of_data_on_the_device(dtype, shape, device, expected):
+    assert on_device(torch.empty(shape, dtype=dtype), torch.device(device)) is expected
 
 
 def test_whole_numbers_become_int64_and_read_only_arrays_are_taken(make):

@@ -49,6 +49,10 @@ def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:
     assert tell(findings).unknown[0] == "the study is not finished: 0 of 24 runs so far"
 
 
+SIZES = (1, 200)
+"""Traced: the sizes of all common cards lie between them."""
+
+
 def traced(findings: Findings) -> Findings:
     """The same study with a trace of two sizes: 1 GiB of parameters, 1 GiB of activations per sample."""
     assert findings.memory is not None
@@ -61,9 +65,9 @@ def traced(findings: Findings) -> Findings:
             activation_bytes=size * 2**30,
             temporary_bytes=0,
         )
-        for size in (1, 2)
+        for size in SIZES
     ]
-    points = tuple(TracePoint(micro_batch_size=i + 1, phases=(phase,)) for i, phase in enumerate(phases))
+    points = tuple(TracePoint(micro_batch_size=n, phases=(phase,)) for n, phase in zip(SIZES, phases, strict=True))
     return replace(findings, memory=replace(findings.memory, traced=points))
 
 
@@ -71,6 +75,7 @@ def test_predictions_for_other_cards_are_the_answer_where_there_are_any(syntheti
     findings = traced(assemble(*synthetic_study()))
     assert findings.memory is not None
     said = answer(findings, "How large on a card")
+    assert findings.memory.cards
     for gib, size in findings.memory.cards:
         assert f"{gib} GiB: {size:,}" in said.answer
     assert "predicted with 5 % left free" in said.caveat

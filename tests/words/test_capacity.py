@@ -45,10 +45,13 @@ def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
     points = tuple(MemoryPoint(size, True, (40 + 10 * size) * MIB) for size in (2, 4, 8))
     line = fit_line([(point.micro_batch_size, point.peak_bytes) for point in points if point.peak_bytes is not None])
     text = said(capacity(points, line=line, limit_is=LimitKind.DEVICE_MEMORY, headroom_bytes=20 * MIB))
-    assert text.startswith("FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran)")
+    assert text.startswith(
+        "FITS         micro-batch 8 within 0.20 GiB (verified: whole steps and an evaluation ran at this "
+        "size in 1 process)"
+    )
     assert "0.20 GiB (the device's own memory) − headroom 20.0 MiB = 0.18 GiB; 80.0 MiB left" in text
     assert "40.0 MiB + 10.0 MiB per sample (R² 1.0000" in text
-    assert "3 probes in fresh processes, 0 out of memory" in text
+    assert "3 probes, 0 out of memory" in text
 
 
 @pytest.mark.parametrize(("shapes", "named"), [(((8, 64), (8,)), True), (None, False)])
@@ -89,3 +92,39 @@ def test_memory_variants_say_what_fits_or_why_they_cannot_be_used() -> None:
     assert "48 (verified)   900 per second at 16, measured" in text
     assert "96 (predicted)   speed not measured" in text
     assert "chunked loss  not possible: no linear layer" in text
+
+
+def test_proved_names_both_processes() -> None:
+    text = said(capacity(status="proved", smallest_failed=9))
+    assert "proved: whole steps and an evaluation ran at this size in 1 process, and one more sample failed" in text
+
+
+def test_a_range_says_that_memory_depends_on_values_and_what_ran() -> None:
+    points = (MemoryPoint(8, True, 100 * MIB),)
+    text = said(capacity(points, up_to=9, margin_bytes=10 * MIB, draws=9, untraceable="It branches."))
+    assert "micro-batch 8 to 9 within" in text
+    assert "memory depends on the values in a batch; 8 ran on 9 different batches" in text
+    assert "with 10.0 MiB to spare" in text
+
+
+def test_where_samples_influence_each_other_nobody_is_told_to_accumulate() -> None:
+    mixed = capacity((MemoryPoint(8, True, 100 * MIB),), grad_accum_steps=1, global_batch_sizes=(64,))
+    assert "accum" not in said(mixed)
+    assert "batches are not split" in said(mixed)
+    assert mixed.as_dict()["recommendations"]["accumulation"] is None
+    assert mixed.layouts == ()
+    independent = capacity((MemoryPoint(8, True, 100 * MIB),), grad_accum_steps=2, global_batch_sizes=(64,))
+    assert "64 = 8 × accum 8" in said(independent)
+
+
+def test_no_amount_of_memory_is_negative() -> None:
+    found = capacity((MemoryPoint(8, True, 100 * MIB),), traced=(traced(4), traced(8)), limit_bytes=200 * MIB)
+    text = said(found)
+    assert "runs used 20.0 MiB less than the trace" in text
+    assert "−" not in text.replace("− headroom", "")
+    assert "-" not in text.replace("micro-batch", "")
+
+
+def test_cards_beyond_the_traced_sizes_are_not_printed() -> None:
+    assert "cards" not in said(capacity(traced=(traced(4), traced(8))))
+    assert "16 GiB: 1,5" in said(capacity(traced=(traced(4), traced(2000))))

@@ -22,6 +22,7 @@ from batchlab.core.check import (
     SeedFinding,
     SplittingFinding,
     StartLoss,
+    TooLarge,
 )
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.words.check import check_lines, describe_check
@@ -98,6 +99,7 @@ def text(finding: CheckFinding) -> str:
         ),
         (LearningRateFinding(found="parameters_not_finite", own_optimizer=False, learning_rate=1e-3), "at 0.002"),
         (EvaluationFinding(found="random", losses=(1.0, 1.5)), "twice gives 1 and 1.5"),
+        (EvaluationFinding(found="draws", losses=(1.0, 1.5)), "draws random numbers in evaluation (1, and 1.5 with"),
         (EvaluationFinding(found="depends_on_order", losses=(1.0, 1.5)), "order of its samples (1 and 1.5)"),
         (EvaluationFinding(found="changes_state", losses=(1.0, 1.0)), "buffers"),
         (EvaluationFinding(found="changes_training", losses=(1.0, 1.0)), "after an evaluation"),
@@ -119,6 +121,7 @@ def text(finding: CheckFinding) -> str:
         (DataSizeFinding(found="too_few", train_samples=1, valid_samples=0), "give at least 2 and 1"),
         (RaisedError(message="KeyError: 'x' (line 3 of mine.py)"), "KeyError: 'x' (line 3 of mine.py)"),
         (RaisedError(message="KeyError: 'x'", same_as="loss"), "the same error as in 'loss'"),
+        (TooLarge(samples=2), "2 samples at a time need more memory"),
     ],
 )
 def test_the_numbers_and_names_are_in_the_sentence(finding: CheckFinding, phrase: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from batchlab.analysis.values import Comparing, Interval
-from batchlab.analysis.verdict import Cost, SlopeFrom, TokenSlope
+from batchlab.analysis.verdict import Cost, Shared, SlopeFrom, TokenSlope
 from batchlab.core.batch import Unit
 from batchlab.words.costs import describe_cost, describe_more_seeds, describe_slope, describe_trade
 
@@ -17,6 +17,8 @@ COST = Cost(32, 1e-3, Interval(0.01, 0.004, 0.016, 4), Interval(0.06, 0.02, 0.09
     ("cost", "text"),
     [
         (COST, "6 % [2, 9] more tokens for 41 % less time per token: 37 % sooner"),
+        (replace(COST, shared=Shared.TIME), "6 % [2, 9] more time"),
+        (replace(COST, shared=Shared.TIME, tokens=Interval(-0.015, -0.04, 0.01)), "1.5 % [−1, 4] less time"),
         (replace(COST, tokens=Interval(0.06)), "6 % more tokens for 41 % less time per token: 37 % sooner"),
         (
             replace(COST, tokens=Interval(-0.015, -0.04, 0.01), time_per_token=1.5),

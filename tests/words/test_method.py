@@ -47,7 +47,7 @@ def test_traced_sizes_are_not_called_peaks_of_runs(found: Findings) -> None:
     ("pairing", "text"),
     [
         ("verified", "which batchlab verified"),
-        ("declared", "this was not verified"),
+        ("declared", "was not verified"),
         ("none", "may have seen different samples"),
     ],
 )

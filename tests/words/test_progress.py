@@ -85,8 +85,22 @@ def test_a_run_without_a_loss_has_its_outcome_and_reason() -> None:
 
 
 def test_titles_count_their_runs() -> None:
-    assert sweep_title(1, 4096, Unit.SAMPLES) == "sweep: 1 run of 4,096 samples"
-    assert sweep_title(5, 4096, Unit.TOKENS) == "sweep: 5 runs of 4,096 tokens"
+    budget = BudgetDecision(
+        token_budget=4096,
+        evaluation_interval=512,
+        adaptive=False,
+        runs_planned=5,
+        runs_at_most=5,
+        workers=1,
+        seconds_planned=None,
+        steps_of_largest=64,
+        steps_to_judge=50,
+        undertrained=(),
+    )
+    assert sweep_title(1, budget, Unit.SAMPLES) == "sweep: 1 run of 4,096 samples"
+    assert sweep_title(5, budget, Unit.TOKENS) == "sweep: 5 runs of 4,096 tokens"
+    equal_time = budget.model_copy(update={"run_seconds": 300.0})
+    assert sweep_title(5, equal_time, Unit.TOKENS) == "sweep: 5 runs of 5 min each, at most 4,096 tokens"
     assert critical_title(1, "branches") == "critical: 1 branch"
     assert critical_title(3, "segments").startswith("critical: 3 segments")
     assert describe_remaining(2, 8, 120.0) == "[2 of 8, about 2 min left]"

@@ -3,8 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from batchlab.analysis.assemble import assemble
-from batchlab.words.rate_conclusions import rate_conclusions
+from batchlab.analysis.values import Interval
+from batchlab.words.rate_conclusions import closest_rule, rate_conclusions
 
 Study = Callable[..., Any]
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
@@ -34,7 +37,7 @@ def test_every_sentence_is_whole_and_states_an_n(synthetic_study: Study) -> None
 def test_one_rate_for_all_sizes_is_compared_with_own_rates(synthetic_study: Study) -> None:
     text = said(shared(synthetic_study, batch_curvature=0.0), "With one learning rate for all sizes")
     assert "batch 8, 16 and 32, depending on the rate, would have had the lowest loss" in text
-    assert "At each size's own best rate they differ by 0.000" in text
+    assert "At the best rate tried at each size they differ by 0.000" in text
 
 
 def test_a_sweep_at_one_rate_says_so(synthetic_study: Study) -> None:
@@ -66,3 +69,30 @@ def test_a_fit_gives_its_uncertainty_in_doublings(synthetic_study: Study) -> Non
     )
     missing = said(synthetic_study(best_lr=1.0, max_extensions=0), "no learning rate could be interpolated")
     assert "would help most" in missing
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "says"),
+    [
+        (
+            0.8,
+            0.9,
+            1.0,
+            "the linear rule is closest; the interval excludes keeping the learning rate and the square-root",
+        ),
+        (
+            0.3,
+            0.4,
+            0.6,
+            "the square-root rule is closest; the interval excludes keeping the learning rate and the linear",
+        ),
+        (-1.0, 0.1, 2.0, "keeping the learning rate is closest; the interval excludes none of them."),
+    ],
+)
+def test_the_rule_that_comes_closest_is_named(low: float, value: float, high: float, says: str) -> None:
+    assert says in closest_rule(Interval(value, low, high, 4))
+
+
+def test_no_rule_is_judged_where_the_best_rates_are_at_the_edges(synthetic_study: Study) -> None:
+    study = synthetic_study((8, 16, 32), RATES, noise_sd=0.0, max_extensions=0, seeds=1, best_lr=1.0)
+    assert "n = 0 of 3 batch sizes, and 3 are needed" in said(study, "cannot be told")

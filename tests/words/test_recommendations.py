@@ -8,7 +8,6 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.verdict import Goal
 from batchlab.words.reasons import GOALS
 from batchlab.words.recommendations import advise, sentence, why_none
-from batchlab.words.units import Units
 
 Study = Callable[..., Any]
 
@@ -16,7 +15,7 @@ Study = Callable[..., Any]
 def test_advice_is_a_size_a_rate_and_a_layout(synthetic_study: Study) -> None:
     found = assemble(*synthetic_study(noise_sd=0.0))
     assert found.recommended is not None
-    advice = advise(found.recommended, Units.of(found))
+    advice = advise(found.recommended, found)
     assert advice.goal == "Recommended"
     assert advice.headline == "16 sequences at LR 1.0e-3"
     assert advice.detail == (

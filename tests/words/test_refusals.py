@@ -13,6 +13,7 @@ from batchlab.scaling.published import POWER_LINES, STEP_LAW
 from batchlab.scaling.refusals import (
     AboveBestBatch,
     AboveCriticalBatch,
+    AtEqualTime,
     BatchTooFar,
     LawCountsTokens,
     LawNeedsParameters,
@@ -52,6 +53,7 @@ SENTENCES: list[tuple[Refusal, str]] = [
     (AboveBestBatch(LearningRateRule.SQUARE_ROOT, 256, 512), "Use the saturating rule."),
     (NothingMeasured(), "Nothing was measured"),
     (NoAnswer(), "has no answer"),
+    (AtEqualTime(), "gave every batch size the same time"),
     (OptimumOnlyBounded(4, 4, 64), "was the smallest one tried, so all that is known is that it is at most 4"),
     (OptimumOnlyBounded(64, 4, 64), "was the largest one tried, so all that is known is that it is at least 64"),
     (OptimumOnlyBounded(64, 64, 64), "Only batch 64 was tried"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from batchlab.core.batch import Unit
 from batchlab.search.cost import Cost
-from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, StopReason
+from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, SizeBudget, StopReason
 from batchlab.words.search import describe_budget, describe_cost, stop_reason
 
 BUDGET = BudgetDecision(
@@ -31,6 +32,26 @@ def test_the_cost_of_a_sweep() -> None:
     assert describe_cost(cost) == (
         "11 runs × 328M tokens = 3.6B tokens, about 491 petaFLOP (6 × parameters × tokens); "
         "weights, gradients and optimizer state of one run take 0.34 GiB"
+    )
+
+
+def test_the_run_of_half_the_budget_is_part_of_the_cost() -> None:
+    cost = Cost(runs=10, tokens=1000, flops=6e9, state_bytes=2**30, unit=Unit.TOKENS, half_budget=True)
+    assert describe_cost(cost).startswith(
+        "10 runs × 1,000 tokens, and 1 of half that length, which tells what a higher loss costs, = 10,500 tokens"
+    )
+    cost = replace(cost, tokens=None, flops=None, run_seconds=300.0)
+    assert describe_cost(cost).startswith("10 runs × 5 min of training, and 1 of half that length, which")
+
+
+def test_runs_of_equal_time_are_told_with_their_tokens() -> None:
+    sizes = {
+        4: SizeBudget(tokens_per_second=1e3, token_budget=300_000, evaluation_interval=1),
+        64: SizeBudget(tokens_per_second=4e3, token_budget=1_200_000, evaluation_interval=1),
+    }
+    budget = BUDGET.model_copy(update={"run_seconds": 300.0, "by_size": sizes})
+    assert describe_budget(budget, Unit.TOKENS).startswith(
+        "28 runs × 5 min (300k to 1.2M tokens at the measured speeds); "
     )
 
 

@@ -22,8 +22,8 @@ from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.analysis.sweep.token_slope import token_slope
-from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding
-from batchlab.analysis.verdict import TokenSlope
+from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding, TokensAt
+from batchlab.analysis.verdict import Shared, TokenSlope
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
@@ -66,17 +66,24 @@ def assemble(
         task_info = TaskInfo.model_validate(task_info)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
+    lengths = decided.budget
+    by_size = {size: each.token_budget for size, each in lengths.by_size.items()} if lengths else {}
+    run_seconds = lengths.run_seconds if lengths else None
+
+    def tokens_at(size: int) -> int | None:
+        return by_size.get(size, budget)
+
     sizes, prior = experiment.batch.global_batch_sizes, decided.prior
     memory = decided.memory or CapacityDecision(searched_up_to=sizes[-1])
     variants = [MemoryVariant(name, **variant.model_dump()) for name, variant in decided.variants.items()]
     throughput = throughput_finding(records)
-    swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or is_sweep(s, experiment, budget)]
+    swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or _of_sweep(s, experiment, tokens_at)]
     runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
     surface = surface_finding(
         runs,
         sizes,
         throughput=throughput,
-        token_budget=budget,
+        tokens_at=tokens_at,
         confirmation_seeds={run.seed for run in runs if experiment.sweep.confirms(run.seed)},
         fit=infer,
     )
@@ -84,9 +91,11 @@ def assemble(
         surface = _with_rows(surface, rows)
     if surface is not None and infer:
         surface = replace(surface, inferred=inferred_cells(surface.rows))
-    slope = slope_of(experiment, records, surface, budget)
-    costs = costs_of(surface, slope, experiment.sweep.tolerance) if surface else ()
-    recommended, recommendations = recommend(surface, costs, experiment, budget)
+    slope = slope_of(experiment, records, surface, tokens_at)
+    costs = costs_of(surface, slope, experiment.sweep.tolerance, run_seconds) if surface else ()
+    recommended, recommendations = recommend(surface, costs, experiment, tokens_at, run_seconds)
+    if surface is not None and surface.best is not None:
+        budget = tokens_at(surface.best.global_batch_size)
     environments = [record.environment for _, record in records if record.environment is not None]
     return Findings(
         experiment=experiment,
@@ -113,18 +122,26 @@ def assemble(
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
         damaged=tuple(damaged),
-        critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family),
+        critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family)
+        if run_seconds is None
+        else None,  # it compares batch sizes at equal tokens
+        run_seconds=run_seconds,
+        tokens_by_size=by_size,
     )
+
+
+def _of_sweep(spec: TrainSpec, experiment: Experiment, tokens_at: TokensAt) -> bool:
+    return is_sweep(spec, experiment, tokens_at(spec.layout.global_batch_size))
 
 
 def slope_of(
     experiment: Experiment,
     records: Sequence[tuple[Spec, Record]],
     surface: SurfaceFinding | None,
-    budget: int | None,
+    tokens_at: TokensAt,
 ) -> TokenSlope | None:
     """The slope of the loss against tokens, from the sweep and from runs of its cells at smaller budgets."""
-    if surface is None or budget is None:
+    if surface is None:
         return None
     smaller = runs_from(
         (spec, record)
@@ -133,10 +150,12 @@ def slope_of(
         and spec.start is None
         and not spec.keep_end
         and spec.schedule == experiment.schedule
-        and spec.token_budget < budget
+        and spec.token_budget < (tokens_at(spec.layout.global_batch_size) or 0)
     )
     decays = experiment.schedule.kind != "constant"
-    return token_slope(surface, smaller, budget, experiment.unit, decays=decays)
+    shared = Shared.TOKENS if experiment.budget.run_time_seconds is None else Shared.TIME
+    found = token_slope(surface, smaller, tokens_at, experiment.unit, decays=decays)
+    return found and replace(found, shared=shared)
 
 
 def _course_from(rows: Rows | None) -> Callable[[str], Course]:

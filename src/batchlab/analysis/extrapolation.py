@@ -30,7 +30,7 @@ from batchlab.scaling import (
     weight_decay_by_timescale,
     weight_decay_of,
 )
-from batchlab.scaling.refusals import NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
+from batchlab.scaling.refusals import AtEqualTime, NoAnswer, OptimumOnlyBounded, OtherOptimizer, TooFewSteps
 from batchlab.scaling.rules import Chained, LowestLoss, Quantity
 from batchlab.storage.decisions import PriorTrial
 
@@ -81,6 +81,8 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     surface = found.surface
     if surface is None or surface.best is None or surface.best.best is None or not found.token_budget:
         return Refused(NoAnswer())
+    if found.run_seconds is not None:
+        return Refused(AtEqualTime())
     budget = target.token_budget or found.token_budget
     moved = _optimum(found, surface, surface.best, target)
     if isinstance(moved, Refused):
@@ -132,9 +134,9 @@ def measured_optimum(found: Findings) -> Optimum | None:
     best = found.surface.best if found.surface else None
     if best is None or best.best is None or not found.token_budget:
         return None
-    return Optimum(
-        found.token_budget, best.global_batch_size, best.best.learning_rate, float(found.task_info.parameter_count)
-    )
+    parameters = found.task_info.parameter_count
+    size = None if parameters is None else float(parameters)
+    return Optimum(found.token_budget, best.global_batch_size, best.best.learning_rate, size)
 
 
 def _optimum(

@@ -6,6 +6,7 @@ the documents is built from these numbers, and every estimate carries its n and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batchlab.analysis.capacity.capacity import Capacity
@@ -38,7 +39,7 @@ class Findings:
     environments_differ: tuple[EnvironmentDifference, ...]
     checks: tuple[CheckItem, ...]
     sample_independent: bool
-    token_budget: int | None
+    token_budget: int | None  # of every run; at equal time, of those of the best batch size
     memory: Capacity | None
     throughput: ThroughputFinding | None
     surface: SurfaceFinding | None
@@ -58,3 +59,9 @@ class Findings:
     slope: TokenSlope | None = None  # of the loss against tokens, at the budget
     costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss
+    run_seconds: float | None = None  # of training that every run has; None: equal tokens
+    tokens_by_size: Mapping[int, int] = field(default_factory=dict)  # of a run, at equal time
+
+    def tokens_at(self, global_batch_size: int) -> int | None:
+        """Tokens of a run at this batch size."""
+        return self.tokens_by_size.get(global_batch_size, self.token_budget)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, SurfaceFinding
+from batchlab.analysis.values import BatchRow, SurfaceFinding, TokensAt
 from batchlab.analysis.verdict import (
+    BestAtEqualTime,
     BestIsSoonest,
     Cost,
     CostsMore,
@@ -50,16 +51,24 @@ class Objective:
 
 
 def recommend(
-    surface: SurfaceFinding | None, costs: Sequence[Cost], experiment: Experiment, token_budget: int | None
+    surface: SurfaceFinding | None,
+    costs: Sequence[Cost],
+    experiment: Experiment,
+    tokens_at: TokensAt,
+    run_seconds: float | None = None,
 ) -> tuple[Recommendation | None, tuple[Recommendation, ...]]:
     """(what to train with, one recommendation per goal). None and empty when no batch size could be judged.
 
     Each has its cost against the best cell, with its interval. "soonest" needs the speed of the sizes and the slope of
-    the loss against tokens.
+    the loss against tokens. At equal time (`run_seconds`), the lowest loss is what is recommended, because no size is
+    sooner; which needs the fewest tokens was not measured.
     """
-    if surface is None or surface.best is None or token_budget is None:
+    if surface is None or surface.best is None or tokens_at(surface.best.global_batch_size) is None:
         return None, ()
-    choice = _Choice(surface, surface.best, costs, experiment, token_budget)
+    choice = _Choice(surface, surface.best, costs, experiment, tokens_at)
+    if run_seconds is not None:
+        chosen = choice.at_equal_time(run_seconds)
+        return chosen, (choice.quality(), chosen, choice.largest())
     speed = choice.fastest()
     return speed, tuple(
         made for made in (choice.quality(), speed, choice.soonest(), choice.cheapest(), choice.largest()) if made
@@ -74,7 +83,7 @@ class _Choice:
     best: BatchRow
     costs: Sequence[Cost]
     experiment: Experiment
-    token_budget: int
+    tokens_at: TokensAt
 
     @property
     def _tolerance(self) -> float:
@@ -86,14 +95,21 @@ class _Choice:
         reason = LowestLoss(loss.value if loss else math.nan, loss.n if loss else 0, confirmed)
         return self._made("quality", self.best.global_batch_size, reason)
 
+    def at_equal_time(self, seconds: float) -> Recommendation:
+        reason = BestAtEqualTime(seconds) if self.surface.noise_sd is not None else NotTested(self._runs)
+        return self._made("fastest", self.best.global_batch_size, reason)
+
+    @property
+    def _runs(self) -> int:
+        return sum(len(cell.runs) for row in self.surface.rows for cell in row.cells)
+
     def fastest(self) -> Recommendation:
         """The soonest of the sizes shown to cost no more than the tolerance, the best among them."""
         best = self.best.global_batch_size
         if all(cost.time_per_token is None for cost in self.costs):
             return self._made("fastest", best, SpeedUnknown())
         if self.surface.noise_sd is None:
-            runs = sum(len(cell.runs) for row in self.surface.rows for cell in row.cells)
-            return self._made("fastest", best, NotTested(runs))
+            return self._made("fastest", best, NotTested(self._runs))
         shown = [(time, cost) for cost in self.costs if cost.shown and (time := _time(cost)) is not None]
         if shown:
             _, chosen = min(shown, key=lambda item: (item[0], item[1].global_batch_size))
@@ -168,7 +184,7 @@ class _Choice:
 
     def _made(self, goal: Goal, size: int, reason: Reason) -> Recommendation:
         cost = next((cost for cost in self.costs if cost.global_batch_size == size), None)
-        return _made(goal, self._row(size), self.experiment, self.token_budget, reason, cost)
+        return _made(goal, self._row(size), self.experiment, self.tokens_at(size) or 0, reason, cost)
 
 
 def _enclosed(row: BatchRow) -> bool:
@@ -189,6 +205,12 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
         for item in found.recommendations:
             if item.goal == goal:
                 return item
+        if found.run_seconds is not None:
+            raise InputError(
+                "Every batch size had the same time (--run-time), so the lowest loss is also the soonest; which size "
+                f"is {goal} was not compared. Give another objective: "
+                f"{format_list([item.goal for item in found.recommendations])}."
+            )
         raise InputError(
             f"This study cannot tell which batch size is {goal}: that takes the speed of the batch sizes and the slope "
             "of the loss against tokens. Give --target-loss, or another objective: "
@@ -210,8 +232,9 @@ def recommend_for(found: Findings, objective: Objective) -> Recommendation:
             f"No statistically tied batch size came down to a loss of {target:g}; the lowest mean along their runs is "
             f"{format_loss(_lowest(tied))}. Give a higher loss; a larger budget was not measured."
         )
-    reason = _reaches_loss(reached, target, goal, found.token_budget)
-    return _made(goal, reached[0].row, found.experiment, found.token_budget, reason)
+    reason = _reaches_loss(reached, target, goal, found)
+    row = reached[0].row
+    return _made(goal, row, found.experiment, found.tokens_at(row.global_batch_size) or found.token_budget, reason)
 
 
 def _made(
@@ -252,11 +275,11 @@ def _reached(tied: Sequence[BatchRow], target: float, goal: OfALoss) -> list[_Re
     return sorted(found, key=lambda one: (one.cost, one.row.global_batch_size))
 
 
-def _reaches_loss(reached: Sequence[_Reached], loss: float, goal: OfALoss, token_budget: int) -> ReachesLoss:
-    costs = [
-        CostToLoss(one.row.global_batch_size, one.tokens / token_budget, one.cost if goal == "soonest" else None)
-        for one in reached[:2]
-    ]
+def _reaches_loss(reached: Sequence[_Reached], loss: float, goal: OfALoss, found: Findings) -> ReachesLoss:
+    costs = []
+    for one in reached[:2]:
+        size, seconds = one.row.global_batch_size, one.cost if goal == "soonest" else None
+        costs.append(CostToLoss(size, one.tokens / (found.tokens_at(size) or one.tokens), seconds))
     return ReachesLoss(loss, costs[0], costs[1] if len(costs) > 1 else None)
 
 

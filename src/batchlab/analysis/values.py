@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from batchlab.core.batch import BatchLayout
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
+
+TokensAt = Callable[[int], int | None]
+"""Tokens of a run of the sweep by its global batch size: the same at every size, or those of an equal time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,16 @@ class Run:
     seconds: float
     tokens_per_second: float | None
     peak_bytes: int | None
-    pairing: str
+    pairing: Pairing
     measured: MeasuredMemory | None = None  # what peak_bytes counts
     peak_in_use_bytes: int | None = None
     resumed: int = 0
     val_error: float | None = None  # standard error of val_loss over the held-out samples
+    val_draws_sd: float | None = None  # of val_loss over the random numbers that the loss draws; None: it draws none
     best_val_loss: float | None = None
     grad_norm: float | None = None  # mean over the last tenth of the run, before clipping
     val_curve: tuple[tuple[int, float], ...] = ()  # (tokens, validation loss) at the shared token counts
+    confirms: bool = False  # it has a confirmation seed: it chose nothing
     course: Course = Course()
     rows: tuple[MetricRow, ...] = ()  # in a surface, of the one run of each size that is drawn in full
 
@@ -126,8 +132,16 @@ class Cell:
         return tuple(r.val_loss for r in self.runs if r.outcome is Outcome.COMPLETED and r.val_loss is not None)
 
     @property
-    def mean_loss(self) -> float | None:
-        return sum(self.losses) / len(self.losses) if self.losses else None
+    def quoted_runs(self) -> tuple[Run, ...]:
+        """Those whose mean is quoted: the runs with confirmation seeds where it has any, else all that have a loss."""
+        done = tuple(r for r in self.runs if r.outcome is Outcome.COMPLETED and r.val_loss is not None)
+        return tuple(run for run in done if run.confirms) or done
+
+    @property
+    def quoted_loss(self) -> float | None:
+        """The one loss of the cell that documents give."""
+        losses = [run.val_loss for run in self.quoted_runs if run.val_loss is not None]
+        return sum(losses) / len(losses) if losses else None
 
 
 class Comparing(StrEnum):
@@ -248,7 +262,7 @@ class SurfaceFinding:
     noise_df: int
     noise_seeds: int
     correlation: float | None  # between paired runs of different batch sizes, over seeds
-    pairing: Literal["verified", "declared", "none"]
+    pairing: Pairing
     resolved: bool  # whether noise was measured at all (n ≥ 2 seeds at two cells)
     no_best: NoBest | None = None  # None: there is a best
     tied_cells: tuple[Cell, ...] = ()  # every (batch, learning rate) within noise of the best
@@ -256,6 +270,7 @@ class SurfaceFinding:
     confirmation_seeds: int = 0  # of the best cell, from which its loss is quoted; they had no part in the choice
     inferred: tuple[Inferred, ...] = ()  # cells that were not run
     evaluation_sd: float | None = None  # what other held-out samples would change, nats; not the seeds
+    draws_sd: float | None = None  # the part of evaluation_sd that other random numbers of the loss would change
     fitted: bool = False  # the best is the lowest of the fitted surface among the tied cells, not the lowest mean
     spreads: tuple[float, float] | None = None  # lowest and highest sd of a cell over seeds, where they differ
 

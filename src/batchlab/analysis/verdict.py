@@ -12,6 +12,14 @@ from typing import Literal
 from batchlab.analysis.values import Comparing, Interval
 from batchlab.core.batch import BatchLayout
 
+
+class Shared(StrEnum):
+    """What all runs of a sweep have as much of: its budget, and what costs are shares of."""
+
+    TOKENS = "tokens"
+    TIME = "time"
+
+
 Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]
 """Lowest loss; soonest of those shown to cost no more than the tolerance (what is recommended); least time, and fewest
 tokens, to the same loss; most samples per step of those shown."""
@@ -34,6 +42,7 @@ class TokenSlope:
     source: SlopeFrom
     global_batch_size: int
     learning_rate: float
+    shared: Shared = Shared.TOKENS  # at equal time, half the tokens are half the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +50,9 @@ class Cost:
     """What a batch size costs against the best cell, each at its own best learning rate.
 
     loss: nats above the best cell's. tokens: extra tokens with which it would reach the best cell's loss, as a share of
-    the budget; infinite where that is beyond the measured slope, and then only `low` tells. time_per_token: over that
-    of the best size. A limit is None where it is unknown, as where noise was not measured.
+    the budget, which is as much extra time; infinite where that is beyond the measured slope, and then only `low`
+    tells. time_per_token: over that of the best size. shared: what both had as much of; where that is time, so is the
+    cost. A limit is None where it is unknown, as where noise was not measured.
     """
 
     global_batch_size: int
@@ -53,11 +63,16 @@ class Cost:
     time_per_token: float | None
     shown: bool  # to cost no more than the tolerance, with 95 % confidence
     more_seeds: int | None  # that would show it (cost._more_seeds has the condition); None: shown, or no number would
+    shared: Shared = Shared.TOKENS
 
     @property
     def time(self) -> float | None:
         """Time to the best cell's loss over the best size's; None where tokens or speed are unknown."""
-        if self.tokens is None or self.time_per_token is None:
+        if self.tokens is None:
+            return None
+        if self.shared is Shared.TIME:
+            return 1 + self.tokens.value
+        if self.time_per_token is None:
             return None
         return (1 + self.tokens.value) * self.time_per_token
 
@@ -86,6 +101,13 @@ class SpeedUnknown:
 @dataclass(frozen=True, slots=True)
 class BestIsSoonest:
     """No other batch size is expected to reach the same loss sooner than the one with the lowest loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestAtEqualTime:
+    """Every run had `seconds` of training, so the lowest loss is also what is reached soonest."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +186,7 @@ Reason = (
     | NotTested
     | SpeedUnknown
     | BestIsSoonest
+    | BestAtEqualTime
     | WithinTolerance
     | Unresolved
     | CostsMore

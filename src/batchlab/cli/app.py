@@ -18,9 +18,12 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from batchlab import __version__
 from batchlab.cli.arguments import require_values
+from batchlab.cli.commands.audit import audit
 from batchlab.cli.commands.capacity import capacity
+from batchlab.cli.commands.compare import compare
 from batchlab.cli.commands.critical import critical
 from batchlab.cli.commands.data import data
+from batchlab.cli.commands.init import init
 from batchlab.cli.commands.listing import doctor, recipes, settings
 from batchlab.cli.commands.reading import mirror, plan, report, status
 from batchlab.cli.commands.stages import check, study, sweep, throughput
@@ -42,10 +45,13 @@ for command in (
     throughput,
     sweep,
     critical,
+    compare,
+    audit,
     report,
     plan,
     status,
     mirror,
+    init,
     recipes,
     settings,
     doctor,

@@ -46,6 +46,8 @@ class Options:
         Start the search from an earlier or cheaper study of this model (its folder) or from a published law.
     learning_rates
         1e-4,3e-4,1e-3, or a range: 1e-4:3e-3, or 1e-4:3e-3:5 for five values.
+    lr_rule
+        Of a grid: keep, sqrt or linear; the learning rates follow the batch size by this rule from the reference batch.
     seeds
         Runs at the best cell and at its best neighbour.
     confirm
@@ -54,6 +56,8 @@ class Options:
         Tokens (or samples) of every run.
     time_budget
         Time for the whole sweep, e.g. 3h, 45m, 1h30m; the measured throughput turns it into a token budget.
+    run_time
+        Time that every run trains, e.g. 5m, instead of equal tokens: faster batch sizes see more tokens.
     max_runs
         Different batch sizes and learning rates to try; the runs for further seeds come on top.
     max_tokens
@@ -88,10 +92,12 @@ class Options:
     search: str | None = None
     prior: str | None = None
     learning_rates: str | None = None
+    lr_rule: str | None = None
     seeds: Annotated[int | None, whole(1, MOST_SEEDS)] = None
     confirm: Annotated[int | None, whole(0, MOST_SEEDS)] = None
     token_budget: str | None = None
     time_budget: str | None = None
+    run_time: str | None = None
     max_runs: Annotated[int | None, whole(1, MOST_RUNS)] = None
     max_tokens: str | None = None
     memory_limit: str | None = None
@@ -123,13 +129,21 @@ def parse_experiment(task: str, options: Options, more: Mapping[str, object] | N
                 f"--set {quote(assignment)}: write it as --set name=value, e.g. --set optimizer.beta2=0.99."
             )
         set_dotted(values, name.strip(), _toml_value(text))
-    if options.time_budget is not None and options.token_budget is None:
-        for given in ("budget.token_budget", "budget.epochs"):
-            set_dotted(values, given, None)
+    for given in _replaced(options):
+        set_dotted(values, given, None)
     for name, value in {**_flags(options), **(more or {})}.items():
         if value is not None:
             set_dotted(values, name, value)
     return build_experiment(values)
+
+
+def _replaced(options: Options) -> tuple[str, ...]:
+    """Settings of a recipe or study.toml that a flag gives another length to."""
+    if options.run_time is not None:
+        return "budget.token_budget", "budget.epochs", "budget.time_budget_seconds", "budget.max_tokens"
+    if options.time_budget is not None and options.token_budget is None:
+        return "budget.token_budget", "budget.epochs"
+    return ()
 
 
 def _flags(options: Options) -> dict[str, object]:
@@ -139,10 +153,12 @@ def _flags(options: Options) -> dict[str, object]:
         "sweep.search": options.search,
         "sweep.prior": options.prior,
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),
+        "sweep.learning_rate_rule": options.lr_rule,
         "sweep.seeds": options.seeds,
         "sweep.confirm": options.confirm,
         "budget.token_budget": _if_given(parse_count, options.token_budget, "--token-budget"),
         "budget.time_budget_seconds": _if_given(parse_duration, options.time_budget),
+        "budget.run_time_seconds": _if_given(parse_duration, options.run_time, "--run-time"),
         "budget.max_runs": options.max_runs,
         "budget.max_tokens": _if_given(parse_count, options.max_tokens, "--max-tokens"),
         "device.memory_limit": options.memory_limit,

@@ -85,6 +85,12 @@ def require_devices(devices: int) -> None:
         raise InputError(f"--devices {devices}: give at least 1 and at most {MOST_DEVICES:,}.")
 
 
+def largest_divisor(size: int, most: int, multiple: int = 1) -> int:
+    """The largest divisor of `size` up to `most` that is a multiple of `multiple`; `multiple` where none is."""
+    divisors = (most - down for down in range(most))
+    return next((one for one in divisors if size % one == 0 and one % multiple == 0), multiple)
+
+
 def lay_out(
     global_batch_size: int, max_micro_batch_size: int, *, data_parallel_size: int = 1, sequence_length: int = 1
 ) -> BatchLayout:

@@ -72,7 +72,7 @@ class SeedFinding(Frozen):
     """Whether one seed always starts from the same parameters, and another seed from others."""
 
     kind: Literal["seeds"] = "seeds"
-    found: Literal["honoured", "same_module", "not_seeded", "ignored"]
+    found: Literal["honoured", "starts_equal", "same_module", "not_seeded", "ignored"]
     parameter: str = Field(default="", description="the first that differs between two starts with one seed")
 
 
@@ -81,7 +81,14 @@ class LearningRateFinding(Frozen):
 
     kind: Literal["learning_rate"] = "learning_rate"
     found: Literal[
-        "honoured", "moves_at_zero", "moves_nothing", "ignores_changes", "no_gradient", "parameters_not_finite"
+        "honoured",
+        "groups_follow",
+        "groups_ignore",
+        "moves_at_zero",
+        "moves_nothing",
+        "ignores_changes",
+        "no_gradient",
+        "parameters_not_finite",
     ]
     own_optimizer: bool
     group: OptimizerGroup | None = Field(default=None, description="at fault, where the optimizer has several")
@@ -98,13 +105,16 @@ class EvaluationFinding(Frozen):
     found: Literal[
         "pure",
         "random",
+        "draws",
         "depends_on_order",
         "changes_parameters",
         "changes_state",
         "changes_training",
         "training_not_repeatable",
     ]
-    losses: tuple[float, float] = Field(description="of one batch: evaluated twice, or in another order of its samples")
+    losses: tuple[float, float] = Field(
+        description="of one batch: twice, with other draws, or in another order of its samples"
+    )
 
 
 class GradientFinding(Frozen):
@@ -136,12 +146,29 @@ class DataSizeFinding(Frozen):
     largest_batch: int | None = Field(default=None, description="largest global batch size of the sweep, where known")
 
 
+class PlaceholderFinding(Frozen):
+    """What changing the value of a placeholder changed in short runs of a person's command."""
+
+    kind: Literal["placeholder"] = "placeholder"
+    found: Literal["repeats", "differs", "used", "ignored", "untrained_loss", "unknown"]
+    placeholder: str = Field(description="the one that was changed; of two equal runs the seed, empty where none is")
+    loss: float | None
+    steps: int = Field(description="of each run")
+
+
 class RaisedError(Frozen):
     """The person's code raised an error instead."""
 
     kind: Literal["raised"] = "raised"
     message: str
     same_as: str | None = Field(default=None, description="the item that met this error first")
+
+
+class TooLarge(Frozen):
+    """The measurement needs more memory than the device has."""
+
+    kind: Literal["too_large"] = "too_large"
+    samples: int = Field(description="in the batch that it was measured on")
 
 
 CheckFinding = Annotated[
@@ -154,7 +181,9 @@ CheckFinding = Annotated[
     | GradientFinding
     | OverlapFinding
     | DataSizeFinding
-    | RaisedError,
+    | PlaceholderFinding
+    | RaisedError
+    | TooLarge,
     Field(discriminator="kind"),
 ]
 
@@ -174,6 +203,9 @@ class CheckResult(Frozen):
     items: tuple[CheckItem, ...]
     sample_independent: bool = True
     mixing_layer: str | None = None
+    repeatable: bool = Field(
+        default=False, description="of a person's own trainer: two runs with one seed gave the same losses"
+    )
 
     @property
     def passed(self) -> bool:

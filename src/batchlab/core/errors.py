@@ -97,15 +97,15 @@ def did_you_mean(given: str, possible: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def sentence_from_validation(error: ValidationError, fields: Iterable[str] = ()) -> str:
+def sentence_from_validation(error: ValidationError, fields: Iterable[str] = (), *, prefix: str = "") -> str:
     """The first problems that pydantic found, as sentences: the dotted field, the value given, what is possible.
 
-    `fields` are the dotted names that exist; for a misspelt one the closest is suggested.
+    `fields` are the dotted names that exist; for a misspelt one the closest is suggested. `prefix` precedes each name.
     """
     known = list(fields)
     sentences = []
     for problem in error.errors()[:2]:
-        name = shorten(".".join(str(part) for part in problem["loc"]) or "value", ECHO // 2)
+        name = shorten(prefix + (".".join(str(part) for part in problem["loc"]) or "value"), ECHO // 2)
         if problem["type"] == "extra_forbidden":
             sentences.append(no_such_setting(name, known))
         elif problem["type"] == "missing":

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from batchlab.core.batch import Frozen, Unit
+from batchlab.core.command import Command
 from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.parse import (
     LEAST_RATE,
@@ -101,12 +102,12 @@ class Section(Frozen):
 class TaskReference(Section):
     """Where the task comes from; a worker process loads it by this alone."""
 
-    kind: Literal["recipe", "file", "module"]
-    target: Text = Field(description="recipe name, absolute path of a Python file, or module name")
+    kind: Literal["recipe", "file", "module", "command"]
+    target: Text = Field(description="recipe name, absolute path of a Python file or script, or module name")
     attribute: Text = Field(default="task", description="name of the task inside a file or module")
 
     def __str__(self) -> str:
-        return self.target if self.kind == "recipe" else f"{self.target}:{self.attribute}"
+        return self.target if self.kind in ("recipe", "command") else f"{self.target}:{self.attribute}"
 
 
 class DataConfig(Section):
@@ -147,9 +148,9 @@ class BatchConfig(Section):
         32,
         64,
     )
-    micro_batching: Literal["auto", "off"] = Field(
+    micro_batching: Literal["auto", "even", "off"] = Field(
         default="auto",
-        description="auto: batches that do not fit are split; off: they run out of memory",
+        description="auto: batches that do not fit are split; even: into equal parts; off: they run out of memory",
     )
     micro_batch_size: BatchSize | None = Field(default=None, description="upper bound of the micro-batch size")
 
@@ -212,7 +213,9 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """The learning rate over a run, in tokens, so that it is the same curve for every batch size."""
 
-    kind: Literal["cosine", "constant", "wsd"] = "cosine"
+    kind: Literal["cosine", "constant", "wsd", "task"] = Field(
+        default="cosine", description="task: the schedule of a person's own trainer"
+    )
     warmup_fraction: Annotated[Number, Field(ge=0.0, lt=1.0)] = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
@@ -230,13 +233,17 @@ class ScheduleConfig(Section):
 
 
 class BudgetConfig(Section):
-    """How much may be spent. With neither tokens nor time given, `DEFAULT_TIME_BUDGET` seconds are planned."""
+    """How long runs are and how much may be spent. With neither given, `DEFAULT_TIME_BUDGET` seconds are planned."""
 
     token_budget: Tokens | None = Field(default=None, description="tokens (or samples) of every run")
     epochs: Annotated[Number, Field(gt=0.0, le=1e6)] | None = Field(
         default=None, description="passes over the training data, instead of tokens"
     )
     time_budget_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = None
+    run_time_seconds: Annotated[Number, Field(gt=0.0, le=MOST_SECONDS)] | None = Field(
+        default=None,
+        description="training time of every run at the measured speed of its batch size, instead of equal tokens",
+    )
     max_runs: Annotated[Whole, Field(ge=1, le=MOST_RUNS)] | None = Field(
         default=None, description="different cells (batch size, LR) to train; further seeds come on top"
     )
@@ -257,10 +264,14 @@ class SweepConfig(Section):
     )
     prior: Text | None = Field(
         default=None,
-        description="where adaptive starts: folder of an earlier or cheaper study of this model, or a published law",
+        description="where adaptive starts: an earlier study of this model (folder or table), or a published law",
     )
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
         default=None, description="default: by optimizer family"
+    )
+    learning_rate_rule: Literal["keep", "sqrt", "linear"] | None = Field(
+        default=None,
+        description="grid: how learning rates follow the batch size from optimizer.reference_batch_size; default: keep",
     )
     max_extensions: Whole = Field(
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
@@ -402,6 +413,7 @@ class Experiment(Section):
     )
     noise: NoiseConfig = NoiseConfig()
     critical: CriticalConfig = CriticalConfig()
+    command: Command | None = Field(default=None, description="a person's own script (docs/integrations.md)")
     device: DeviceConfig = DeviceConfig()
 
     @property
@@ -418,9 +430,48 @@ _PATIENCE = {"device.silence_seconds"}
 def build_experiment(values: Mapping[str, Any]) -> Experiment:
     """An Experiment from nested values. Raises InputError naming the first settings that do not validate."""
     try:
-        return Experiment.model_validate(values)
+        experiment = Experiment.model_validate(values)
     except ValidationError as error:
         raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
+    _require_one_length(experiment)
+    _require_grid_for_rule(experiment)
+    return experiment
+
+
+def _require_grid_for_rule(experiment: Experiment) -> None:
+    """Raise InputError where a rule is given to a search that tunes every batch size by itself."""
+    rule = experiment.sweep.learning_rate_rule
+    if rule is not None and experiment.sweep.search != "grid":
+        raise InputError(
+            f"--lr-rule {rule} centres the grid of learning rates at every batch size, and an adaptive search finds "
+            "them by itself; use --search grid, or omit it."
+        )
+
+
+_NOT_AT_EQUAL_TIME = {
+    "token_budget": "--token-budget",
+    "epochs": "budget.epochs",
+    "time_budget_seconds": "--time-budget",
+    "max_tokens": "--max-tokens",
+}
+
+
+def _require_one_length(experiment: Experiment) -> None:
+    """Raise InputError where runs of equal time are also given tokens, or a prior at equal tokens."""
+    budget = experiment.budget
+    if budget.run_time_seconds is None:
+        return
+    for name, option in _NOT_AT_EQUAL_TIME.items():
+        if getattr(budget, name) is not None:
+            raise InputError(
+                f"--run-time gives every run the same time, and the measured speeds turn it into tokens; {option} "
+                "would set them otherwise. Give one of the two; --max-runs bounds the runs."
+            )
+    if experiment.sweep.prior is not None:
+        raise InputError(
+            "--run-time compares batch sizes at equal time, and --prior tells where the best is at equal tokens; omit "
+            "one of the two."
+        )
 
 
 def differing_fields(stored: Experiment, asked: Experiment) -> list[Difference]:

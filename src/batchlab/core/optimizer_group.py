@@ -13,6 +13,7 @@ class OptimizerGroup(Frozen):
     optimizer: str = Field(description="name of the optimizer's class, e.g. Muon")
     learning_rate_ratio: float = Field(description="its learning rate ÷ the one that is swept, at every step")
     weight_decay: float | None = None
+    beta1: float | None = None
     beta2: float | None = None
     epsilon: float | None = Field(default=None, description="Adam's, where the group has betas")
     parameter_count: int = Field(description="trainable parameters")

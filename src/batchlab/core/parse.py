@@ -55,6 +55,8 @@ def parse_bytes(given: object) -> int:
 
 
 def _bytes(text: str) -> int:
+    if re.search(r"\d\s*[KMGT]i?b\s*$", text):
+        raise ValueError(f"{quote(text)} may mean bits, as Gb does; write GB, GiB, MB or MiB for bytes")
     cleaned = text.strip().lower().replace(" ", "")
     number = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
     try:
@@ -230,7 +232,7 @@ def parse_count(text: str, flag: str) -> int:
     return int(count)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time-budget") -> float:
     """Seconds of `3h`, `45m`, `90s` or `1h30m`. Raises InputError for anything else."""
     match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower()
@@ -241,7 +243,7 @@ def parse_duration(text: str) -> float:
         else 0
     )
     if seconds <= 0:
-        raise InputError(f"--time-budget {quote(text)} is not a length of time; write it like 3h, 45m or 1h30m.")
+        raise InputError(f"{option} {quote(text)} is not a length of time; write it like 3h, 45m or 1h30m.")
     if seconds > MOST_SECONDS:
-        raise InputError(f"--time-budget {quote(text)} is more than 100,000h; give a shorter time, like 3h or 45m.")
+        raise InputError(f"{option} {quote(text)} is more than 100,000h; give a shorter time, like 3h or 45m.")
     return seconds

@@ -5,7 +5,7 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import (
     Environment,
     MeasuredMemory,
@@ -110,7 +111,7 @@ class Trainable(Protocol):
     sample_independent: bool  # False where samples of one batch influence each other: the batch may not be split
 
     def init(self, seed: int) -> None:
-        """New parameters, optimizer state and random state; the same seed gives the same bits."""
+        """New parameters, optimizer state and random state; the same seed gives the same parameters, to the bit."""
 
     def count(self, batch: Batch) -> float:
         """Targets in the batch that the loss averages over, known before the forward pass."""
@@ -125,7 +126,8 @@ class Trainable(Protocol):
         """(Σ losses, count) in evaluation mode; changes nothing, and the same batch gives the same bits."""
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue to the same bits: parameters, optimizer, random state."""
+        """Everything `load` needs to continue: parameters, optimizer, random state. The run then continues to the
+        same bits wherever the device's kernels are deterministic."""
 
     def load(self, state: bytes) -> None:
         """Continue from `state()`. Never executes code from the bytes, as pickle would."""
@@ -189,6 +191,15 @@ class Inspectable(Trainable, Protocol):
 
     def mixing_layer(self, batch: Batch, half: int) -> str | None:
         """First layer whose output for sample 0 … half−1 depends on the other samples; None when no layer does."""
+
+
+@runtime_checkable
+class EvaluatesDraws(Protocol):
+    """Of a Trainable whose loss may draw random numbers even in evaluation, as a diffusion loss draws its noise."""
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
+        """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
+        is `evaluate`."""
 
 
 @runtime_checkable
@@ -309,6 +320,15 @@ class Framework(Protocol):
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
 
+    def import_all(self) -> None:
+        """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+
+    def holds_device(self) -> bool:
+        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
 
@@ -317,6 +337,9 @@ class Framework(Protocol):
 
         `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Memory of whole steps at the spec's first size on each of these batches, by running them on the host."""
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""
@@ -339,6 +362,8 @@ class RunContext(Protocol):
     """What a run can do besides computing: write rows and checkpoints, show progress, learn that it should stop."""
 
     cache_dir: Path
+    path: Path
+    """The run's own folder, for whatever its integration writes there."""
     repaired_lines: int
 
     def row(self, row: MetricRow) -> None:
@@ -370,11 +395,32 @@ class Interrupted(Exception):
 
 
 class RunResult(NamedTuple):
-    """How a run ended, before that becomes a Record."""
+    """How a run ended, before that becomes a Record.
+
+    `environment` is where it ran, if that is not the worker's own process.
+    """
 
     outcome: Outcome
     reason: str
     result: Result | None
+    pairing: Pairing = Pairing.NONE
+    environment: Environment | None = None
+
+
+class Integration(Protocol):
+    """What trains a person's code where batchlab's own loop does not: their script, or their Trainer.
+
+    Its worker calls `run` with specs of every kind. A kind that the integration cannot carry out is answered with the
+    empty result of that kind where there is one (a TraceResult that says `untraceable`), else with a failed outcome.
+    """
+
+    def run(self, spec: Spec, context: RunContext) -> RunResult:
+        """Carry out one spec: an InspectSpec gives a TaskInfo that names the integration, and so on.
+
+        Running out of memory, divergence and errors of the person's code are outcomes, or pass through as those of
+        batchlab's own loop do. `pairing` of a completed TrainSpec claims no more than was established for that run.
+        Raises Interrupted where the context asks to stop, after ending everything that it started.
+        """
 
 
 class View(Protocol):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.check import CheckResult
+from batchlab.core.integration import IntegrationName
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.pairing import Pairing
 
 
 class Outcome(StrEnum):
@@ -62,14 +64,20 @@ class TaskInfo(Frozen):
     kind: Literal["inspect"] = "inspect"
     unit: Unit
     sequence_length: int
-    train_samples: int
-    valid_samples: int
+    train_samples: int | None = Field(description="None where a person's own trainer does not say")
+    valid_samples: int | None
     vocabulary: int | None = None
-    parameter_count: int
+    parameter_count: int | None
     optimizer_family: Literal["adam", "sgd", "other"]
+    integration: IntegrationName | None = Field(
+        default=None, description="what trains it where batchlab's own loop does not"
+    )
     own_optimizer: bool = False
     optimizer_groups: tuple[OptimizerGroup, ...] = Field(
         default=(), description="the optimizer's parameter groups, as they are at the reference batch size"
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="the experiment's settings that a person's trainer brings, as nested values"
     )
     data_source: str = Field(description="where the data comes from")
     data_digest: str
@@ -111,6 +119,9 @@ class TracePoint(Frozen):
     reserved_bytes: int | None = Field(
         default=None, description="from a replay of the same steps through the CUDA caching allocator"
     )
+    draw_bytes: tuple[int, ...] = Field(
+        default=(), description="peak of each batch that ran, first the largest by content; empty for a trace"
+    )
 
     @property
     def peak(self) -> PhasePeak:
@@ -123,6 +134,7 @@ class TraceResult(Frozen):
     kind: Literal["trace"] = "trace"
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
     untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
+    varies: bool = Field(default=False, description="the steps draw random numbers that may decide what runs")
 
 
 MeasuredMemory = Literal["allocated", "reserved", "process"]
@@ -198,6 +210,10 @@ class TrainResult(PeakMemory):
     val_error: float | None = Field(
         default=None, description="standard error of val_loss over the held-out samples, estimated from its batches"
     )
+    val_draws_sd: float | None = Field(
+        default=None,
+        description="standard deviation of val_loss over the random numbers that the loss draws; None: it draws none",
+    )
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
     clipped_fraction: float | None = None
@@ -230,6 +246,11 @@ Result = Annotated[
 ]
 
 
+ProcessKind = Literal["new", "forked", "used"]
+"""The process of a run: started for it; forked for it from one that had loaded the task and trained nothing; or one
+that had executed other runs."""
+
+
 class Record(Frozen):
     """The last file that a run writes. Its presence means that the run is finished, whatever its outcome."""
 
@@ -239,7 +260,8 @@ class Record(Frozen):
     reason: str = Field(default="", description="one or two sentences; empty where completed")
     result: Result | None = None
     environment: Environment | None = None
-    pairing: Literal["verified", "declared", "none"] = "none"
+    process: ProcessKind | None = Field(default=None, description="None where it died before it could say so")
+    pairing: Pairing = Field(default=Pairing.NONE, description="of a training run's samples with those of others")
     attempts: int = 1
 
 

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, get_args
 
 from pydantic.fields import FieldInfo
 
@@ -30,11 +30,15 @@ def describe_settings(model: type[Frozen]) -> list[str]:
 
 def _fields(model: type[Frozen], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Frozen):
-            yield from _fields(inner, f"{prefix}{name}.")
+        sections = [one for one in (field.annotation, *get_args(field.annotation)) if _is_section(one)]
+        if sections:
+            yield from _fields(sections[0], f"{prefix}{name}.")
         else:
-            yield prefix + name, field
+            yield prefix + (field.alias or name), field
+
+
+def _is_section(annotation: object) -> TypeGuard[type[Frozen]]:
+    return isinstance(annotation, type) and issubclass(annotation, Frozen)
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.command import Command
 from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.integration import IntegrationName
 
 
 class Workload(Frozen):
@@ -24,6 +26,10 @@ class Workload(Frozen):
     sequence_length: PositiveInt = 1
     model: dict[str, int | float | str | bool] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
+    integration: IntegrationName | None = Field(
+        default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
+    )
+    command: Command | None = Field(default=None, description="the person's own script")
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 
@@ -31,7 +37,9 @@ class Workload(Frozen):
 class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
-    name: str = Field(default="cpu", description="resolved: cpu, cuda:0, mps or simulated; never auto")
+    name: str = Field(
+        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False
     threads: PositiveInt = 1
@@ -73,6 +81,9 @@ class CheckSpec(Frozen):
 
     kind: Literal["check"] = "check"
     workload: Workload
+    scope: Literal["training", "memory"] = Field(
+        default="training", description="memory: only what decides which batches fit"
+    )
     largest_batch: PositiveInt | None = Field(default=None, description="largest global batch size of the sweep")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
@@ -87,6 +98,11 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
+    draws: bool = Field(default=False, description="after the largest batch by content, every step draws another")
+    gradients: GradientSampling | None = Field(default=None, description="steps that do what sampled training steps do")
+    snapshot: Literal["light", "full"] | None = Field(
+        default=None, description="diagnostics that are also taken, of the step before the last"
+    )
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 
@@ -99,6 +115,7 @@ class TraceSpec(Frozen):
     micro_batch_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     grad_accum_steps: PositiveInt = 2
     evaluation_batch_size: PositiveInt | None = Field(default=None, description="None: evaluate at each traced size")
+    draws: NonNegativeInt = Field(default=0, description="batches to run at each size on real values; 0: trace shapes")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 
@@ -149,6 +166,7 @@ class TrainSpec(Frozen):
         pattern=r"^train-[A-Za-z0-9.+-]+$",
         description="run id to begin from: its parameters, optimizer and random state as they were at its end",
     )
+    repeatable: bool = Field(default=False, description="of a person's own trainer: the check found it to repeat")
     keep_end: bool = Field(default=False, description="keep the state at the end, for runs that start from it")
     device: DeviceSettings = DeviceSettings()
 

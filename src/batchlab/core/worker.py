@@ -20,11 +20,17 @@ class WorkerCommand:
 
     prefix: a launcher that starts the program elsewhere and passes its pipes on: ("srun", "-N1", "-n1").
     environment: variables of the worker, besides those it inherits.
+    fork_server: the program of a process that such workers may be forked from; empty: none.
+    study: the folder whose specs it executes.
+    preload: what the fork server loads before it forks this worker, as JSON (`runs.execute.preload`).
     """
 
     program: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
+    fork_server: tuple[str, ...] = ()
+    study: str = ""
+    preload: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:

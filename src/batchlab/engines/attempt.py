@@ -11,8 +11,8 @@ from batchlab.core.errors import InputError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
-from batchlab.core.record import CapacityResult, Environment, Outcome, Record, Result
-from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
+from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.storage.atomic import storage_failure
 from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
@@ -51,25 +51,25 @@ class NeedsFreshProcess(Exception):
     """
 
 
-def run_attempt(run: LiveRun, *, attempt: int = 1, reused: bool = False) -> Record:
+def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new") -> Record:
     """Execute a run whose lock this process holds, and write its record.
 
-    `reused`: the process has trained before. Running out of memory, divergence and errors of the person's code become
+    Running out of memory, divergence and errors of the person's code become
     the record's outcome. Raises, without a record: Interrupted (checkpoint saved), StorageFailed, NeedsFreshProcess,
     and StudyChanged where the task or its data is not the study's any more.
     """
-    spec = run.spec
     run.begin()
     ended = _execute(run)
-    if ended.outcome is Outcome.OUT_OF_MEMORY and reused:
+    if ended.outcome is Outcome.OUT_OF_MEMORY and process == "used":
         raise NeedsFreshProcess
     record = Record(
         run_id=run.run_id,
         outcome=ended.outcome,
         reason=ended.reason,
         result=ended.result,
-        environment=_environment(run),
-        pairing="verified" if isinstance(spec, TrainSpec) else "none",
+        environment=ended.environment or _environment(run),
+        process=process,
+        pairing=ended.pairing,
         attempts=attempt,
     )
     run.finish(record)
@@ -87,10 +87,12 @@ def result_of_out_of_memory(spec: Spec, *, certain: bool = True) -> Result | Non
 
 def _execute(run: LiveRun) -> RunResult:
     """The run's result, whatever happened in it; when this returns, everything the run allocated is freed."""
+    from batchlab.integrations import integration_of
     from batchlab.runs.execute import execute
 
     try:
-        return execute(run.spec, run)
+        integration = integration_of(run.spec)
+        return execute(run.spec, run) if integration is None else integration.run(run.spec, run)
     except (Interrupted, StorageFailed, StudyChanged):
         raise
     except InputError as error:

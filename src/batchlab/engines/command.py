@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from batchlab.core.spec import CapacitySpec, Spec
+from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.addresses import at_fixed_addresses
 
-HERE = WorkerCommand((sys.executable, "-P", "-m", "batchlab.engines.worker"))
-"""A worker on this machine."""
+HERE = WorkerCommand(
+    (sys.executable, "-P", "-m", "batchlab.engines.worker"),
+    fork_server=(sys.executable, "-P", "-m", "batchlab.engines.fork_server") if sys.platform == "linux" else (),
+)
+"""A worker on this machine. On macOS a process that has loaded the system's frameworks must not fork."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -32,7 +35,10 @@ instead of 84k at 32."""
 _UNLESS_SET_FOR_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
 """glibc takes each allocation above this threshold from the system and returns it when freed. By default it raises the
 threshold up to 32 MiB as a process runs, and the heap fragments differently at every batch size: a decoder's peak was
-49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed."""
+49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed, and
+so it is for what comes before: all of that is forked from one process."""
+
+_BEFORE_MEASURING = (InspectSpec, CheckSpec, TraceSpec)
 
 
 def worker_command(
@@ -43,22 +49,24 @@ def worker_command(
     device: the one CUDA device it may see; None: all. A variable that the person set takes precedence over those that
     only tune (`inherited`).
     """
-    program = (*base.program, "--study", str(study))
+    program, fork_server = (*base.program, "--study", str(study)), base.fork_server
+    if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
+        fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
     tuning = dict(_UNLESS_SET)
-    if spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit):
+    bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
+    if bounded or isinstance(spec, _BEFORE_MEASURING):
         tuning |= _UNLESS_SET_FOR_MEMORY
         program = tuple(at_fixed_addresses(program))
+        fork_server = tuple(at_fixed_addresses(fork_server)) if fork_server else ()
     environment = {name: value for name, value in tuning.items() if name not in inherited}
     environment |= _ALWAYS | dict.fromkeys(_THREAD_VARIABLES, str(spec.device.threads))
     if device is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device
-    return replace(base, program=program, environment={**base.environment, **environment})
-
-
-def visible_cuda_devices() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES lists, or one number per Nvidia card; found without loading the driver."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return tuple(part.strip() for part in chosen.split(",") if part.strip())
-    cards = Path("/proc/driver/nvidia/gpus")
-    return tuple(str(index) for index, _ in enumerate(cards.iterdir())) if cards.is_dir() else ()
+    return replace(
+        base,
+        program=program,
+        environment={**base.environment, **environment},
+        fork_server=fork_server,
+        study=str(study),
+        preload=spec.workload.model_dump_json() if fork_server else "",
+    )

@@ -226,7 +226,6 @@ class Dispatcher:
                     outcome=result.outcome,
                     reason=result.reason,
                     result=result.result,
-                    pairing="verified" if job.trains else "none",
                     attempts=max(1, job.deaths + job.lost),
                 )
                 job.folder.begin().finish(record)

@@ -1,6 +1,7 @@
 """Worker processes, driven by a thread of their own, so that no worker waits while the study analyses.
 
-Training runs with equal settings share a process; everything that measures gets a fresh process of its own.
+Training runs with equal settings share a process. Everything that measures gets a process of its own, forked from one
+that has loaded the task where that is possible (engines/fork_server.py).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import NamedTuple
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
-from batchlab.core.worker import Processes, WorkerCommand
-from batchlab.engines.command import HERE, visible_cuda_devices
+from batchlab.core.worker import WorkerCommand
+from batchlab.engines.cards import visible_cards
+from batchlab.engines.command import HERE, worker_command
 from batchlab.engines.dispatcher import Dispatcher
+from batchlab.engines.forked import ForkServers
+from batchlab.engines.local_processes import LocalProcesses
 from batchlab.engines.pool import Pool
-from batchlab.engines.process import LocalProcesses
 from batchlab.engines.resources import usable_cores
 
 _TICK_SECONDS = 0.2
@@ -38,7 +41,7 @@ class LocalEngine:
     grace_seconds: how long runs may take on `close` to save a checkpoint.
     devices: CUDA devices to spread workers over; default: those visible.
     command: how a worker is started; `--study DIR` is appended.
-    processes: starts the workers; default: on this machine.
+    servers: fork servers that other engines of this invocation use too; default: its own.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class LocalEngine:
         devices: Sequence[str] | None = None,
         cores: int | None = None,
         command: WorkerCommand = HERE,
-        processes: Processes | None = None,
+        servers: ForkServers | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._grace_seconds = grace_seconds
@@ -60,13 +63,15 @@ class LocalEngine:
         self._submitted: queue.SimpleQueue[_Submitted] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
         self._closing, self._end_now = threading.Event(), threading.Event()
-        self._processes = LocalProcesses() if processes is None else processes
+        self._command = command
+        self._servers, self._owns_servers = (ForkServers(), True) if servers is None else (servers, False)
+        self._processes = LocalProcesses(self._servers)
         # The study's thread:
         self._outstanding = 0
         self._failure: Exception | None = None
         self._closed = False
         # The engine's thread:
-        study = study.absolute()
+        self._study = study = study.absolute()
         pool = Pool(
             study,
             command,
@@ -74,7 +79,7 @@ class LocalEngine:
             clock,
             workers=workers,
             cores=cores or usable_cores(),
-            devices=visible_cuda_devices() if devices is None else devices,
+            devices=visible_cards() if devices is None else devices,
         )
         self._dispatcher = Dispatcher(
             study,
@@ -91,6 +96,7 @@ class LocalEngine:
     def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
         """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
         self._outstanding += 1
+        self._servers.start(worker_command(self._command, self._study, spec, None))
         self._submitted.put(_Submitted(spec, exclusive))
         self._processes.wake()
 
@@ -130,6 +136,8 @@ class LocalEngine:
             self._end_now.set()
             self._thread.join()
             self._processes.close()
+            if self._owns_servers:
+                self._servers.close()
 
     def _live(self) -> None:
         """The engine's thread."""

@@ -205,7 +205,7 @@ class Pool:
 
     def _open(self, job: Job, key: str | None, now: float) -> WorkerSlot:
         device = None
-        if job.spec.device.name == "cuda:0" and len(self._devices) > 1:
+        if job.spec.device.name == "cuda" and len(self._devices) > 1:
             device = min(self._devices, key=[slot.device for slot in self.slots].count)
         command = worker_command(self._command, self._study, job.spec, device)
         slot = WorkerSlot(self._processes.start(command), key, device, now)

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import suppress
 
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.oom_kills import count_oom_kills
+from batchlab.engines.pipe import WatchedPipe
 
 
 class LocalProcess:
@@ -30,10 +30,9 @@ class LocalProcess:
         )
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
-        self._stdin, self._stdout = self._popen.stdin, self._popen.stdout
-        os.set_blocking(self._stdout.fileno(), False)
-        selector.register(self._stdout, selectors.EVENT_READ)
-        self._watched = True
+        self._stdin = self._popen.stdin
+        self._stdout = WatchedPipe(os.dup(self._popen.stdout.fileno()), selector)
+        self._popen.stdout.close()
 
     def send(self, line: bytes) -> None:
         """Write a line to its input. That it has died meanwhile is noticed by `exit_code`."""
@@ -42,16 +41,7 @@ class LocalProcess:
 
     def read(self) -> tuple[bytes, bool]:
         """What it wrote since the last call, and whether its output has ended."""
-        pieces: list[bytes] = []
-        while True:
-            try:
-                piece = os.read(self._stdout.fileno(), 65536)
-            except BlockingIOError:
-                return b"".join(pieces), False
-            if not piece:
-                self._stop_watching()
-                return b"".join(pieces), True
-            pieces.append(piece)
+        return self._stdout.read()
 
     def exit_code(self) -> int | None:
         """None while it runs; minus the signal's number where a signal ended it."""
@@ -74,7 +64,6 @@ class LocalProcess:
     def release(self) -> None:
         """After its end: end the processes it started, and close the pipes."""
         self.kill()
-        self._stop_watching()
         self._stdin.close()
         self._stdout.close()
         self._errors.close()
@@ -83,43 +72,3 @@ class LocalProcess:
         """The end of what it printed before it had a run's log to print to."""
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", errors="replace")[-65536:]
-
-    def _stop_watching(self) -> None:
-        if self._watched:
-            self._selector.unregister(self._stdout)
-            self._watched = False
-
-
-class LocalProcesses:
-    """Starts workers on this machine and waits for their output."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._wake_out, self._wake_in = os.pipe()
-        os.set_blocking(self._wake_out, False)
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
-
-    def start(self, command: WorkerCommand) -> LocalProcess:
-        """Start a worker."""
-        return LocalProcess(command, self._selector)
-
-    def wait(self, seconds: float) -> None:
-        """Return when a worker has written or ended, when `wake` is called, or after so many seconds."""
-        for ready, _ in self._selector.select(seconds):
-            if ready.fd == self._wake_out:
-                with suppress(BlockingIOError):
-                    os.read(self._wake_out, 65536)
-
-    def wake(self) -> None:
-        """End `wait`, from any thread."""
-        os.write(self._wake_in, b"!")
-
-    def oom_kills(self) -> int | None:
-        """The kernel's count."""
-        return count_oom_kills()
-
-    def close(self) -> None:
-        """Close the pipe and the selector."""
-        self._selector.close()
-        os.close(self._wake_in)
-        os.close(self._wake_out)

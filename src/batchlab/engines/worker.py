@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
 from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
@@ -54,10 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Worker:
-    """One process serving one study. To be created and served in the main thread, which receives signals."""
+    """One process serving one study. To be created and served in the main thread, which receives signals.
 
-    def __init__(self, study: Path) -> None:
+    forked: from a process that had loaded the task, and trained nothing.
+    """
+
+    def __init__(self, study: Path, *, forked: bool = False) -> None:
         self._study = study
+        self._forked = forked
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._current: Spec | None = None
         self._stop = False
@@ -68,7 +73,7 @@ class Worker:
     def serve(self) -> int:
         """Execute specs until the input ends or a signal asks to stop. Returns the exit code."""
         parent = os.getppid()
-        _die_with_parent(parent)
+        die_with_parent(parent)
         threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
         threading.Thread(target=self._read, args=(os.dup(0),), daemon=True).start()
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -97,13 +102,19 @@ class Worker:
             self._current = spec
             self._last_progress = 0.0
             _redirect_output(run.log_path)
-            run_attempt(run, attempt=command.get("attempt", 1), reused=self._trained_before)
+            run_attempt(run, attempt=command.get("attempt", 1), process=self._process)
             self._trained_before = True
 
         try:
             return carry_out(run, attempt, self._emit)
         finally:
             self._current = None
+
+    @property
+    def _process(self) -> ProcessKind:
+        if self._trained_before:
+            return "used"
+        return "forked" if self._forked else "new"
 
     def _show(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -177,7 +188,7 @@ def _redirect_output(log: Path) -> None:
     os.close(descriptor)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """On Linux, have the kernel kill this process when the engine's ends, even during a long computation."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

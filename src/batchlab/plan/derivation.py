@@ -20,6 +20,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.format import format_count, format_list
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.integrations.script.answer import answer_command
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.provenance import measured_provenance, with_proof
 from batchlab.plan.training_plan import (
@@ -108,6 +109,7 @@ def make_plan(
             data_digest=findings.task_info.data_digest,
         ),
         batch_configuration=configuration,
+        command=answer_command(experiment, layout, choice.learning_rate, choice.token_budget, choice.warmup_tokens),
         hardware_calibration=HardwareCalibration(
             measured_performance=dict.fromkeys(workers, speed) if speed else {},
             workload_distribution=dict.fromkeys(workers, 1 / devices),
@@ -145,6 +147,9 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     chosen = recommend_for(findings, objective) if objective else findings.recommended
     wanted = target.global_batch_size or chosen.layout.global_batch_size
     recommended = chosen if wanted == chosen.layout.global_batch_size else None
+    if target.parameters is not None and findings.task_info.parameter_count is None:
+        raise InputError("How many parameters this study's model has is not known, so it cannot be planned larger.")
+    budget = findings.tokens_at(wanted) or budget
     same_model = target.parameters in (None, findings.task_info.parameter_count)
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:

@@ -134,6 +134,7 @@ class TrainingPlan(Frozen):
     schema_version: Literal[1] = 1
     made_from: MadeFrom
     batch_configuration: BatchConfiguration
+    command: str = Field(default="", description="of a person's own script, with this configuration filled in")
     hardware_calibration: HardwareCalibration
     expectation: Expectation
     provenance: dict[str, Provenance]
@@ -166,22 +167,25 @@ def paste_block(plan: TrainingPlan) -> str:
     c = plan.batch_configuration
     title = paste_title(plan.made_from.study, c.global_batch_size, c.unit, c.sequence_length)
     lines = [f"# {line}" for line in (title, *plan.notes, *map(group_note, c.optimizer.groups))]
+    if plan.command:
+        lines.append(f"command = {literal(plan.command)}")
+    own = c.schedule.kind == "task"  # what only a person's own trainer knows is left out
     values: dict[str, int | float | str | None] = {
         "micro_batch_size": c.micro_batch_size,
         "grad_accum_steps": c.grad_accum_steps,
         "data_parallel_size": c.data_parallel_size,
         "sequence_length": c.sequence_length if c.unit is Unit.TOKENS else None,
         "learning_rate": c.learning_rate,
-        "schedule": c.schedule.kind,
-        "warmup_steps": c.warmup_steps,
+        "schedule": None if own else c.schedule.kind,
+        "warmup_steps": c.warmup_steps or (None if own else 0),
         "steps": c.steps,
-        "optimizer": c.optimizer.name,
+        "optimizer": None if own else c.optimizer.name,
         "beta1": c.optimizer.beta1,
         "beta2": c.optimizer.beta2,
         "momentum": c.optimizer.momentum,
         "weight_decay": c.optimizer.weight_decay,
         "grad_clip": c.optimizer.grad_clip,
-        "precision": c.precision,
+        "precision": None if own else c.precision,
     }
     return "\n".join(lines + [f"{key} = {literal(value)}" for key, value in values.items() if value is not None])
 

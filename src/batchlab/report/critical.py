@@ -22,7 +22,7 @@ from batchlab.words.critical import (
     disagreement,
     schedule_lines,
 )
-from batchlab.words.critical_tables import LOSS_INCREASE, NO_BEST_SIZE, costs_note
+from batchlab.words.critical_tables import LOSS_INCREASE, costs_note, why_nothing
 from batchlab.words.estimates import format_branches, format_critical, format_noise, format_signs
 from batchlab.words.figures.curves import tokens_seen
 from batchlab.words.setup import Term
@@ -71,7 +71,7 @@ def critical_section(findings: Findings) -> CriticalSection:
         schedule=schedule_lines(findings),
         effort=cost_lines(findings),
         units=Units.of(findings).name,
-        nothing=NO_BEST_SIZE,
+        nothing=why_nothing(findings),
     )
 
 
@@ -190,7 +190,7 @@ def critical_lines(findings: Findings) -> list[str]:
     """The section as lines for a terminal."""
     section = critical_section(findings)
     if not section.estimators.rows:
-        return [NO_BEST_SIZE]
+        return [why_nothing(findings)]
     lines = []
     for name, answer, caveat in answer_lines(findings):
         lines += [*_wrapped(name, answer), *_wrapped("", caveat)]

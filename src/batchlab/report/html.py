@@ -7,11 +7,8 @@ each named by its hash, and forbids every request.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from functools import lru_cache
-from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
@@ -23,6 +20,7 @@ from batchlab.report.document import PasteReady, build_document
 from batchlab.report.figures.figure import plain
 from batchlab.report.figures.palette import THEMES, css_variables
 from batchlab.report.notes import notes_html
+from batchlab.report.page import policy, source
 from batchlab.words.story import Story
 
 PLOTLY = "vendor/plotly-cartesian.min.js"
@@ -38,15 +36,15 @@ def render_html(findings: Findings, story: Story, plan: PasteReady | None, notes
         if figure.drawable
     }
     template = _templates().get_template("report.html.j2")
-    plotly, script = _source(PLOTLY), _source("templates/report.js")
+    plotly, script = source(PLOTLY), source("templates/report.js")
     return template.render(
         doc=document,
         notes=notes_html(document.notes or ""),
         version=batchlab.__version__,
-        policy=_policy(plotly, script),
+        policy=policy(plotly, script),
         light=Markup(css_variables("light")),
         dark=Markup(css_variables("dark")),
-        css=Markup(_source("templates/report.css")),
+        css=Markup(source("templates/report.css")),
         figures=htmlsafe_json_dumps(plain(plots), separators=(",", ":"), allow_nan=False),
         themes=htmlsafe_json_dumps(THEMES, separators=(",", ":")),
         plotly=Markup(plotly),
@@ -65,26 +63,3 @@ def unbroken(text: str) -> Markup:
     """The text, escaped, whose learning rates (3.0e-4) and intervals ([2.40, 2.41]) stay on one line."""
     numbers = r"(?:LR )?\d[\d.]*e-?\d+|\[-?\d[\d.]*, -?\d[\d.]*\]"
     return Markup(re.sub(numbers, r'<span class="unbroken">\g<0></span>', str(escape(text))))
-
-
-@lru_cache
-def _source(path: str) -> str:
-    """The text of a file of this package."""
-    return files("batchlab.report").joinpath(path).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def _policy(*scripts: str) -> str:
-    """Only these scripts, inline styles (Plotly sets them) and images made in the page; no request at all."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
-    )
-    directives = {
-        "default-src": "'none'",
-        "script-src": hashes,
-        "style-src": "'unsafe-inline'",
-        "img-src": "data: blob:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    return "; ".join(f"{name} {sources}" for name, sources in directives.items())

@@ -28,7 +28,7 @@ def notes_page(findings: Findings, rates: Sequence[float], budget: Mapping[str, 
     templates = Environment(loader=PackageLoader("batchlab.report"), undefined=StrictUndefined, trim_blocks=True)
     return templates.get_template("notes.md.j2").render(
         name=findings.experiment.name,
-        units=Units.of(findings).name,
+        units=Units.of(findings).name if findings.run_seconds is None else "time",
         frozen=frozen_variables(findings),
         sizes=format_list(findings.experiment.batch.global_batch_sizes),
         rates=format_list([format_learning_rate(rate) for rate in rates]),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.shared_rate import compare_rates
-from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
+from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import (
@@ -24,7 +24,7 @@ from batchlab.core.format import (
 )
 from batchlab.core.record import Outcome, perplexity
 from batchlab.scaling import beta2_at, decay_timescale, epsilon_at, weight_decay_of
-from batchlab.words.results import rates_note, remark, status
+from batchlab.words.results import BEST_OF_EACH, rates_note, remark, status
 from batchlab.words.units import Units
 
 
@@ -91,7 +91,8 @@ def _mark(surface: SurfaceFinding | None, row: BatchRow) -> Mark:
 
 def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
-    train = [run.train_loss for run in done if run.train_loss is not None]
+    quoted = row.best.quoted_runs if row.best else ()
+    train = [run.train_loss for run in quoted if run.train_loss is not None]
     train_loss = sum(train) / len(train) if train else None
     value = row.val_loss.value if row.val_loss else None
     peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
@@ -132,7 +133,7 @@ def endings_table(findings: Findings) -> Table:
         Column("best LR"),
         Column("runs"),
         *((Column("perplexity"),) if tokens else ()),
-        Column("lowest val loss"),
+        Column("end above lowest"),
         Column("gradient norm"),
         *((Column("clipped steps"),) if clips else ()),
         Column("wall seconds"),
@@ -149,7 +150,7 @@ def endings_table(findings: Findings) -> Table:
 
 def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
-    value, norm = perplexity(cell.mean_loss), _mean([run.grad_norm for run in done])
+    value, norm = perplexity(cell.quoted_loss), _mean([run.grad_norm for run in done])
     clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
     in_use = max((run.peak_in_use_bytes for run in done if run.peak_in_use_bytes), default=None)
     reserved = max((run.peak_bytes for run in done if run.peak_bytes and run.measured == "reserved"), default=None)
@@ -158,7 +159,7 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
         format_learning_rate(cell.learning_rate),
         f"{len(done)}",
         *((NONE if value is None else f"{value:,.4g}",) if tokens else ()),
-        format_loss(_mean([run.best_val_loss for run in done])),
+        format_loss(_mean([_rise(run) for run in done])),
         NONE if norm is None else f"{norm:.3g}",
         *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
@@ -168,13 +169,22 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
     return Row(texts)
 
 
+def _rise(run: Run) -> float | None:
+    """How far the final loss is above the lowest one along the run."""
+    return None if run.val_loss is None or run.best_val_loss is None else run.val_loss - run.best_val_loss
+
+
 MOST_RATES = 12
 """Shared learning rates that are compared one by one."""
 
 
 def rates_table(findings: Findings) -> tuple[Table, str]:
-    """Loss of every size with one learning rate for all, and with its own best; without rows below two rates. And a
-    note where only some of the learning rates are in it."""
+    """How far every size is above the lowest loss with one learning rate for all, and with its own best; without rows
+    below two rates. And how to read it.
+
+    Differences, because they are taken on the seeds that cells share: a loss beside the cell's quoted one would be
+    another number for the same cell.
+    """
     compared = compare_rates(findings.surface) if findings.surface else ()
     if len(compared) < 3:
         return Table(()), ""
@@ -183,15 +193,14 @@ def rates_table(findings: Findings) -> tuple[Table, str]:
         places = [round(i * (shared - 1) / (MOST_RATES - 1)) for i in range(MOST_RATES)]
         compared = (*(compared[place] for place in places), compared[-1])
     sizes = [size for size, _ in compared[-1].losses]
+    lowest = min(value for _, value in compared[-1].losses)
     columns = (Column("learning rate", number=False), *(Column(f"batch {size:,}") for size in sizes))
     columns += (Column("lowest at"), Column("spread"))
     rows = [
         Row(
             (
-                "each size's own best"
-                if one.learning_rate is None
-                else f"{format_learning_rate(one.learning_rate)} for all",
-                *(format_loss(value) for _, value in one.losses),
+                BEST_OF_EACH if one.learning_rate is None else f"{format_learning_rate(one.learning_rate)} for all",
+                *(format_signed(value - lowest) for _, value in one.losses),
                 f"batch {one.lowest:,}",
                 format_loss(one.spread),
             )
@@ -226,17 +235,24 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def cells_table(findings: Findings) -> Table:
     """Every cell of the sweep with the loss of every seed; where AdamW decays weights, with the timescale of that."""
     decays = findings.experiment.optimizer.decays
+    confirmed = any(
+        run.confirms
+        for row in (findings.surface.rows if findings.surface else ())
+        for cell in row.cells
+        for run in cell.runs
+    )
     columns = (
         Column("batch"),
         Column("LR"),
         *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
-        Column("mean val loss"),
+        Column("val loss"),
         Column("each run"),
+        *([Column("confirmation seeds")] if confirmed else []),
         Column("outcome", number=False),
     )
     rows = [
-        _cell(cell, _timescale(findings, cell) if decays else "")
+        _cell(cell, _timescale(findings, cell) if decays else "", confirmed=confirmed)
         for row in (findings.surface.rows if findings.surface else ())
         for cell in sorted(row.cells, key=lambda c: c.learning_rate)
     ]
@@ -250,21 +266,26 @@ def _timescale(findings: Findings, cell: Cell) -> str:
         return NONE
     config, size = experiment.optimizer, cell.global_batch_size
     decay = weight_decay_of(config, size / experiment.reference_batch_size, config.rate_ratio(rate))
-    steps = findings.token_budget / (size * experiment.sequence_length)
+    steps = (findings.tokens_at(size) or findings.token_budget) / (size * experiment.sequence_length)
     return f"{decay_timescale(rate, decay, steps):.2g}"
 
 
-def _cell(cell: Cell, timescale: str) -> Row:
+def _cell(cell: Cell, timescale: str, *, confirmed: bool) -> Row:
+    """`confirmed`: some cell of the table has confirmation seeds, which have a column of their own then."""
     outcomes = Counter(run.outcome.label for run in cell.runs)
-    each = ", ".join(format_loss(run.val_loss) for run in sorted(cell.runs, key=lambda r: r.seed))
+    runs = sorted(cell.runs, key=lambda run: run.seed)
+    each, confirming = (
+        ", ".join(format_loss(run.val_loss) for run in runs if run.confirms is kind) for kind in (False, True)
+    )
     return Row(
         (
             f"{cell.global_batch_size:,}",
             format_learning_rate(cell.learning_rate),
             *([timescale] if timescale else []),
             f"{len(cell.runs):,}",
-            format_loss(cell.mean_loss),
+            format_loss(cell.quoted_loss),
             each or NONE,
+            *([confirming or NONE] if confirmed else []),
             ", ".join(word if number == len(cell.runs) else f"{number} {word}" for word, number in outcomes.items()),
         ),
         "" if cell.losses else "failed",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from batchlab.core.check import CheckFinding, Status
 from batchlab.core.nested import batch_size, select
-from batchlab.core.protocols import Batch, Inspectable, OutOfMemory
+from batchlab.core.protocols import Batch, EvaluatesDraws, Inspectable, OutOfMemory
 from batchlab.data.stream import SampleStream
 
 SLOW_SECONDS = 0.8
@@ -50,6 +50,11 @@ class Bench:
 
     def pick(self, indices: Iterable[int]) -> Batch:
         return select(self.batch, list(indices))
+
+    def redrawn(self, loss: float) -> float:
+        """Σ losses of the batch with other random numbers; the given one where the trainable cannot draw others."""
+        trainable = self.trainable
+        return float(trainable.evaluate_draw(self.batch, 1)[0]) if isinstance(trainable, EvaluatesDraws) else loss
 
     def start(self, seed: int = 0, *, quiet: bool = True) -> bytes:
         """Initialise, with dropout off where `quiet`, and return the state."""

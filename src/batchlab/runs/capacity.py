@@ -2,18 +2,21 @@
 
 A probe uses memory as a training run does: several optimizer steps (state is allocated in the first),
 accumulation over two micro-batches (gradients stay alive through the second backward), clipping, and an evaluation.
-Where samples differ in size, each batch holds the largest ones.
+Where training will sample gradients or take diagnostic snapshots, so does the probe, because both need memory of their
+own. Where samples differ in size, each batch holds the largest ones.
 """
 
 from __future__ import annotations
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.nested import leaves
-from batchlab.core.protocols import Batch, Dataset, MemoryBound, RunContext, RunResult, Trainable
+from batchlab.core.protocols import Batch, Dataset, Diagnosable, MemoryBound, RunContext, RunResult, Trainable
 from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.runs.evaluation import evaluate
+from batchlab.runs.gradient_samples import GradientSampler
+from batchlab.runs.observation import SAMPLES
 from batchlab.runs.step import one_step
 from batchlab.runs.throughput import LEARNING_RATE
 
@@ -32,11 +35,17 @@ def probe(
         micro_batch_size=spec.micro_batch_size,
         sequence_length=spec.workload.sequence_length,
     )
+    sampler = GradientSampler(trainable, spec.gradients, layout)
     trainable.init(0)
     started = trainable.synchronize()
     for step in range(spec.steps):
         started = trainable.synchronize()
-        stats = one_step(trainable, stream, layout, step, LEARNING_RATE)
+        snapshot = spec.snapshot if step == spec.steps - 2 else None
+        if snapshot is not None and isinstance(trainable, Diagnosable):
+            trainable.watch(snapshot)
+        stats = one_step(trainable, stream, layout, step, LEARNING_RATE, sampler)
+        if snapshot is not None and isinstance(trainable, Diagnosable):
+            trainable.readings(worst_batch(held_out, min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
     evaluate(trainable, [worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))])

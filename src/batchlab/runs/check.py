@@ -22,12 +22,13 @@ from batchlab.core.check import (
     OverlapFinding,
     RaisedError,
     Status,
+    TooLarge,
 )
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import Dataset, Inspectable, OutOfMemory
 from batchlab.data.overlap import contained_share
 from batchlab.data.stream import SampleStream
-from batchlab.runs.bench import Verdict, set_up
+from batchlab.runs.bench import Bench, Verdict, set_up
 from batchlab.runs.check_loss import loss_at_start, reduction, splitting
 from batchlab.runs.check_training import evaluation, gradients_reach, learning_rate_honoured, seeds
 
@@ -47,42 +48,67 @@ def check(
     own_optimizer: bool,
     precision: Literal["fp32", "tf32", "bf16"] = "fp32",
     largest_batch: int | None = None,
+    scope: Literal["training", "memory"] = "training",
 ) -> CheckResult:
     """Run every check. The result also says whether a batch may be split, and which layer forbids it.
+
+    scope: memory leaves out what does not decide which batches fit: all but whether batches may be split.
 
     `make` builds a fresh Trainable. `precision` is what it computes in; it decides how large rounding errors may be.
     `largest_batch` is the largest global batch size of the sweep, where known.
 
-    Raises OutOfMemory where not even two samples fit.
+    What needs more memory than there is is not tested. Where that is two samples, nothing that trains is, and samples
+    count as independent: a batch of them can then only be trained one sample at a time.
     """
     items = Items()
     samples = min(SAMPLES, len(train_dataset))
-    bench = set_up(make, train, samples - samples % 2, precision) if samples >= 2 else None
+    bench = _bench(items, make, train, samples - samples % 2, precision) if samples >= 2 else None
     sample_independent, layer = True, None
-    if bench is not None:
+    if bench is not None and scope == "memory":
+        unknown = Items().add("mean or sum", lambda: reduction(bench)) == "fail"  # which is no fault for memory
+        items.add("splitting", lambda: splitting(bench, unknown))
+    elif bench is not None:
         vocabulary = getattr(train_dataset, "vocabulary", None)
         items.add("loss", lambda: loss_at_start(bench, vocabulary if unit is Unit.TOKENS else None))
         reduction_unknown = items.add("mean or sum", lambda: reduction(bench)) == "fail"
         items.add("splitting", lambda: splitting(bench, reduction_unknown))
-        sample_independent, layer = bench.trainable.sample_independent and bench.mixes is None, bench.mixes
         items.add("seeds", lambda: seeds(bench))
         items.add("learning rate", lambda: learning_rate_honoured(bench, own_optimizer))
         items.add("evaluation", lambda: evaluation(bench))
         items.add("gradients", lambda: gradients_reach(bench))
+    if bench is not None:
+        sample_independent, layer = bench.trainable.sample_independent and bench.mixes is None, bench.mixes
+    if scope == "memory":
+        return CheckResult(items=tuple(items.found), sample_independent=sample_independent, mixing_layer=layer)
     items.add("held-out data", lambda: _overlap(valid, train_dataset))
     items.add("data size", lambda: _sizes(len(train_dataset), len(valid), largest_batch))
     return CheckResult(items=tuple(items.found), sample_independent=sample_independent, mixing_layer=layer)
 
 
+def _bench(
+    items: Items, make: Callable[[], Inspectable], train: SampleStream, samples: int, precision: str
+) -> Bench | None:
+    """None, with an item that says so, where not even two samples fit in memory."""
+    try:
+        bench = set_up(make, train, samples, precision)
+    except OutOfMemory:
+        items.found.append(CheckItem(name="loss", status="note", finding=TooLarge(samples=2)))
+        return None
+    items.samples = bench.size
+    return bench
+
+
 @dataclass(slots=True)
 class Items:
-    """The items so far. An item that meets the error of an earlier one names that item instead of the error."""
+    """The items so far, and the samples in the batch they are measured on. An item that meets the error of an earlier
+    one names that item instead of the error."""
 
+    samples: int = 0
     found: list[CheckItem] = field(default_factory=list)
     raised: dict[str, str] = field(default_factory=dict)  # error → the item that met it first
 
     def add(self, name: str, measure: Callable[[], Verdict]) -> Status:
-        """Measure one item. OutOfMemory passes through."""
+        """Measure one item."""
         status, finding = self._measured(name, measure)
         self.found.append(CheckItem(name=name, status=status, finding=finding))
         return status
@@ -91,7 +117,7 @@ class Items:
         try:
             return measure()
         except OutOfMemory:
-            raise
+            return "note", TooLarge(samples=self.samples)
         except Exception as error:  # noqa: BLE001 - the person's code runs here; the item reports what it raised
             message = _error_text(error)
             if (first := self.raised.setdefault(message, name)) != name:

@@ -7,14 +7,18 @@ outcome of them.
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.protocols import MemoryBound, RunContext, RunResult
-from batchlab.core.record import Environment, Outcome, TaskInfo, TracePoint, TraceResult
+from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult
+from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
     CheckSpec,
@@ -33,11 +37,14 @@ from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
-from batchlab.runs.workload import Loaded, code_files, data_files, load
+from batchlab.runs.workload import Loaded, code_files, data_files, load, load_framework
 
 WARMUP_BATCH = 2
-"""Samples in the warm-up step: BatchNorm cannot train on one."""
+"""Samples in the warm-up step, at most: BatchNorm cannot train on one, and more than the run's own may not fit."""
 
+
+LEAST_DRAWS, DRAW_SECONDS = 2, 10.0
+"""Steps that are run to see how memory depends on values: at least two, and no more after this time."""
 
 KEPT_WORKLOADS = 4
 """A study's worker needs two, with and without digests; a process that runs many studies must not keep all data."""
@@ -80,6 +87,23 @@ def environment(spec: Spec) -> Environment | None:
     """Versions and device of this process, for the record; None where its task could not be loaded."""
     loaded = _process.loaded.get(_key(spec.workload))
     return None if loaded is None else loaded.framework.environment(spec.device)
+
+
+def preload_framework() -> None:
+    """Import what every task of a person needs, where it is installed."""
+    with suppress(InputError):
+        load_framework("torch").import_all()
+
+
+def preload(workload: Workload, cache_dir: Path) -> bool:
+    """Load a workload and no other; whether a process forked from this one can execute its specs.
+
+    Raises whatever the person's code raises.
+    """
+    _process.loaded.clear()
+    with load_framework("torch").one_thread():
+        loaded = _load(workload, cache_dir)
+    return not loaded.framework.holds_device()
 
 
 def _key(workload: Workload) -> str:
@@ -135,11 +159,14 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     trainable.init(0)
     # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
-    batch = stream.batch(0, _micro_batch_size(spec) if spec.device.compile else WARMUP_BATCH)
+    own = _micro_batch_size(spec)
+    size = own if spec.device.compile else min(WARMUP_BATCH, own)
+    batch = stream.batch(0, size)
     for _ in range(2):
         trainable.accumulate(batch, 1.0 / trainable.count(batch))
         trainable.apply(LEARNING_RATE)
-    evaluate(trainable, list(evaluation_batches(loaded.valid, WARMUP_BATCH, WARMUP_BATCH)))
+    evaluated = min(WARMUP_BATCH, own)
+    evaluate(trainable, list(evaluation_batches(loaded.valid, evaluated, evaluated)))
     trainable.synchronize()
     del trainable
     gc.collect()
@@ -193,26 +220,61 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
         own_optimizer=loaded.task.optimizer is not None,
         precision=spec.device.precision,
         largest_batch=spec.largest_batch,
+        scope=spec.scope,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 
 
 def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult:
-    stream = WorstStream(loaded.train, seed=0)
+    step_samples = spec.micro_batch_size * spec.grad_accum_steps
+    stream = WorstStream(loaded.train, seed=0, worst_until=step_samples if spec.draws else None)
     bound = _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
-    return probe(trainable, stream, loaded.valid, spec, context, bound)
+    try:
+        return probe(trainable, stream, loaded.valid, spec, context, bound)
+    except OutOfMemory as failure:
+        result = CapacityResult(
+            micro_batch_size=spec.micro_batch_size,
+            fits=False,
+            certain=failure.certain,
+            available_bytes=bound.available_bytes,  # without it the search would not learn what other programs hold
+        )
+        return RunResult(Outcome.OUT_OF_MEMORY, str(failure) or "Out of memory.", result)
 
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
     """One size after the other, with progress after each: tracing a step operation by operation can take minutes."""
     sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
     points: tuple[TracePoint, ...] = ()
+    varies = False
     for size in sorted(spec.micro_batch_sizes):
         alone = spec.model_copy(update={"micro_batch_sizes": (size,)})
-        traced = loaded.framework.trace(loaded.task, alone, sample, held_out)
+        if spec.draws:
+            if points and _too_much(points[-1], size):
+                break
+            evaluated = worst_batch(loaded.valid, min(size, len(loaded.valid)))
+            traced = loaded.framework.trace_values(loaded.task, alone, _draws(loaded, size, spec.draws), evaluated)
+        else:
+            traced = loaded.framework.trace(loaded.task, alone, sample, held_out)
         if traced.untraceable:
             return RunResult(Outcome.COMPLETED, "", traced)
         points += traced.points
+        varies |= traced.varies
         context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
-    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points))
+    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies))
+
+
+def _draws(loaded: Loaded, size: int, draws: int) -> Iterator[Batch]:
+    """The largest batch by content, then others in the order of the data, until they took DRAW_SECONDS."""
+    stream = WorstStream(loaded.train, seed=0, worst_until=size)
+    started = time.monotonic()
+    for draw in range(draws):
+        if draw >= LEAST_DRAWS and time.monotonic() - started > DRAW_SECONDS:
+            return
+        yield stream.batch(draw * size, (draw + 1) * size)
+
+
+def _too_much(smaller: TracePoint, size: int) -> bool:
+    """Whether a step at this size could take more than a quarter of the memory that this machine has free."""
+    needed = smaller.peak.total_bytes * size / smaller.micro_batch_size
+    return needed > psutil.virtual_memory().available / 4

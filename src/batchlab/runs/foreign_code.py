@@ -1,4 +1,4 @@
-"""Recognises training code of other packages where a task is expected, and says which lines make a task of it.
+"""Recognises training code of other packages where a task is expected, and says which lines batchlab needs.
 
 Recognised by the names of classes alone: nothing of those packages is imported.
 """
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from inspect import isabstract
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from batchlab.core.errors import InputError
@@ -43,33 +45,40 @@ class Recognised:
     @property
     def lines(self) -> str:
         """The lines to add to the file, with ... for what only the person knows."""
-        before, imports, arguments = list[str](), ["import batchlab"], list[str]()
+        match self.kind:
+            case Kind.HF_TRAINER:
+                made = self.name if self.is_class else "Trainer"
+                lines = [
+                    f"def {MAKES[self.kind]}(args):",
+                    "    model = ...",
+                    f"    return {made}(model=model, args=args, train_dataset=..., eval_dataset=...)",
+                    "",
+                    'if __name__ == "__main__":',
+                    f"    {MAKES[self.kind]}(args).train()",
+                ]
+            case Kind.LIGHTNING_MODULE:
+                module = f"{self.name}()" if self.is_class else "..."
+                lines = [f"def {MAKES[self.kind]}():", f"    return {module}, ..."]
+            case Kind.MODULE:
+                lines = self._task_lines()
+        return "\n".join(f"    {line}" if line else "" for line in lines)
+
+    def _task_lines(self) -> list[str]:
         model = f"{self.name}()" if self.is_class else f"copy.deepcopy({self.name})"
         if self.name.endswith("()"):
             model = self.name
-        match self.kind:
-            case Kind.HF_TRAINER:
-                trainer = self.name
-                if self.is_class or not trainer.isidentifier():
-                    before, trainer = [f"trainer = {self.name}{'(...)' if self.is_class else ''}"], "trainer"
-                model = f"copy.deepcopy({trainer}.model)"
-                loss = "lambda model, batch: model(**batch).loss"
-                arguments = [f"collate={trainer}.data_collator"]
-                data = f"{trainer}.train_dataset", f"{trainer}.eval_dataset"
-            case Kind.LIGHTNING_MODULE:
-                loss, data = _of_pairs("model.training_step((x, y), 0)"), ("...", "...")
-            case Kind.MODULE:
-                imports.append("import torch.nn.functional as F")
-                loss, data = _of_pairs("F.cross_entropy(model(x), y)"), ("...", "...")
+        imports = ["import batchlab", "import torch.nn.functional as F"]
         if model.startswith("copy."):
             imports.insert(0, "import copy")
-        arguments = [f"model=lambda: {model}", f"loss={loss}", *arguments, f"train={data[0]}", f"valid={data[1]}"]
-        body = [f"    {argument}," for argument in arguments]
-        return "\n".join(f"    {line}" for line in [*imports, *before, "task = batchlab.task(", *body, ")"])
+        loss = f"loss=lambda model, x, y: {_CROSS_ENTROPY}"
+        arguments = [f"model=lambda: {model}", loss, "train=...", "valid=..."]
+        return [*imports, "task = batchlab.task(", *(f"    {argument}," for argument in arguments), ")"]
 
 
-def _of_pairs(expression: str) -> str:
-    return f"lambda model, x, y: {expression}"
+_CROSS_ENTROPY = "F.cross_entropy(model(x), y)"
+
+MAKES = {Kind.HF_TRAINER: "make_trainer", Kind.LIGHTNING_MODULE: "make"}
+"""Training code that batchlab runs in its own trainer → the function that makes it."""
 
 
 def recognised(value: Any, name: str) -> Recognised | None:
@@ -98,16 +107,19 @@ def _best(variables: Mapping[str, Any]) -> Recognised | None:
 
 def no_task_but(target: str, found: Recognised) -> InputError:
     """The error for a file with something recognised where a task is expected."""
+    path = Path(target).name
     match found.kind:
         case Kind.HF_TRAINER:
             return InputError(
-                f"{target} has the Hugging Face Trainer {found.name}, but no task. Add these lines; batch size, "
-                f"learning rate and schedule are then the study's:\n\n{found.lines}\n"
+                f"{target} has the Hugging Face Trainer {found.name}. Make it in a function, with its model, so that "
+                f"every run has a fresh one, and name the function: batchlab study {path}:make_trainer\n\n"
+                f"{found.lines}\n"
             )
         case Kind.LIGHTNING_MODULE:
             return InputError(
-                f"{target} has the LightningModule {found.name}, but no task. Add these lines, with your own data; "
-                f"where samples are dicts, loss=lambda model, batch: model.training_step(batch, 0):\n\n{found.lines}\n"
+                f"{target} has the LightningModule {found.name}. Add a function that returns it with its data, a "
+                "datamodule or a training and a held-out loader, and name the function: "
+                f"batchlab study {path}:make\n\n{found.lines}\n"
             )
         case Kind.MODULE:
             return InputError(
@@ -118,6 +130,11 @@ def no_task_but(target: str, found: Recognised) -> InputError:
 
 def no_task_in(target: str, variables: Mapping[str, Any]) -> InputError:
     """The error for a file without a task, given its variables."""
+    made = next((name for name in MAKES.values() if isinstance(variables.get(name), FunctionType)), None)
+    if made is not None:
+        return InputError(
+            f"{target} makes no task, but has the function {made}: run batchlab study {Path(target).name}:{made}"
+        )
     found = _best(variables)
     if found is not None:
         return no_task_but(target, found)

@@ -16,7 +16,7 @@ from typing import Literal
 from batchlab.core.batch import BatchLayout
 from batchlab.core.protocols import AddedNorms, Batch, MeasuresGradients, Trainable
 from batchlab.core.record import GradientSample, MetricRow, NoGradientSamples
-from batchlab.core.spec import TrainSpec
+from batchlab.core.spec import GradientSampling
 
 CALIBRATED = 4
 """With norm layers alone, one in this many sampled steps measures all parameters."""
@@ -46,10 +46,10 @@ class _Pending:
 class GradientSampler:
     """Samples the gradients of one run. `why_not` says why it cannot; empty while it can."""
 
-    def __init__(self, trainable: Trainable, spec: TrainSpec) -> None:
+    def __init__(self, trainable: Trainable, sampling: GradientSampling | None, layout: BatchLayout) -> None:
         self._trainable = trainable if isinstance(trainable, MeasuresGradients) else None
-        self._sampling = spec.gradients
-        self._layout = spec.layout
+        self._sampling = sampling
+        self._layout = layout
         self._pending: list[_Pending] = []
         self._calibrates = True
         self.why_not: tuple[NoGradientSamples, ...] = () if self._sampling is None else self._cannot()

@@ -48,6 +48,7 @@ class Tally:
     resumed: int = 0
     val_curve: list[tuple[int, float]] = field(default_factory=list)
     val_error: float | None = None
+    val_draws_sd: float | None = None
 
     @classmethod
     def begin(cls, spec: TrainSpec) -> Tally:
@@ -84,7 +85,7 @@ class Tally:
         require_finite(step, spec.steps, val_loss=found.loss)
         tokens = step * spec.layout.tokens_per_step
         self.val_curve.append((tokens, found.loss))
-        self.val_error = found.error
+        self.val_error, self.val_draws_sd = found.error, found.draws_sd
         return MetricRow(step=step, tokens=tokens, val_loss=found.loss)
 
     def take_row(self, spec: TrainSpec, step: int, learning_rate: float, memory: MemoryReading) -> MetricRow:
@@ -126,6 +127,7 @@ class Tally:
             final_grad_norm=self.tail.grad_norm / self.tail.steps if finished else None,
             val_loss=losses[-1] if finished and losses else None,
             val_error=self.val_error if finished else None,
+            val_draws_sd=self.val_draws_sd if finished else None,
             best_val_loss=min(losses) if losses else None,
             val_curve=tuple(self.val_curve),
             clipped_fraction=self.clipped / max(1, step),

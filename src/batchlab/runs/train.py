@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.schedule import Schedule
@@ -37,7 +38,8 @@ def train(
     row_every = max(1, steps // spec.log_points)
 
     first_step, tally, stream = start(trainable, stream, spec, context)
-    observer, sampler = Observer(trainable, held_out, spec, context), GradientSampler(trainable, spec)
+    observer = Observer(trainable, held_out, spec, context)
+    sampler = GradientSampler(trainable, spec.gradients, spec.layout)
     clock = TrainingClock(trainable)
     pending: list[StepStats] = []  # finished steps whose statistics are still on the device
 
@@ -75,15 +77,16 @@ def train(
                 context.row(row)
                 context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             if evaluation_due:
-                context.row(tally.add_evaluation(evaluate(trainable, evaluation), done, spec))
+                found = evaluate(trainable, evaluation, other_draws=done == steps)
+                context.row(tally.add_evaluation(found, done, spec))
                 clock.restart()
             if stopping or (done < steps and clock.checkpoint_due(spec.checkpoint_seconds)):
                 clock.save(partial(save, trainable, context, Start(done, tally, stream)))
             if stopping:
                 raise Interrupted
-    except Diverged as found:
-        context.row(found.row(tokens_per_step))
-        return RunResult(Outcome.DIVERGED, str(found), result(found.step))
+    except Diverged as broken:
+        context.row(broken.row(tokens_per_step))
+        return RunResult(Outcome.DIVERGED, str(broken), result(broken.step), Pairing.VERIFIED)
     if spec.keep_end:
         keep_end(trainable, spec, context, stream.first + steps * spec.layout.global_batch_size)
-    return RunResult(Outcome.COMPLETED, "", result(steps))
+    return RunResult(Outcome.COMPLETED, "", result(steps), Pairing.VERIFIED)

@@ -73,6 +73,11 @@ class NoAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class AtEqualTime:
+    """The study compares batch sizes at equal time; no rule moves such an optimum."""
+
+
+@dataclass(frozen=True, slots=True)
 class OptimumOnlyBounded:
     """The best batch size lies at an end of those tried, from `smallest` to `largest`."""
 
@@ -182,6 +187,7 @@ Refusal = (
     | AboveBestBatch
     | NothingMeasured
     | NoAnswer
+    | AtEqualTime
     | OptimumOnlyBounded
     | OtherOptimizer
     | MixedModels

@@ -97,7 +97,7 @@ class SweepDesign:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class SweepCost:
     """Runs of a sweep, and seconds per token of its budget: of the planned runs, of one extension per size."""
 
     runs: int
@@ -111,7 +111,7 @@ def fixed_budget(requested: int, sweep: SweepDesign) -> BudgetDecision:
 
     InputError when it is smaller than one quantum.
     """
-    return _plan(requested, sweep, _cost(sweep), RESERVE)
+    return _plan(requested, sweep, sweep_cost(sweep), RESERVE)
 
 
 def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: float = RESERVE) -> BudgetDecision:
@@ -123,7 +123,7 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
     """
     time_seconds = time_seconds or DEFAULT_TIME_BUDGET
     one = quantum(sweep.sizes, sweep.sequence_length)
-    cost = _cost(sweep)
+    cost = sweep_cost(sweep)
     if cost.planned == 0:
         raise InputError("No batch size could be timed, so time cannot be turned into tokens; give --token-budget.")
     usable = time_seconds * (1 - reserve)
@@ -179,11 +179,11 @@ def explored(sizes: int, learning_rates: int) -> int:
     return min(EXPLORED, sizes * (EXPLORED_OF_A_SIZE if learning_rates > 1 else 1))
 
 
-def _cost(sweep: SweepDesign) -> _Cost:
+def sweep_cost(sweep: SweepDesign) -> SweepCost:
     """Repeats are counted at the two slowest sizes, since any may turn out to be the best; the run of half the budget,
     from which the slope is read, at the slowest."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
-    per_token = [1 / (_speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
+    per_token = [1 / (speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
     runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive, max_runs=sweep.max_runs)
     if not sweep.adaptive:
         most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
@@ -195,15 +195,16 @@ def _cost(sweep: SweepDesign) -> _Cost:
         planned *= min(1.0, sweep.total_runs / runs)
         runs, most = min(runs, sweep.total_runs), min(most, sweep.total_runs)
     extensions = sum(per_token) * min(1.0, (most - runs) / number)
-    return _Cost(runs, most, planned, extensions)
+    return SweepCost(runs, most, planned, extensions)
 
 
-def _speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
+def speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
+    """Tokens per second at a size, or at the nearest one that was measured."""
     nearest = min(tokens_per_second, key=lambda measured: (abs(math.log(measured / size)), measured))
     return tokens_per_second[nearest]
 
 
-def _plan(requested: int, sweep: SweepDesign, cost: _Cost, reserve: float) -> BudgetDecision:
+def _plan(requested: int, sweep: SweepDesign, cost: SweepCost, reserve: float) -> BudgetDecision:
     budget, interval = token_budget_of(requested, sweep.sizes, sweep.sequence_length, sweep.points)
     least = steps_to_judge(sweep.warmup_fraction)
     undertrained = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)

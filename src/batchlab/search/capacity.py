@@ -6,8 +6,12 @@ measured at about half of the predicted size, it is either constant or grows in 
 Where both assumptions give the same size, that size is run; otherwise the smaller one is, and the line through two
 measured offsets gives the next.
 
-Models that cannot be traced are approached from below: bytes never grow faster than in proportion to the size, since
-the part that does not grow with it is not negative.
+Where memory depends on the values in a batch, its bytes come from steps over several batches, and they differ. Then a
+margin for batches that nobody has seen stays free, and the answer is a range: from the size with that margin to the one
+without it.
+
+Models that cannot be traced at all are approached from below, in steps of a factor of four and then along the line
+through all sizes that ran.
 """
 
 from __future__ import annotations
@@ -34,7 +38,23 @@ used."""
 _STEP = 1.25
 """Untraced sizes are approached in proportion as long as that gains at least this factor."""
 
-_SAME_SLOPE = 0.05
+_GROWTH = 4
+"""The most by which an untraced size is multiplied: it is not known how its bytes grow."""
+
+_WORTH = 0.01
+"""A gap of this share of the answer between it and a failure is not worth another probe."""
+
+MOST_PROBES = 6
+"""Of sizes that fit. A search that is still unsure then gives the largest size that ran."""
+
+_LEAST_MARGIN, _MOST_MARGIN = 0.04, 0.1
+"""Shares of the budget that stay free where memory depends on values."""
+
+_SPREADS = 2.0
+"""The margin, in differences between the largest and the median of the batches that were tried."""
+
+WIDEST_RANGE = 0.1
+"""A range ends at most this far above its lower end."""
 
 Status = Literal["none", "predicted", "verified", "proved"]
 
@@ -60,16 +80,30 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The outcome of a probe. `available_bytes`: what the device had left for it, where that is known."""
+    """The outcome of a probe.
+
+    available_bytes: what the device had left for it, where that is known. baseline_bytes: what the process held before.
+    """
 
     fits: bool
     peak_bytes: int | None = None
     available_bytes: int | None = None
+    baseline_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Sizes with the bytes of each phase of the step (search/memory_curve.py); none where that is impossible.
+
+    spread: where memory depends on values, by what share the worst of several batches exceeded the median one.
+    """
+
+    points: Sequence[tuple[int, tuple[float, ...]]]
+    spread: float | None = None
 
 
 Question = Trace | Probe
-Answer = Sequence[tuple[int, tuple[float, ...]]] | Probed
-"""A trace is answered by sizes with the bytes of each phase of the step (search/memory_curve.py)."""
+Answer = Traced | Probed
 
 
 class CapacitySearch:
@@ -102,12 +136,20 @@ class CapacitySearch:
         self._probe = probe
         self._prove = prove
         self._warmup = warmup
+        self._baselines: list[int] = []
+        self.spread: float | None = None
+        """Of the batches that were tried; None where memory does not depend on values."""
         self._trace_rounds = 0
         self._asked: set[int] = set()
         self._measured: dict[int, int] = {}
         self._passed: set[int] = set()
         self._verified: set[int] = set()
         self._failed: list[int] = []
+
+    @property
+    def probes(self) -> bool:
+        """Whether sizes are run, or only predicted."""
+        return self._probe
 
     @property
     def headroom_bytes(self) -> int:
@@ -117,6 +159,31 @@ class CapacitySearch:
     def budget_bytes(self) -> int:
         """What a size may need at most."""
         return self.limit_bytes - self.headroom_bytes
+
+    @property
+    def noise_bytes(self) -> int:
+        """By how much the processes of this task's probes differed before they did anything."""
+        return max(self._baselines) - min(self._baselines) if self._baselines else 0
+
+    @property
+    def margin_bytes(self) -> int:
+        """Kept free of the budget for batches that nobody has seen, and for differences between processes."""
+        if self.spread is None:
+            return self.noise_bytes
+        share = min(max(_SPREADS * self.spread, _LEAST_MARGIN), _MOST_MARGIN)
+        return max(round(share * self.budget_bytes), self.noise_bytes)
+
+    @property
+    def up_to(self) -> int | None:
+        """The upper end of a range: the largest size by the same figures without the margin. None: no range."""
+        if self.spread is None or self.largest is None:
+            return None
+        free = largest_size(lambda size: self._guess(size) <= self.budget_bytes, self._ceiling)
+        return max(self.largest, min(free, int((1 + WIDEST_RANGE) * self.largest)))
+
+    @property
+    def _target(self) -> int:
+        return self.budget_bytes - self.margin_bytes
 
     @property
     def largest(self) -> int | None:
@@ -162,12 +229,12 @@ class CapacitySearch:
             raise ValueError("tell() takes the answers to exactly what ask() returned")
         for question, answer in zip(questions, answers, strict=True):
             if isinstance(question, Trace):
-                assert not isinstance(answer, Probed)
+                assert isinstance(answer, Traced)
                 self._trace_rounds += 1
                 self._asked.update(question.sizes)
-                known = self.curve.points if self.curve else ()
-                self.untraceable = not answer and not known
-                self.curve = MemoryCurve.through([*known, *answer]) if known or answer else None
+                known = [*(self.curve.points if self.curve else ()), *answer.points]
+                self.untraceable, self.spread = not known, answer.spread
+                self.curve = MemoryCurve.through(known) if known else None
             else:
                 assert isinstance(answer, Probed)
                 self._remember(question.size, question.verifies, answer)
@@ -177,6 +244,8 @@ class CapacitySearch:
             self.limit_bytes = min(self.limit_bytes, probed.available_bytes)
         if probed.peak_bytes is not None:
             self._measured[size] = probed.peak_bytes
+        if probed.baseline_bytes is not None:
+            self._baselines.append(probed.baseline_bytes)
         if probed.fits:
             self._passed.add(size)
             if verifying:
@@ -191,7 +260,9 @@ class CapacitySearch:
         if self.curve is None:
             first = [size for size in FIRST_SIZES if self.smallest <= size <= self.most]
             return tuple(first) or (self.most,)
-        largest = self.curve.largest_within(self.budget_bytes, self.most)
+        if self.spread is not None:
+            return ()  # its sizes were run, and larger ones would take long
+        largest = self.curve.largest_within(self._target, self.most)
         wanted = {max(largest, self.smallest), min(largest + 1, self.most)}
         if self._trace_rounds == 1:
             wanted.add(max(largest // 2, self.smallest))
@@ -209,7 +280,7 @@ class CapacitySearch:
         """
         if self.curve is None:
             return None
-        largest = min(self.curve.largest_within(self.budget_bytes, self.most), self._ceiling)
+        largest = min(self.curve.largest_within(self._target, self.most), self._ceiling)
         half, knee = largest // 2, self.curve.knee
         roomy = _ROOMY * self.budget_bytes
         size = knee if half < knee < largest and self.curve.at(knee) <= roomy else half
@@ -221,7 +292,8 @@ class CapacitySearch:
         if not (self._passed or self._failed):
             return self._first()
         best = self.largest or 0
-        size = self._after(best)
+        enough = len(self._passed) >= MOST_PROBES
+        size = best if best and enough else self._after(best)
         if size > best:
             return Probe(size)
         if best and best not in self._verified:
@@ -236,7 +308,7 @@ class CapacitySearch:
         half = self._calibration()
         if half is not None:
             return Probe(half, verifies=False)
-        return Probe(max(self.curve.largest_within(self.budget_bytes, self.most), self.smallest))
+        return Probe(max(self.curve.largest_within(self._target, self.most), self.smallest))
 
     @property
     def _low(self) -> int:
@@ -246,31 +318,43 @@ class CapacitySearch:
     def _after(self, best: int) -> int:
         """The next size by everything measured so far; at most `best` where that is the answer."""
         guess = self._largest_by(self._guess)
-        if best == 0:
-            lower = guess if guess >= self.smallest else self._low
+        if best == 0:  # what is not traced is large and unknown
+            lower = max(min(guess, min(self._failed) // 2), min(self._low, self._ceiling))
             return lower if lower >= self.smallest else 0
         if not self._measured:
             return guess
-        safe = self._largest_by(self._at_most)
         if self.curve is None:
-            return safe if safe >= _STEP * best else self._untraced_step(best)
-        return safe if len(self._measured) < 2 and best < safe else guess
+            return self._untraced_step(best)
+        safe = self._largest_by(self._at_most)
+        unsure = len(self._measured) < 2 or bool(self._failed)  # one measurement, or a line that was wrong
+        size = safe if unsure and best < safe else guess
+        return size if size > best else self._between(best)
 
     def _untraced_step(self, best: int) -> int:
-        """Along the line where the last three sizes lie on one, else at most twice the best: a line through two sizes
-        below the knee would overshoot by far. Where a failure contradicts the line, the middle of what is left."""
-        sizes = sorted(self._measured)
-        line = self._largest_by(self._by_line) if len(sizes) > 1 else self._ceiling
-        straight = len(sizes) > 2 and _on_a_line([(size, self._measured[size]) for size in sizes[-3:]])
-        size = line if straight else min(line, 2 * best)
-        return (best + size + 1) // 2 if self._failed and size == self._ceiling else size
+        """At most four times the best while it is unknown how bytes grow; then along the line through all sizes."""
+        if self._failed:
+            line = self._largest_by(self._by_line)
+            return line if best < line < self._ceiling else self._between(best)
+        proportional = self._largest_by(self._at_most)
+        if len(self._measured) < 2 and proportional < _STEP * best:
+            proportional = 2 * best  # or nothing would be learned of how bytes grow
+        line = self._largest_by(self._by_line) if len(self._measured) > 1 else proportional
+        return min(max(line, proportional), _GROWTH * best, self._ceiling)
+
+    def _between(self, best: int) -> int:
+        """A size between the best and the smallest that failed, where that is more than a sample and a hundredth away
+        and what was measured says that it fits; otherwise the best."""
+        gap = self._ceiling - best
+        size = best + (gap + 1) // 2
+        worth = self._failed and gap > max(1, _WORTH * best) and self._by_line(size) <= self._target
+        return size if worth else best
 
     def _largest_by(self, needed: Callable[[int], float]) -> int:
         """The largest size up to the ceiling whose needed bytes are within the budget; 0 for none."""
-        return largest_size(lambda size: needed(size) <= self.budget_bytes, self._ceiling)
+        return largest_size(lambda size: needed(size) <= self._target, self._ceiling)
 
     def _guess(self, size: int) -> float:
-        """Traced bytes plus the offset at this size; without a trace the line through the two largest measured.
+        """Traced bytes plus the offset at this size; without a trace the line through all that were measured.
 
         Each failure of a size that was thought to fit adds at least what it took to be wrong, and more each time.
         """
@@ -291,10 +375,3 @@ class CapacitySearch:
         traced_there = self.curve.at(measured) if self.curve else 0.0
         traced_here = self.curve.at(size) if self.curve else 0.0
         return traced_here + max((self._measured[measured] - traced_there) * size / measured, 0.0)
-
-
-def _on_a_line(points: Sequence[tuple[int, int]]) -> bool:
-    """Whether the bytes per sample between three sizes are the same."""
-    (x0, y0), (x1, y1), (x2, y2) = points
-    first, second = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-    return second > 0 and abs(second - first) <= _SAME_SLOPE * second

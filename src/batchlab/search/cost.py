@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchlab.core.batch import Unit
-from batchlab.core.experiment import Experiment, OptimizerConfig
+from batchlab.core.experiment import BudgetConfig, Experiment, OptimizerConfig
 from batchlab.core.record import TaskInfo
 from batchlab.search.budget import runs_planned, runs_within, token_budget_of
 from batchlab.search.grid import default_learning_rates
@@ -20,13 +20,19 @@ BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of all planned runs; `tokens` of one of them, None where a time is given and the speed decides."""
+    """Of all planned runs; `tokens` of one of them, None where a time is given and the speed decides.
+
+    run_seconds: of every run, where they last equally long. half_budget: whether one run of half the budget is added,
+    from which the slope of the loss against tokens is read.
+    """
 
     runs: int
     tokens: int | None
     flops: float | None
-    state_bytes: int  # weights, gradients and optimizer state of one run
+    state_bytes: int | None  # weights, gradients and optimizer state of one run
     unit: Unit
+    run_seconds: float | None = None
+    half_budget: bool = False
 
 
 def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
@@ -47,14 +53,26 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
         )
         most = runs_within(tokens, budget.max_tokens)
     runs = runs if most is None else min(runs, most)
+    half = len(sizes) > 1 and experiment.schedule.kind != "constant" and (tokens is None or _room(budget, tokens, runs))
+    spent = runs + half / 2
     copies = 2 + _moments(experiment.optimizer, task_info)
+    parameters = task_info.parameter_count
     return Cost(
         runs=runs,
         tokens=tokens,
-        flops=None if tokens is None else float(FLOPS_PER_PARAMETER) * task_info.parameter_count * tokens * runs,
-        state_bytes=task_info.parameter_count * BYTES * copies,
+        flops=None
+        if tokens is None or parameters is None
+        else float(FLOPS_PER_PARAMETER) * parameters * tokens * spent,
+        state_bytes=None if parameters is None else parameters * BYTES * copies,
         unit=experiment.unit,
+        run_seconds=budget.run_time_seconds,
+        half_budget=half,
     )
+
+
+def _room(budget: BudgetConfig, tokens: int, runs: int) -> bool:
+    """Whether the limit on all tokens leaves half a run."""
+    return budget.max_tokens is None or budget.max_tokens >= (runs + 0.5) * tokens
 
 
 def _moments(optimizer: OptimizerConfig, task_info: TaskInfo) -> int:

@@ -8,7 +8,7 @@ decided only by the outcomes of finished rounds, so which trials exist never dep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from batchlab.core.errors import InputError
 from batchlab.search.repeats import Repeats, best_by_size
@@ -22,6 +22,8 @@ UNBOUNDED = 10**9
 
 class GridSearch:
     """Batch × learning-rate grid that grows where a best is at its end; implements `protocols.Search`.
+
+    `scale`: factor on the learning rates by batch size, 1 where it has none: a rule by which they follow it.
 
     A cell without a finite loss is worse than any with one. A size is extended by the grid's own ratio, at most
     `max_extensions` times, and never past a learning rate that has no finite loss. Undertrained sizes are run, but
@@ -43,6 +45,7 @@ class GridSearch:
         first_seed: int = 0,
         max_runs: int | None = None,
         total_runs: int | None = None,
+        scale: Mapping[int, float] | None = None,
     ) -> None:
         self.sizes = tuple(sorted(set(global_batch_sizes)))
         self.learning_rates = tuple(sorted(set(learning_rates)))
@@ -54,6 +57,7 @@ class GridSearch:
         self.repeats = Repeats(seeds, confirm, first_seed)
         self.max_runs = max_runs
         self.total_runs = total_runs
+        self.scale = scale or {}
         self.ratio = grid_ratio(self.learning_rates)
         self._outcomes: dict[Trial, TrialOutcome] = {}
         self._pending: tuple[Trial, ...] = ()
@@ -86,7 +90,7 @@ class GridSearch:
             self._stage += 1
             return self._cut(
                 [
-                    Trial(size, rate, self.repeats.first_seed)
+                    Trial(size, self._scaled(rate, size), self.repeats.first_seed)
                     for rate in self._middle_first(rates)
                     for size in self.sizes
                 ]
@@ -128,12 +132,15 @@ class GridSearch:
             tried = sorted(trial.learning_rate for trial in self._outcomes if trial.global_batch_size == size)
             if self._extensions[size] >= self.max_extensions or best[1] not in (tried[0], tried[-1]):
                 continue
-            trials.append(Trial(size, self._beyond(best[1] == tried[-1], tried), self.repeats.first_seed))
+            trials.append(Trial(size, self._beyond(best[1] == tried[-1], tried, size), self.repeats.first_seed))
         return trials
 
-    def _beyond(self, upwards: bool, tried: list[float]) -> float:
-        """The next value of the geometric grid past everything tried; the same values for every size."""
-        end = self.learning_rates[-1] if upwards else self.learning_rates[0]
+    def _scaled(self, rate: float, size: int) -> float:
+        return float(f"{rate * self.scale[size]:.3g}") if self.scale.get(size, 1.0) != 1.0 else rate
+
+    def _beyond(self, upwards: bool, tried: list[float], size: int) -> float:
+        """The next value of the geometric grid past everything tried; without a rule the same ones for every size."""
+        end = self._scaled(self.learning_rates[-1] if upwards else self.learning_rates[0], size)
         count = sum(rate > end if upwards else rate < end for rate in tried) + 1
         return float(f"{end * self.ratio ** (count if upwards else -count):.3g}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -39,6 +39,17 @@ class SimulatedFramework:
         """Nothing to watch: nobody trains here but SimulatedTrainable."""
         return nullcontext()
 
+    def import_all(self) -> None:
+        """Nothing is imported later."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Simulations compute in one thread."""
+        return nullcontext()
+
+    def holds_device(self) -> bool:
+        """A simulated device belongs to no process."""
+        return False
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""
         _require_simulated(device)
@@ -55,6 +66,10 @@ class SimulatedFramework:
         _require_simulated(spec.device)
         machine = self._simulation(task).machine
         return TraceResult(points=tuple(_traced(machine, spec, size) for size in sorted(spec.micro_batch_sizes)))
+
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """As `trace`: a simulated machine's memory depends on no values."""
+        return self.trace(task, spec, held_out, held_out)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the task's machine."""

@@ -161,6 +161,7 @@ class SimulatedTrainable:
             optimizer={"adamw": "AdamW", "adam": "Adam"}.get(name, "SGD"),
             learning_rate_ratio=1.0,
             weight_decay=optimizer.weight_decay,
+            beta1=self._optimizer_settings.config.beta1 if optimizer.adam else None,
             beta2=optimizer.beta2 if optimizer.adam else None,
             epsilon=optimizer.epsilon if optimizer.adam else None,
             parameter_count=self.problem.dimensions,

@@ -25,6 +25,14 @@ class LimitKind(StrEnum):
     OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
 
 
+class SlowProbe(Frozen):
+    """A size that was not run because its probe would take too long, far above the throughput knee."""
+
+    predicted: int = Field(description="the largest micro-batch size by prediction")
+    seconds: float = Field(description="estimated for its probe, from smaller ones")
+    knee: int = Field(description="size above which samples hardly become faster")
+
+
 class CapacityDecision(Frozen):
     """Where a search for the largest micro-batch ended, and what bounded it."""
 
@@ -36,6 +44,9 @@ class CapacityDecision(Frozen):
     headroom_bytes: int = Field(default=0, description="of the limit, kept free on purpose")
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
+    too_slow: SlowProbe | None = Field(default=None, description="why it was searched no further; None: not for time")
+    up_to: int | None = Field(default=None, description="end of a range, where memory depends on the values in a batch")
+    margin_bytes: int = Field(default=0, description="kept free for batches that nobody has seen")
 
 
 class MemoryVariantDecision(Frozen):
@@ -55,11 +66,21 @@ class ConcurrencyDecision(Frozen):
     threads: int
 
 
+class SizeBudget(Frozen):
+    """What a run of one batch size trains on in the time that every run has."""
+
+    tokens_per_second: float = Field(description="as it was measured, alone on the device")
+    token_budget: int
+    evaluation_interval: int
+
+
 class BudgetDecision(Frozen):
     """What the sweep will spend, decided before its first training run."""
 
-    token_budget: int = Field(description="of every run")
-    evaluation_interval: int = Field(description="tokens between evaluations")
+    token_budget: int = Field(description="of every run; at equal time, the most that any has")
+    evaluation_interval: int = Field(description="tokens between evaluations; at equal time, those of that run")
+    run_seconds: float | None = Field(default=None, description="of training that every run has; None: equal tokens")
+    by_size: dict[int, SizeBudget] = Field(default_factory=dict, description="at equal time, by global batch size")
     adaptive: bool = Field(description="an adaptive search may make fewer runs than planned")
     runs_planned: int = Field(description="of a grid without extensions, or the most that an adaptive search may make")
     runs_at_most: int = Field(description="with all extensions that are allowed")
@@ -68,6 +89,16 @@ class BudgetDecision(Frozen):
     steps_of_largest: int = Field(description="optimizer steps of a run of the largest batch size")
     steps_to_judge: int = Field(description="fewest steps at which a batch size is judged")
     undertrained: tuple[int, ...] = Field(description="batch sizes with fewer steps than that")
+
+    def tokens_of(self, global_batch_size: int) -> int:
+        """Tokens of a run at this batch size."""
+        size = self.by_size.get(global_batch_size)
+        return self.token_budget if size is None else size.token_budget
+
+    def interval_of(self, global_batch_size: int) -> int:
+        """Tokens between evaluations of a run at this batch size."""
+        size = self.by_size.get(global_batch_size)
+        return self.evaluation_interval if size is None else size.evaluation_interval
 
 
 class PriorLaw(Frozen):

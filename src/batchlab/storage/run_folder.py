@@ -49,6 +49,10 @@ class RunFolder:
         return self.path / "log.txt"
 
     @property
+    def _spec_text(self) -> bytes:
+        return SPEC.dump_json(self.spec, indent=1)
+
+    @property
     def _metrics_path(self) -> Path:
         return self.path / METRICS_NAME
 
@@ -88,7 +92,7 @@ class RunFolder:
             found = read_run(self.path, self._files)
             if isinstance(found, DamagedFile):
                 set_aside_run(self.path, found, self._files)
-            write_atomically(self.path / SPEC_NAME, SPEC.dump_json(self.spec, indent=1), self._files)
+            write_atomically(self.path / SPEC_NAME, self._spec_text, self._files)
         return self
 
     def row(self, row: MetricRow) -> None:
@@ -157,7 +161,7 @@ class RunFolder:
             self._writer.sync()
         self.close()
         with storage_errors(self.path):
-            belonging = {"spec": digest(self._files.read(self.path / SPEC_NAME))}
+            belonging = {"spec": digest(self._spec_text)}  # as it was meant, not as a disk may have damaged it since
             if self._files.state(self._metrics_path) is not None:
                 belonging["metrics"] = digest(self._files.read(self._metrics_path))
             # whoever made these folders may have been killed before it synced their names

@@ -5,6 +5,7 @@ Everything that can be wrong with the request is found before anything is writte
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,18 @@ from typing import Any
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.experiment import Experiment
+from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.data.digests import file_digest, read_digest, remember
 from batchlab.data.verify import damaged_made
+from batchlab.engines.forked import ForkServers
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
+from batchlab.engines.resources import usable_cores
+from batchlab.integrations.script.fit import fitted
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.storage.atomic import scratch_folder, storage_errors
@@ -35,10 +39,25 @@ EngineFactory = Callable[[Path, int], Engine]
 
 
 def engine_factory(asked: Experiment) -> EngineFactory:
-    """Where an experiment runs: the simulated device in this process, everything else in worker processes."""
+    """Where an experiment runs: the simulated device in this process, everything else in worker processes.
+
+    The fork servers of those processes are shared by all engines made, and end with the factory.
+    """
     if asked.device.name == "simulated":
         return lambda folder, workers: InlineEngine(folder)
-    return lambda folder, workers: LocalEngine(folder, workers, silence_seconds=asked.device.silence_seconds)
+    return _LocalEngines(asked.device.silence_seconds)
+
+
+class _LocalEngines:
+    """Makes engines that share fork servers: inspecting a task, checking it and probing it start one Python."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        self._silence_seconds = silence_seconds
+        self._servers = ForkServers()
+        weakref.finalize(self, self._servers.close)
+
+    def __call__(self, folder: Path, workers: int) -> Engine:
+        return LocalEngine(folder, workers, silence_seconds=self._silence_seconds, servers=self._servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +83,16 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         sequence_length=experiment.sequence_length,
         model=experiment.model,
         data=experiment.data,
+        command=experiment.command,
     )
     if task_info is None:
         return workload
-    return workload.model_copy(update={"data_digest": task_info.data_digest, "code_digest": digest_of(task_info.code)})
+    known = {
+        "integration": task_info.integration,
+        "data_digest": task_info.data_digest,
+        "code_digest": digest_of(task_info.code),
+    }
+    return workload.model_copy(update=known)
 
 
 def open_study(
@@ -144,7 +169,8 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
-        device=DeviceSettings(name=experiment.device.name),
+        # With the threads of later measurements: their processes are then forked from the same server.
+        device=DeviceSettings(name=experiment.device.name, threads=experiment.device.threads or usable_cores()),
     )
     with scratch_folder(files) as scratch:
         engine = make_engine(scratch, 1)
@@ -164,12 +190,31 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
     changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
+    if asked.command is not None:
+        asked = fitted(asked, asked.command)
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
+        if task_info.train_samples is None:
+            raise InputError(
+                "budget.epochs: how many samples an epoch has is not known; set command.train_samples, or give "
+                "--token-budget."
+            )
         tokens = round(epochs * task_info.train_samples * task_info.sequence_length)
         changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
     if task_info.own_optimizer:
         changes["optimizer"] = asked.optimizer.model_copy(update={"name": "task"})
-    return asked.model_copy(update=changes)
+    return _with_own_settings(asked.model_copy(update=changes), task_info)
+
+
+def _with_own_settings(asked: Experiment, task_info: TaskInfo) -> Experiment:
+    """The settings of the person's own trainer, except where the request has another value than the default."""
+    if not task_info.settings:
+        return asked
+    values = asked.model_dump(mode="json")
+    for section, settings in task_info.settings.items():
+        default = type(getattr(asked, section))().model_dump(mode="json")
+        mine = {name: value for name, value in settings.items() if values[section][name] == default[name]}
+        values[section] = {**values[section], **mine}
+    return build_experiment(values)
 
 
 def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
@@ -183,7 +228,7 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         runs_within(tokens, budget.max_tokens)
     elif budget.max_tokens is not None:
         runs_within(quantum(sizes, experiment.sequence_length), budget.max_tokens)
-    if sizes[-1] > task_info.train_samples:
+    if task_info.train_samples is not None and sizes[-1] > task_info.train_samples:
         raise InputError(
             f"The largest batch size is {sizes[-1]}, but the training data has {task_info.train_samples} samples"
             + (f" of {experiment.sequence_length} {unit}" if experiment.sequence_length > 1 else "")

@@ -1,4 +1,4 @@
-"""Where a search may start: an earlier or cheaper study of the same model, or a published law."""
+"""Where a search may start: an earlier study of the same model, somebody's table, or a published law."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from batchlab.search.prior import EarlierStudy, Hint
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import PriorLaw, PriorStudy, PriorTrial
 from batchlab.storage.store import Store
+from batchlab.study.prior_table import read_prior_table
 
 STARTING_LAWS = {law.key: law for law in LAWS if law.learning_rate is not None}
 
@@ -39,14 +40,22 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorS
             )
         return PriorLaw(law=given, parameters=task_info.parameter_count, sequence_length=experiment.sequence_length)
     folder = Path(given)
+    if folder.is_file():
+        return read_prior_table(folder, experiment, task_info)
     if not Store.exists(folder):
         raise InputError(
-            f"--prior {given} is neither the folder of a study nor a published law.{did_you_mean(given, STARTING_LAWS)}"
-            f" Possible: a study's folder, {', '.join(STARTING_LAWS)}."
+            f"--prior {given} is neither the folder of a study, a table nor a published law."
+            f"{did_you_mean(given, STARTING_LAWS)} Possible: a study's folder, a table of training runs as CSV, "
+            f"{', '.join(STARTING_LAWS)}."
         )
     store = Store.open(folder)
     _require_same_model(store, experiment, task_info)
     budget = store.decisions().budget
+    if budget is not None and budget.run_seconds is not None:
+        raise InputError(
+            f"The prior study {given} gave every batch size the same time (--run-time), so its losses are not of equal "
+            "tokens; give a study at equal tokens or a published law, or omit --prior."
+        )
     trials = tuple(
         _prior_trial(spec, record)
         for spec, record in store.records()
@@ -112,7 +121,7 @@ def _require_same_model(store: Store, experiment: Experiment, task_info: TaskInf
     if theirs is None:
         raise InputError(f"The prior study {store.path} has measured nothing yet; run it first, or omit --prior.")
     pairs: dict[str, tuple[object, object]] = {
-        "parameters": (f"{theirs.parameter_count:,}", f"{task_info.parameter_count:,}"),
+        "parameters": (f"{theirs.parameter_count or 0:,}", f"{task_info.parameter_count or 0:,}"),
         "unit": (earlier.unit.value, experiment.unit.value),
         "sequence length": (earlier.sequence_length, experiment.sequence_length),
         "optimizer": (

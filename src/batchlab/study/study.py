@@ -112,7 +112,8 @@ def run_study(
         view.say(f"   {repaired_line(damaged)}")
     documents = Documents(store, view, write=write_documents)
     view.say(f"   data: {study.task_info.data_source}")
-    view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
+    if until != "capacity":
+        view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
     session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents)
     failure = ""
     try:
@@ -151,13 +152,17 @@ def _save(documents: Documents, store: Store) -> None:
 def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     experiment, view = session.study.experiment, session.view
     view.stage(progress.CHECK)
-    checked = check_stage(session)
+    checked = check_stage(session, "memory" if until == "capacity" else "training")
     if not isinstance(checked, CheckResult):
         raise StageFailed(f"The task could not be checked: {checked.reason}")
     for line in check_lines(checked):
         view.say(f"   {line}")
     if not checked.passed:
-        raise StageFailed("The check failed, so a sweep would be misleading. Fix the failed checks above.")
+        raise StageFailed(
+            "The task failed, so nothing can be measured. Fix what the check names above."
+            if until == "capacity"
+            else "The check failed, so a sweep would be misleading. Fix the failed checks above."
+        )
     if until == "check":
         return
 
@@ -195,6 +200,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
         concurrency=concurrency,
         budget=budget,
         sample_independent=independent,
+        repeatable=checked.repeatable,
     )
     sweep_stage(session, context)
 
@@ -211,6 +217,11 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
     findings = read_findings(study.store)
     if findings.recommended is None:
         raise InputError(f"The sweep in {folder} has no answer to start from; run `batchlab study` on it first.")
+    if findings.run_seconds is not None:
+        raise InputError(
+            f"The sweep in {folder} gave every batch size the same time (--run-time), and the critical batch size is "
+            "about equal tokens; study the task with --token-budget."
+        )
     try:
         context = _critical_context(session, findings)
         if not execute:

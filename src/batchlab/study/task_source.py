@@ -6,9 +6,13 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from batchlab.core.errors import ECHO, InputError, quote, shorten
+from pydantic import ValidationError
+
+from batchlab.core.command import Command
+from batchlab.core.errors import ECHO, InputError, quote, sentence_from_validation, shorten
 from batchlab.core.experiment import TaskReference
-from batchlab.core.settings import merge, read_toml
+from batchlab.core.settings import field_names, merge, read_toml
+from batchlab.integrations.script.template import script_of, template_of
 from batchlab.recipes import RECIPES, Variant, dashed, recipe
 
 
@@ -69,11 +73,37 @@ def _from_toml(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{quote(str(path))} is not valid TOML: {shorten(str(error), ECHO)}.") from None
     task = content.pop("task", None)
+    if "command" in content:
+        if task is not None:
+            raise InputError(f"{quote(str(path))} has both task and [command]; keep the one that is to be trained.")
+        return {"name": path.stem, **_of_command(content, path), **content}
     if not isinstance(task, str) or task.partition(":")[0].endswith(".toml"):
         raise InputError(
             f'{quote(str(path))} must name what to train, e.g. task = "quickstart" (a recipe), "model.py" or '
-            '"package.module:name".'
+            '"package.module:name", or have a [command] that runs your script (batchlab init train.py writes one).'
         )
     beside = path.parent / task.partition(":")[0]
     base = resolve_task(str(path.parent / task) if task not in RECIPES and beside.is_file() else task)
     return merge({**base, "name": path.stem}, content)
+
+
+def _of_command(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The task of a [command], which runs in the folder of its study.toml."""
+    command, folder = content["command"], path.resolve().parent
+    if not isinstance(command, dict):
+        raise InputError(f"{quote(str(path))}: command must be a section, [command] with run = ….")
+    run = command.get("run")
+    if not isinstance(run, str):
+        raise InputError(f"{quote(str(path))}: [command] needs run = …, e.g. run = '{{python}} train.py …'.")
+    command["folder"] = str(folder)
+    target = folder / script_of(template_of(parse_command(command)))
+    return {"task": TaskReference(kind="command", target=str(target), attribute="run").model_dump()}
+
+
+def parse_command(values: dict[str, Any]) -> Command:
+    """The [command] section. Raises InputError naming the first settings that do not validate."""
+    try:
+        return Command.model_validate(values)
+    except ValidationError as error:
+        names = [f"command.{name}" for name in field_names(Command)]
+        raise InputError(sentence_from_validation(error, names, prefix="command.")) from None

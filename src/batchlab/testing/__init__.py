@@ -12,6 +12,7 @@ from batchlab.testing.dataset import check_dataset
 from batchlab.testing.engine import check_engine
 from batchlab.testing.files import check_files
 from batchlab.testing.gradients import check_measured_gradients
+from batchlab.testing.integration import check_integration
 from batchlab.testing.search import check_search
 from batchlab.testing.tracker import check_tracker
 from batchlab.testing.trainable import check_trainable
@@ -20,6 +21,7 @@ __all__ = [
     "check_dataset",
     "check_engine",
     "check_files",
+    "check_integration",
     "check_measured_gradients",
     "check_search",
     "check_tracker",

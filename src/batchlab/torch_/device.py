@@ -27,10 +27,14 @@ def devices() -> list[str]:
 
 
 def resolve(name: str) -> str:
-    """Resolve 'auto' to the best device and 'cuda' to 'cuda:0'. Raises InputError if the device does not exist."""
+    """Resolve 'auto' to the best device. Raises InputError if the device does not exist.
+
+    'cuda' is any of the visible cards, and stays so: the engine gives each worker one of them. 'cuda:3' is that card.
+    """
     available = devices()
-    wanted = {"auto": available[0], "cuda": "cuda:0"}.get(name, name)
-    if wanted not in available:
+    any_card = ["cuda"] if torch.cuda.is_available() else []
+    wanted = [*any_card, *available][0] if name == "auto" else name
+    if wanted not in [*any_card, *available]:
         if _lacks_cuda(wanted):
             raise InputError(
                 f"There is no device {name!r} here: torch {torch.__version__} is built without CUDA. "
@@ -40,8 +44,28 @@ def resolve(name: str) -> str:
     return wanted
 
 
+def torch_device(name: str) -> torch.device:
+    """The device with this resolved name; for 'cuda' the first card that this process sees."""
+    return torch.device("cuda:0" if name == "cuda" else name)
+
+
 def _lacks_cuda(name: str) -> bool:
     return name.startswith("cuda") and torch.version.cuda is None and torch.version.hip is None
+
+
+def in_use() -> bool:
+    """Whether a process forked from this one could not use CUDA any more, because this one has.
+
+    Also counting the devices may initialise the driver, which torch notices only in the fork: so one is made.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return True
+    if torch.version.cuda is None:
+        return False
+    child = os.fork()
+    if not child:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] != 0
 
 
 def prepare(settings: DeviceSettings, seed: int) -> torch.device:
@@ -51,7 +75,7 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
     CUDA and has no effect on a CPU or MPS. `bf16` is autocast with fp32 weights, which the Trainable applies. cuDNN
     selects kernels by heuristics instead of timing, which costs little and gives the same kernel each time.
     """
-    device = torch.device(resolve(settings.name))
+    device = torch_device(resolve(settings.name))
     torch.set_num_threads(settings.threads)
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
@@ -72,7 +96,7 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
 
 def describe(settings: DeviceSettings) -> Environment:
     """Versions, device and threads for the record."""
-    device = torch.device(resolve(settings.name))
+    device = torch_device(resolve(settings.name))
     processor = _processor()
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)

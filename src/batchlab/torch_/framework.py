@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -37,6 +38,25 @@ class TorchFramework:
         finally:
             handle.remove()
 
+    def import_all(self) -> None:
+        """torch imports its compiler with the first optimizer, 800 modules in 1.4 s of a processor."""
+        importlib.import_module("torch._dynamo")
+        importlib.import_module("batchlab.torch_.trace")
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Inside the context, torch computes in the calling thread alone."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def holds_device(self) -> bool:
+        """Whether torch has initialised CUDA here, or counted its devices through the driver."""
+        return devices.in_use()
+
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""
         return InspectableTorchTrainable(task, device, optimizer)
@@ -50,13 +70,19 @@ class TorchFramework:
 
         return trace(task, spec, sample, held_out)
 
+    def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+        """Peak memory of optimizer steps that run on the CPU, over these batches."""
+        from batchlab.torch_.trace import trace_values
+
+        return trace_values(task, spec, batches, held_out)
+
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
-        return memory.device_total(torch.device(device.name))
+        return memory.device_total(devices.torch_device(device.name))
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
-        return memory.bound(torch.device(device.name), device.memory_limit)
+        return memory.bound(devices.torch_device(device.name), device.memory_limit)
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""

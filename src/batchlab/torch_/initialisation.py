@@ -56,8 +56,14 @@ def conversion_in_place() -> Iterator[None]:
         if recurse:
             for child in module.children():
                 child._apply(fn)  # type: ignore[no-untyped-call]
-        for parameter in module.parameters(recurse=False):
-            parameter.data = fn(parameter.data)
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            converted = fn(parameter.data)
+            if converted.device == parameter.device:
+                parameter.data = converted
+            else:  # a skeleton on "meta", as for functional_call; .data cannot change its kind of device
+                module._parameters[name] = nn.Parameter(converted, parameter.requires_grad)
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = fn(buffer)
         return module

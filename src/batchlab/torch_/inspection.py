@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from batchlab.core.nested import select
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import Batch
 from batchlab.torch_ import random_state
+from batchlab.torch_.constant_noise import ConstantNoise
 from batchlab.torch_.trainable import TorchTrainable
 
 RELATIVE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -32,6 +34,31 @@ class _Call:
 
 class InspectableTorchTrainable(TorchTrainable):
     """A TorchTrainable that also implements `protocols.Inspectable`."""
+
+    _steady = False
+
+    def init(self, seed: int) -> None:
+        """As in TorchTrainable; randomness is on again."""
+        self._steady = False
+        super().init(seed)
+
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """As in TorchTrainable; after `without_randomness`, with the same noise for every sample and every call."""
+        with self._noise():
+            super().accumulate(batch, weight)
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[Tensor, float]:
+        """As in TorchTrainable; after `without_randomness`, with the noise of `raw_loss`, to be compared with it."""
+        with self._noise():
+            return super().evaluate_draw(batch, draw)
+
+    @contextmanager
+    def _noise(self) -> Iterator[None]:
+        if not self._steady:
+            yield
+            return
+        with random_state.fixed(self.device), ConstantNoise():  # type: ignore[no-untyped-call]
+            yield
 
     def parameter_count(self) -> int:
         """Number of trainable parameters; shared ones count once."""
@@ -55,7 +82,8 @@ class InspectableTorchTrainable(TorchTrainable):
 
     def raw_loss(self, batch: Batch) -> float:
         """The value of the user's loss in evaluation mode, before any weighting (the sum, if it returns a pair)."""
-        result = self._evaluation_result(batch)
+        with self._noise():
+            result = self._evaluation_result(batch)
         return float(result[0] if isinstance(result, tuple | list) else result)
 
     def loss_count(self, batch: Batch) -> float | None:
@@ -64,7 +92,8 @@ class InspectableTorchTrainable(TorchTrainable):
         return float(result[1]) if isinstance(result, tuple | list) else None
 
     def without_randomness(self) -> None:
-        """Switch dropout modules off until the next `init`. Functional dropout is not affected."""
+        """Until the next `init`, switch dropout modules off and give every sample the same noise (ConstantNoise)."""
+        self._steady = True
         for module in self.model.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.p = 0.0
@@ -101,7 +130,7 @@ class InspectableTorchTrainable(TorchTrainable):
         hooks = [module.register_forward_hook(record, with_kwargs=True) for module in names]
         buffers = {name: value.clone() for name, value in self.model.named_buffers()}
         try:
-            with torch.no_grad(), self._uncompiled(), random_state.fixed(self.device):
+            with torch.no_grad(), self._uncompiled(), self._noise():
                 self._forward(batch)
         finally:
             for hook in hooks:
@@ -113,7 +142,7 @@ class InspectableTorchTrainable(TorchTrainable):
 
 def _host(value: Tensor) -> npt.NDArray[Any]:
     """A numpy copy; types that numpy lacks, such as bfloat16, become float32."""
-    value = value.detach().cpu()
+    value = (value.to_dense() if value.is_sparse else value).detach().cpu()
     if value.dtype in (torch.bfloat16, torch.float16):
         value = value.float()
     array: npt.NDArray[Any] = value.clone().numpy()

@@ -1,16 +1,18 @@
 """Memory use of this process on its device, and an enforced limit.
 
-On CUDA the caching allocator counts and limits. A CPU has neither, so the process is measured instead, above a baseline
-taken after a warm-up step: resident memory (VmRSS, with its peak VmHWM) and private writable memory, touched or not
-(VmData). A soft RLIMIT_DATA makes allocations fail that would raise VmData above the limit. VmData has no peak counter.
-The peak of all mapped memory (VmPeak) rises with it but cannot be reset, so it is used only if the process never held
-more memory before.
+On CUDA the caching allocator counts and limits. What a warmed-up process holds (a workspace of cuBLAS takes 32 MiB on
+Hopper) counts neither against the limit nor in a peak. A CPU has neither counter nor limit, so the process is measured
+instead, above a baseline taken after a warm-up step: resident memory (VmRSS, with its peak VmHWM) and private writable
+memory, touched or not (VmData). A soft RLIMIT_DATA makes allocations fail that would raise VmData above the limit.
+VmData has no peak counter. The peak of all mapped memory (VmPeak) rises with it but cannot be reset, so it is used only
+if the process never held more memory before.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import resource
 import sys
 from dataclasses import dataclass
@@ -27,8 +29,13 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(slots=True)
 class _Baseline:
-    """Bytes this process held before the measured work. One per process, hence the module-level instance."""
+    """Bytes this process held before the measured work. One per process, hence the module-level instance.
 
+    `allocated` and `reserved` are the allocator's, on CUDA; the others are the process's, on a CPU.
+    """
+
+    allocated: int = 0
+    reserved: int = 0
     resident: int | None = None
     data: int = 0
     mapped: int = 0
@@ -49,7 +56,7 @@ def bound(device: torch.device, limit: int | None) -> MemoryBound:
     if device.type == "mps":
         held = torch.mps.driver_allocated_memory()
         if limit is not None:
-            torch.mps.set_per_process_memory_fraction((held + limit) / torch.mps.recommended_max_memory())
+            torch.mps.set_per_process_memory_fraction(mps_fraction(held + limit, torch.mps.recommended_max_memory()))
         return MemoryBound(held, None)
     restart_peak(device)
     _take_baseline()
@@ -70,11 +77,22 @@ def _bound_cuda(device: torch.device, limit: int | None) -> MemoryBound:
     Some drivers fall back to host memory otherwise, which does not fail but is many times slower.
     """
     free, total = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_reserved(device)
+    _baseline.allocated, _baseline.reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     above = free if limit is None else min(limit, free)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (held + above) / total), device)
+    torch.cuda.set_per_process_memory_fraction(cuda_fraction(_baseline.reserved + above, total), device)
     restart_peak(device)
-    return MemoryBound(held, free)
+    return MemoryBound(_baseline.reserved, free)
+
+
+def cuda_fraction(limit: int, total: int) -> float:
+    """The fraction that allows `limit` bytes: torch truncates its product with `total`, and one byte less than a whole
+    number of segments makes the last one unusable."""
+    return min(1.0, math.nextafter(limit / total, math.inf))
+
+
+def mps_fraction(limit: int, recommended: int) -> float:
+    """The fraction of Metal's recommended maximum that allows `limit` bytes; torch accepts at most 2."""
+    return min(2.0, limit / recommended)
 
 
 def restart_peak(device: torch.device) -> None:
@@ -90,17 +108,18 @@ def restart_peak(device: torch.device) -> None:
 
 
 def read(device: torch.device) -> MemoryReading:
-    """Current and peak bytes: of the allocator on CUDA and MPS, of the process above its baseline on a CPU.
+    """Current and peak bytes above the baseline: of the allocator on CUDA, of the process on a CPU; of the allocator
+    on MPS, all of them.
 
     On a CPU the peak is that of VmData, which the limit bounds, or that of resident memory if an earlier peak of the
     process hides it.
     """
     if device.type == "cuda":
         return MemoryReading(
-            in_use_bytes=torch.cuda.memory_allocated(device),
-            reserved_bytes=torch.cuda.memory_reserved(device),
-            peak_in_use_bytes=torch.cuda.max_memory_allocated(device),
-            peak_bytes=torch.cuda.max_memory_reserved(device),
+            in_use_bytes=max(0, torch.cuda.memory_allocated(device) - _baseline.allocated),
+            reserved_bytes=max(0, torch.cuda.memory_reserved(device) - _baseline.reserved),
+            peak_in_use_bytes=max(0, torch.cuda.max_memory_allocated(device) - _baseline.allocated),
+            peak_bytes=max(0, torch.cuda.max_memory_reserved(device) - _baseline.reserved),
             measured="reserved",
         )
     if device.type == "mps":

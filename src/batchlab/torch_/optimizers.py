@@ -86,6 +86,7 @@ class GroupedOptimizer:
                     optimizer=name,
                     learning_rate_ratio=ratio,
                     weight_decay=float(group["weight_decay"]) if "weight_decay" in group else None,
+                    beta1=float(group["betas"][0]) if "betas" in group else None,
                     beta2=float(group["betas"][1]) if "betas" in group else None,
                     epsilon=float(group["eps"]) if "betas" in group and "eps" in group else None,
                     parameter_count=sum(parameter.numel() for parameter in parameters),

@@ -47,10 +47,10 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
 
 
 @contextmanager
-def fixed(device: torch.device) -> Iterator[None]:
-    """Use seed 0 inside the context, and restore the previous state afterwards."""
+def fixed(device: torch.device, seed: int = 0) -> Iterator[None]:
+    """Use one seed inside the context, and restore the previous state afterwards."""
     before = capture(device)
-    seed_everything(0)
+    seed_everything(seed)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A log of all storages that are allocated and freed while torch computes with fake tensors."""
+"""A log of all storages that are allocated and freed while torch computes, with fake tensors or with values."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     autograd engine. Storages that are alive at that moment and not yet claimed are activations.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, values: bool = False) -> None:
+        """values: record tensors with values too, not only fake ones."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._values = values
         self.phase: Phase = "forward"
         self.changes: list[Change] = []
         self._categories: dict[int, Category] = {}
@@ -51,16 +53,24 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False  # nothing is compiled here, and disabling dynamo for every call would double its cost
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _DEVICE:  # the most frequent call, made by autograd for each tensor
+        if func is _DEVICE and isinstance(args[0], FakeTensor):  # the most frequent call, made by autograd
             return args[0].fake_device
         if self.phase == "forward" and torch._C._current_graph_task_id() != -1:
             self._claim_activations()
             self.phase = "backward"
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, FakeTensor) and leaf.fake_device.type != "meta":
+            if isinstance(leaf, Tensor) and self._counts(leaf):
                 self._number_of(leaf)
         return result
+
+    def _counts(self, tensor: Tensor) -> bool:
+        """Whether a tensor has a storage of its own. A sparse one has parts, which are results of operations too."""
+        if tensor.layout is not torch.strided:
+            return False
+        if isinstance(tensor, FakeTensor):
+            return tensor.fake_device.type != "meta"
+        return self._values and tensor.device.type != "meta"
 
     def begin(self) -> None:
         """Restart the log: freed storages are forgotten, and live ones are its first entries."""
@@ -68,7 +78,7 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def claim(self, tensors: Iterable[Tensor], category: Category) -> None:
         """Assign a category to the storages of these tensors, for their whole lifetime. The first claim wins."""
-        for tensor in tensors:
+        for tensor in filter(self._counts, tensors):
             self._categories.setdefault(self._number_of(tensor), category)
 
     def peaks(self) -> tuple[PhasePeak, ...]:

@@ -1,8 +1,8 @@
 """Predicts the memory of a training step without running it, by tracing the user's code with fake tensors.
 
-Two complete optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
+Two optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
 Tensors are on "cpu" whatever the target device, because fake CUDA tensors abort a process whose torch was built
-without CUDA. The trace therefore follows CPU operations, including the autocast rules of the CPU.
+without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast where the target is CUDA.
 
 Not included: buffers that kernels allocate internally (workspaces of oneDNN and cuDNN; 25 … 30 % of the peak was
 missing for a convolutional network in bf16 or in evaluation), the workspace of cuBLAS, the device context, and fusion
@@ -12,12 +12,13 @@ by torch.compile: the steps are traced as written.
 from __future__ import annotations
 
 import copy
+import random
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -39,9 +40,11 @@ from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
 from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.cuda_autocast import cuda_autocast_rules
+from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
 from batchlab.torch_.storage_log import StorageLog
-from batchlab.torch_.trainable import TorchTrainable
+from batchlab.torch_.trainable import TorchTrainable, on_device
 
 PASSES = 2
 """Maximum number of micro-batches in the second step. From the second micro-batch on, gradients are alive and memory
@@ -53,45 +56,102 @@ LEARNING_RATE = 1e-3
 def trace(task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceResult:
     """Peak memory at each micro-batch size of the spec, for batches of copies of one training (held-out) sample.
 
-    If the model's control flow or shapes depend on tensor values, the result says why it is `untraceable`. Raises
+    If the model's control flow or shapes depend on tensor values, the result says why it is `untraceable`. If the steps
+    draw from the random numbers of Python or numpy, which may decide what runs, it says that memory `varies`. Raises
     InputError if the task itself is invalid.
     """
     with _process_state_restored():
         try:
-            points = tuple(_trace_size(task, spec, size, sample, held_out) for size in sorted(spec.micro_batch_sizes))
+            traced = [_trace_size(task, spec, size, sample, held_out) for size in sorted(spec.micro_batch_sizes)]
         except InputError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code on fake tensors may raise anything
             return TraceResult(untraceable=str(_untraceable(error)))
-    return TraceResult(points=points)
+    return TraceResult(points=tuple(point for point, _ in traced), varies=any(varies for _, varies in traced))
 
 
-def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch) -> TracePoint:
+def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch) -> tuple[TracePoint, bool]:
     batch, evaluated = _repeated(sample, size), _repeated(held_out, spec.evaluation_batch_size or size)
     log = StorageLog()
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, log:
-        trainable = TracedTrainable(task, spec, log)
+        trainable = FakeTrainable(task, spec, log)
         with FakeInitialisation(fake), conversion_in_place():
             trainable.init(0)
         log.claim(trainable.constants(), "parameter")
         log.begin()
+        before = _host_random()
         with _uncompiled():
-            for passes in (1, min(spec.grad_accum_steps, PASSES)):
-                for _ in range(passes):
-                    log.phase = "forward"
-                    trainable.accumulate(batch, 1.0)
-                    log.claim(trainable.accumulated(), "gradient")
-                log.phase = "optimizer"
-                trainable.apply(LEARNING_RATE)
-                log.claim(trainable.optimizer_state(), "optimizer")
+            _step(trainable, log, batch, passes=1)
+            _step(trainable, log, batch, passes=min(spec.grad_accum_steps, PASSES))
             log.phase = "evaluation"
             trainable.evaluate(evaluated)
+        varies = _host_random() != before
         changes = list(log.changes)
-    return TracePoint(
+    point = TracePoint(
         micro_batch_size=size,
         phases=log.peaks(),
         reserved_bytes=_reserved([(change.storage, change.bytes) for change in changes], spec.device.memory_limit),
     )
+    return point, varies
+
+
+def trace_values(task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
+    """Peak memory at one micro-batch size by running steps on these batches: for what fake tensors cannot show.
+
+    The steps run on the CPU, on tensors with values, and the same log counts their storages. The phases are those of
+    the batch that needed most.
+    """
+    with _process_state_restored():
+        try:
+            return TraceResult(points=(_run_size(task, spec, batches, held_out),))
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
+            return TraceResult(untraceable=str(_untraceable(error)))
+
+
+def _run_size(task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TracePoint:
+    log, peaks = StorageLog(values=True), []
+    passes = min(spec.grad_accum_steps, PASSES)
+    with log:
+        trainable = LoggedTrainable(task, spec)
+        trainable.init(0)
+        log.claim(trainable.constants(), "parameter")
+        with _uncompiled():
+            for number, batch in enumerate(batches):
+                if number == 0:
+                    _step(trainable, log, batch, passes=1)  # creates the optimizer state
+                log.begin()
+                _step(trainable, log, batch, passes)
+                peaks.append(log.peaks())
+            log.begin()
+            log.phase = "evaluation"
+            trainable.evaluate(held_out)
+            evaluation = log.peaks()
+    totals = tuple(max(phase.total_bytes for phase in peak) for peak in peaks)
+    largest = peaks[totals.index(max(totals))]
+    return TracePoint(
+        micro_batch_size=spec.micro_batch_sizes[0],
+        phases=(*largest, *(phase for phase in evaluation if phase.phase == "evaluation")),
+        draw_bytes=totals,
+    )
+
+
+def _step(trainable: LoggedTrainable, log: StorageLog, batch: Batch, passes: int) -> None:
+    """One optimizer step over `passes` micro-batches."""
+    for _ in range(passes):
+        log.phase = "forward"
+        trainable.accumulate(batch, 1.0)
+        log.claim(trainable.accumulated(), "gradient")
+    log.phase = "optimizer"
+    trainable.apply(LEARNING_RATE)
+    log.claim(trainable.optimizer_state(), "optimizer")
+
+
+def _host_random() -> tuple[Any, ...]:
+    """The state of the random numbers of Python and numpy, which model code uses to decide what to run."""
+    _, keys, position, *_ = cast("Any", np.random.get_state(legacy=True))
+    return random.getstate(), position, keys.tobytes()
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
@@ -105,17 +165,15 @@ def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
     return peak_reserved_bytes(changes) if within is None else within
 
 
-class TracedTrainable(TorchTrainable):
-    """A TorchTrainable on fake tensors; only shapes and types of the batch are used."""
+class LoggedTrainable(TorchTrainable):
+    """A TorchTrainable on the CPU whose tensors a StorageLog can claim; it does not change any random state."""
 
-    def __init__(self, task: Task, spec: TraceSpec, log: StorageLog) -> None:
-        on_cpu = spec.device.model_copy(update={"name": "cpu", "compile": False})
-        super().__init__(replace(task, model=lambda: _as_fake(task.model())), on_cpu, spec.optimizer)
-        self._log = log
-        self._target = torch.device(spec.device.name)
+    def __init__(self, task: Task, spec: TraceSpec) -> None:
+        super().__init__(task, spec.device.model_copy(update={"name": "cpu", "compile": False}), spec.optimizer)
+        self._target = torch_device(spec.device.name)
 
     def init(self, seed: int) -> None:
-        """Build the model with fake parameters, without changing any random state."""
+        """Build the model and the optimizer."""
         self._build()
         self.optimizer.follow_defaults_of(self._target)
 
@@ -141,13 +199,27 @@ class TracedTrainable(TorchTrainable):
         loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
+    def _forward(self, batch: Batch) -> Any:
+        """With CUDA's rules of autocast where the step will run on CUDA."""
+        if self._autocast is None or self._target.type != "cuda":
+            return super()._forward(batch)
+        with cuda_autocast_rules():
+            return super()._forward(batch)
+
+
+class FakeTrainable(LoggedTrainable):
+    """A LoggedTrainable on fake tensors; only shapes and types of the batch are used."""
+
+    def __init__(self, task: Task, spec: TraceSpec, log: StorageLog) -> None:
+        super().__init__(replace(task, model=lambda: _as_fake(task.model())), spec)
+        self._log = log
+
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _tensor(self, array: Any) -> Tensor:
-        tensor = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
-        if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool):
-            tensor = torch.empty(array.shape, dtype=torch.int64)
+        given = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device="meta")
+        tensor = torch.empty(array.shape, dtype=on_device(given, self._target))
         self._log.claim([tensor], "activation")
         return tensor
 
@@ -187,10 +259,10 @@ def _process_state_restored() -> Iterator[None]:
 def _untraceable(error: BaseException) -> NotMeasurable:
     text = " ".join(str(error).split())
     if isinstance(error, DataDependentOutputException):
-        return NotMeasurable(f"The model or loss branches on the value of a tensor ({text}).")
+        return NotMeasurable("The model or loss branches on the value of a tensor.")
     if isinstance(error, DynamicOutputShapeException):
-        return NotMeasurable(f"The size of a tensor depends on the values of another ({text}).")
+        return NotMeasurable("The size of a tensor depends on the values of another.")
     if isinstance(error, UnsupportedOperatorException | UnsupportedFakeTensorException):
-        return NotMeasurable(f"An operation does not declare the shape of its result ({text}).")
+        return NotMeasurable("An operation does not declare the shape of its result.")
     shortened = text if len(text) <= 200 else f"{text[:200]}…"
-    return NotMeasurable(f"With fake tensors, the task raised {type(error).__name__}: {shortened}")
+    return NotMeasurable(f"The task raised {type(error).__name__}: {shortened}")

@@ -22,6 +22,7 @@ from batchlab.core.targets import count_targets
 from batchlab.core.task import Task
 from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
 from batchlab.torch_.chunked_loss import Deferral
+from batchlab.torch_.device import torch_device
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
@@ -38,7 +39,7 @@ class TorchTrainable:
 
     def __init__(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
         self.sample_independent = task.sample_independent is not False
-        self.device = torch.device(device.name)
+        self.device = torch_device(device.name)
         self._task = task
         self._compile = device.compile
         self._memory_optimizations = device.memory_optimizations
@@ -54,7 +55,7 @@ class TorchTrainable:
         self._watch: StepWatch | None = None
 
     def init(self, seed: int) -> None:
-        """Create parameters, optimizer state and random state. The same seed gives bit-identical results."""
+        """Create parameters, optimizer state and random state. The same seed gives bit-identical parameters."""
         memory.restart_peak(self.device)
         random_state.seed_everything(seed)
         try:
@@ -150,10 +151,12 @@ class TorchTrainable:
         return StepStats(loss, norm, clipped)
 
     def _clip(self) -> tuple[Tensor, Tensor | float]:
+        gradients = [_coalesced(parameter) for parameter in self._parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         if self._grad_clip is None:
-            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            return torch.nn.utils.get_total_norm(gradients), 0.0
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip)
+            return norm, 0.0
+        factor = torch.clamp(self._grad_clip / (norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grads_with_norm_
+        torch._foreach_mul_(gradients, factor.to(self.device))
         return norm, norm > self._grad_clip
 
     def watch(self, detail: Literal["light", "full"]) -> None:
@@ -175,18 +178,22 @@ class TorchTrainable:
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """(Σ losses, count) in evaluation mode. Changes nothing; the same batch gives bit-identical results."""
-        result = self._evaluation_result(batch)
+        return self.evaluate_draw(batch, 0)
+
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[Tensor, float]:
+        """`evaluate` with the random numbers of one draw, which a loss that draws none does not feel."""
+        result = self._evaluation_result(batch, draw)
         loss, factor = self._total(result, batch)
         count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
         return loss.detach() * factor, count
 
-    def _evaluation_result(self, batch: Batch) -> Any:
-        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed."""
+    def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
+        """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             # no_grad instead of inference_mode: tensors that a model caches here must be usable in training
-            with torch.no_grad(), self._uncompiled(), self._fixed_randomness():
+            with torch.no_grad(), self._uncompiled(), self._fixed_randomness(draw):
                 return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
@@ -194,8 +201,8 @@ class TorchTrainable:
             for module, training in modes:
                 module.training = training
 
-    def _fixed_randomness(self) -> AbstractContextManager[None]:
-        return random_state.fixed(self.device)
+    def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
+        return random_state.fixed(self.device, draw)
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """Run compiled modules in eager mode. Without compilation, avoids importing the compiler."""
@@ -209,17 +216,18 @@ class TorchTrainable:
             return self._task.loss(self.model, *tensors)
 
     def _tensor(self, array: Any) -> Tensor:
-        """Copy an array to the device; integers become int64, which torch's embeddings and losses require.
+        """Copy an array to the device, with the type of `on_device`.
 
         On a CPU, arrays of the right type are not copied. On CUDA, the copy is asynchronous through pinned memory.
         """
         tensor = torch.from_numpy(np.require(array, requirements=("C", "W")))
+        wanted = on_device(tensor, self.device)
+        if wanted.itemsize < tensor.dtype.itemsize:
+            tensor = tensor.to(wanted)
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()
         tensor = tensor.to(self.device, non_blocking=True)
-        if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int64, torch.bool)):
-            tensor = tensor.to(torch.int64)
-        return tensor
+        return tensor.to(wanted)
 
     def _total(self, result: Any, batch: Batch) -> tuple[Tensor, float]:
         """The loss tensor, and the factor that turns it into Σ losses."""
@@ -237,7 +245,11 @@ class TorchTrainable:
         return loss, 1.0 if is_sum else self.count(batch)
 
     def state(self) -> bytes:
-        """Everything `load` needs to continue bit-identically: model, optimizer and random state."""
+        """Everything `load` needs to continue: model, optimizer and random state.
+
+        On a CPU a run continues bit-identically. On CUDA it does as far as its kernels are deterministic, which
+        attention's backward pass and sums by atomic additions are not.
+        """
         file = io.BytesIO()
         self.write_state(file)
         return file.getvalue()
@@ -275,6 +287,29 @@ class TorchTrainable:
         elif self.device.type == "mps":
             torch.mps.synchronize()
         return time.perf_counter()
+
+
+def _coalesced(parameter: nn.Parameter) -> Tensor:
+    """The values of a gradient; of a sparse one, after equal indices were added up, those that are not zero."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient.coalesce()
+    return parameter.grad._values()
+
+
+def on_device(tensor: Tensor, device: torch.device) -> torch.dtype:
+    """The type of a data array on the device.
+
+    Integers become int64, which torch's embeddings and losses require, except images of bytes (four dimensions, the
+    batch included), which stay as small as they are until the model converts them. Metal has no float64.
+    """
+    if tensor.dtype is torch.float64 and device.type == "mps":
+        return torch.float32
+    images = tensor.dtype is torch.uint8 and tensor.ndim >= 4
+    keeps = images or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
+    return tensor.dtype if keeps else torch.int64
 
 
 def _reraise(error: Exception) -> NoReturn:

@@ -8,7 +8,6 @@ from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import (
     format_bytes,
-    format_count,
     format_interval,
     format_layout,
     format_learning_rate,
@@ -20,6 +19,7 @@ from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
 from batchlab.words.reasons import describe_reason
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import describe_row, no_answer
 from batchlab.words.trust import trust_items
 
@@ -54,7 +54,7 @@ def _micro_batch(found: Findings) -> Answer:
     question, memory = "How large a micro-batch fits?", found.memory
     if memory is None:
         return Answer(question, NOT_MEASURED, "no size was probed", "")
-    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps in fresh processes"
+    probes = f"{format_plural(len(memory.points), 'size')} probed with whole steps, each in a process of its own"
     if memory.max_micro_batch_size is None:
         why = "ran out of memory" if memory.points else "needs more memory by its trace"
         return Answer(question, "none", f"even the smallest size tried {why}", probes)
@@ -91,7 +91,12 @@ def predicted_cards(found: Findings) -> tuple[tuple[int, int], ...]:
 def _other_cards(found: Findings) -> Answer:
     question, cards, memory = "How large on a card I don't have?", predicted_cards(found), found.memory
     if memory is None or not cards:
-        return Answer(question, NOT_MEASURED, "only a traced model is predicted for other devices", "")
+        return Answer(
+            question,
+            NOT_MEASURED,
+            "no card's size lies among the traced ones; ask with `batchlab capacity --predict 80GiB`",
+            "",
+        )
     sizes = " · ".join(f"{gib} GiB: {size:,}" if size else f"{gib} GiB: none" for gib, size in cards)
     caveat = f"predicted with {CARD_HEADROOM:.0%} left free; other devices run other kernels".replace("%", " %")
     evidence = f"memory traced at {format_plural(len(memory.traced), 'size')}"
@@ -156,6 +161,8 @@ def _quality(found: Findings) -> Answer:
 def _scale(found: Findings) -> Answer:
     question = f"How far can I scale before I waste {found.experiment.unit}?"
     surface = found.surface
+    if found.run_seconds is not None:
+        return Answer(question, NOT_MEASURED, "it is about equal tokens, and every batch size had equal time", "")
     caveat = "batchlab critical STUDY shows what is known and which runs would settle the rest"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.tied)
@@ -178,7 +185,7 @@ def _train_with(found: Findings) -> Answer:
     layout = format_layout(chosen.layout, found.experiment.unit)
     beyond = ["other models, data or optimizer settings"]
     if found.token_budget:
-        beyond.insert(0, f"budgets other than {format_count(found.token_budget)} {found.experiment.unit.value}")
+        beyond.insert(0, f"budgets other than {run_length(found)}")
     return Answer(
         question,
         f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryVariant
-from batchlab.core.format import format_bytes, format_plural
+from batchlab.core.format import format_bytes, format_duration, format_plural
 from batchlab.core.record import PhasePeak
 from batchlab.words.capacity_reasons import describe_limit
 
@@ -14,14 +14,13 @@ Term = tuple[str, str]
 
 INDENT = 13
 
-CARDS_ARE = f"predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ"
+_SHOWN = 0.05 * 2**20
+"""Bytes that are not shown as 0.0 MiB."""
 
-_STATUS = {
-    "predicted": "predicted from traces; nothing was run",
-    "verified": "verified: whole steps and an evaluation ran",
-    "proved": "proved: it ran, and one more sample did not",
-    "none": "",
-}
+_STRAIGHT = 0.999
+"""R² below which sizes do not lie on a line that is worth quoting."""
+
+CARDS_ARE = f"predicted, {CARD_HEADROOM:.0%} left free; kernels of other devices differ"
 
 
 def capacity_lines(found: Capacity) -> list[str]:
@@ -35,7 +34,14 @@ def capacity_lines(found: Capacity) -> list[str]:
 
 def capacity_terms(found: Capacity) -> list[Term]:
     """(label, text) of the answer, where the bytes are, and what to do with it."""
-    terms = [("FITS", _fits(found)), *_remedies(found), *_memory(found), *_budget(found), *_prediction(found)]
+    terms = [
+        ("FITS", _fits(found)),
+        *_too_slow(found),
+        *_remedies(found),
+        *_memory(found),
+        *_budget(found),
+        *_prediction(found),
+    ]
     terms += _worst_batch(found)
     if found.max_micro_batch_size:
         terms += [("use", text) for text in _use(found)]
@@ -48,8 +54,45 @@ def _fits(found: Capacity) -> str:
     limit = f" within {format_bytes(found.limit_bytes)}" if found.limit_bytes else ""
     if size is None:
         return f"nothing{limit}: {_least(found)}"
+    if found.up_to is not None:
+        sizes = f"{size:,}" if found.up_to == size else f"{size:,} to {found.up_to:,}"
+        return f"micro-batch {sizes}{limit} ({_range(found)})"
     most = "; larger ones were not asked for" if found.status != "proved" and size >= found.searched_up_to else ""
-    return f"micro-batch {size:,}{limit} ({_STATUS[found.status]}{most})"
+    return f"micro-batch {size:,}{limit} ({_status(found)}{most})"
+
+
+def _status(found: Capacity) -> str:
+    """What the answer rests on."""
+    if found.status == "predicted":
+        return "predicted from traces; nothing was run"
+    ran = "whole steps and an evaluation ran at this size in 1 process"
+    if found.status == "proved":
+        return f"proved: {ran}, and one more sample failed in another"
+    return f"verified: {ran}"
+
+
+def _range(found: Capacity) -> str:
+    """What a range of sizes rests on."""
+    size = found.max_micro_batch_size or 0
+    ran = (
+        f"{size:,} ran on {found.draws} different batches, the largest by content among them, with "
+        f"{format_bytes(found.margin_bytes)} to spare for others"
+        if found.draws and found.points
+        else f"{size:,} leaves {format_bytes(found.margin_bytes)} for what was not seen"
+    )
+    return f"memory depends on the values in a batch; {ran}"
+
+
+def _too_slow(found: Capacity) -> list[Term]:
+    slow = found.too_slow
+    if slow is None:
+        return []
+    text = (
+        f"about {slow.predicted:,} by prediction; not run, because its steps would take about "
+        f"{format_duration(slow.seconds)} and samples are hardly faster above micro-batch {slow.knee:,}; "
+        "--verify-largest runs it"
+    )
+    return [("larger", text)]
 
 
 def _least(found: Capacity) -> str:
@@ -105,11 +148,11 @@ def _memory(found: Capacity) -> list[Term]:
     top = max(phases, key=lambda phase: phase.total_bytes)
     needed = found.peak_bytes or found.needed_bytes(size)
     how = "measured" if found.peak_bytes is not None else "predicted"
-    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held]
+    parts = [f"{name} {format_bytes(held)}" for name, held in split(top) if held >= _SHOWN]
     unseen = round((needed or 0) - top.total_bytes)
     if abs(unseen) >= 2**20:
         name = "not in the trace" if found.points else "reserved beyond what is in use"
-        parts.append(f"{name} {format_bytes(unseen)}")
+        parts.append(f"{name} {format_bytes(unseen)}" if unseen > 0 else f"{format_bytes(-unseen)} less than traced")
     others = ", ".join(f"{phase.phase} {format_bytes(phase.total_bytes)}" for phase in phases if phase is not top)
     return [
         ("memory", f"{format_bytes(needed or 0)} at {size:,} ({how}): {' · '.join(parts)}"),
@@ -140,8 +183,8 @@ def _budget(found: Capacity) -> list[Term]:
                 f"{format_bytes(found.budget_bytes)}{left}",
             )
         )
-    if found.line is not None:
-        line = found.line
+    line = found.line
+    if line is not None and line.intercept >= 0 and line.r_squared >= _STRAIGHT and found.up_to is None:
         knee = f", from micro-batch {found.knee:,} up" if found.knee else ""
         lines.append(
             (
@@ -157,7 +200,7 @@ def _budget(found: Capacity) -> list[Term]:
 def _worst_batch(found: Capacity) -> list[Term]:
     """Where samples differ in size, the answer for loaders that fill a batch by elements instead of by samples."""
     shapes = found.worst_batch
-    if shapes is None:
+    if shapes is None or found.draws:  # drawn batches are not sorted by shape
         return []
     arrays = " and ".join("×".join(str(length) for length in shape) for shape in shapes)
     elements = " and ".join(f"{math.prod(shape):,}" for shape in shapes)
@@ -166,14 +209,21 @@ def _worst_batch(found: Capacity) -> list[Term]:
 
 def _prediction(found: Capacity) -> list[Term]:
     if found.untraceable:
-        return [("not traced", f"{found.untraceable} Sizes were found by running them.")]
+        how = "Steps were run at small sizes instead." if found.traced else "Sizes were found by running them."
+        return [("not traced", f"{found.untraceable} {how}")]
     curve, budget = found.curve, found.budget_bytes
     if curve is None or budget is None or not found.points:
         return []
     alone = curve.largest_within(budget, found.searched_up_to)
     unseen = found.unseen_bytes
-    measured = "" if unseen is None else f"; runs used {format_bytes(unseen)} more than the trace"
+    measured = "" if unseen is None else f"; {beside_trace(unseen)}"
     return [("trace alone", f"predicts {alone:,}{measured}")]
+
+
+def beside_trace(unseen_bytes: int) -> str:
+    """What runs used beside what was traced."""
+    compared = "more" if unseen_bytes >= 0 else "less"
+    return f"runs used {format_bytes(abs(unseen_bytes))} {compared} than the trace"
 
 
 def _use(found: Capacity) -> list[str]:
@@ -182,6 +232,8 @@ def _use(found: Capacity) -> list[str]:
     if found.conservative:
         free = ((found.limit_bytes or 0) - (found.needed_bytes(found.conservative) or 0)) if found.limit_bytes else 0
         texts.append(f"conservative  {found.conservative:,} ({format_bytes(free)} of the limit free)")
+    if not found.splits_batches:
+        texts.append("batches are not split, so this is also the largest global batch of one device")
     if half := found.accumulation:
         needed = found.needed_bytes(half)
         peak = f", about {format_bytes(needed)}" if needed else ""
@@ -230,6 +282,6 @@ def _spent(found: Capacity) -> list[str]:
     if not found.points:
         return []
     return [
-        f"{format_plural(len(found.points), 'probe')} in fresh processes, {found.out_of_memory:,} out of memory, "
+        f"{format_plural(len(found.points), 'probe')}, {found.out_of_memory:,} out of memory, "
         f"{format_plural(found.steps, 'training step')}, {format_plural(len(found.traced), 'traced size')}"
     ]

@@ -13,11 +13,13 @@ from batchlab.core.check import (
     GradientFinding,
     LearningRateFinding,
     OverlapFinding,
+    PlaceholderFinding,
     RaisedError,
     ReductionFinding,
     SeedFinding,
     SplittingFinding,
     StartLoss,
+    TooLarge,
 )
 from batchlab.core.format import format_count, format_plural
 from batchlab.words.optimizer_groups import describe_group
@@ -53,8 +55,45 @@ def describe_check(item: CheckItem) -> str:
             return _overlap(found)
         case DataSizeFinding() as found:
             return _data_size(found)
+        case PlaceholderFinding() as found:
+            return _placeholder(found)
         case RaisedError() as found:
             return found.message if found.same_as is None else f"not tested: the same error as in {found.same_as!r}"
+        case TooLarge() as found:
+            return (
+                f"not tested: {found.samples} samples at a time need more memory than the device has; run "
+                "`batchlab check` on a larger device to test it"
+            )
+        case _ as never:
+            assert_never(never)
+
+
+def _placeholder(found: PlaceholderFinding) -> str:
+    loss = "no loss" if found.loss is None else f"{found.loss:.4g}"
+    name = found.placeholder
+    match found.found:
+        case "repeats":
+            if name:
+                return f"two runs of {found.steps} steps with one seed gave the same losses ({loss})"
+            return f"two runs of {found.steps} steps gave the same losses ({loss}); without {{seed}}, n = 1"
+        case "differs":
+            seeded = f"equal commands, also the same {name}," if name else "equal commands"
+            return f"{seeded} gave different losses, so part of the script is not seeded; runs are not paired"
+        case "used":
+            return f"another value gives other losses ({loss} after {found.steps} steps)"
+        case "ignored":
+            change = "the number of runs would say nothing about noise; " if name == "{seed}" else ""
+            return (
+                f"another value changes nothing, neither the losses ({loss}) nor the memory: the script ignores the "
+                f"option that {name} fills; {change}give the option that it reads, or omit {name}"
+            )
+        case "untrained_loss":
+            return (
+                f"another value changes the memory but no loss ({loss}); is the validation loss that of a model before "
+                "training? Let the script evaluate at its end"
+            )
+        case "unknown":
+            return "equal commands gave different losses, so whether this changes anything is not known"
         case _ as never:
             assert_never(never)
 
@@ -146,8 +185,9 @@ def _splitting(found: SplittingFinding) -> str:
             return "not tested: no gradient reaches any parameter"
         case "not_repeatable":
             return (
-                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %; "
-                "something else in the forward pass is random"
+                f"not tested: with dropout off, the same batch twice gives gradients that differ by {percent:.1f} %, "
+                "because something else is random. If samples of a batch influence each other, pass "
+                "sample_independent=False"
             )
         case "reduction_unknown":
             return "not tested: fix 'mean or sum' first"
@@ -159,6 +199,8 @@ def _seeds(found: SeedFinding) -> str:
     match found.found:
         case "honoured":
             return "the same seed gives the same initial parameters to the bit, another seed gives others"
+        case "starts_equal":
+            return "the same seed gives the same initial parameters to the bit"
         case "same_module":
             return (
                 "the model continues from where the last run ended: model= returns the same module every time; build "
@@ -189,6 +231,13 @@ def _learning_rate(found: LearningRateFinding) -> str:
                 f"at 0 nothing moves; at twice the rate parameters move {found.distance_ratio:.2g} × as far in three "
                 "steps"
             )
+        case "groups_follow":
+            return "every parameter group follows the learning rate it is given"
+        case "groups_ignore":
+            return (
+                "a parameter group does not follow args.learning_rate, so the sweep would not change it; build the "
+                "optimizer with args.learning_rate, or a multiple of it"
+            )
         case "moves_at_zero":
             return f"{optimizer} moves the parameters at learning rate 0, so it has a rate of its own; {remedy}"
         case "moves_nothing":
@@ -213,10 +262,16 @@ def _evaluation(found: EvaluationFinding) -> str:
                 f"evaluating the same batch twice gives {one:.6g} and {other:.6g}; switch off what is random in "
                 "evaluation (is dropout called with training=True, or model.train() in your loss function?)"
             )
+        case "draws":
+            return (
+                f"the loss draws random numbers in evaluation ({one:.6g}, and {other:.6g} with others). Every run is "
+                "evaluated with the same draws, and their spread is measured. Right for a diffusion loss; if none are "
+                "meant, dropout stays on (training=True?)"
+            )
         case "depends_on_order":
             return (
-                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}), so something "
-                "random stays on in evaluation (dropout with training=True?)"
+                f"the loss of a batch changes with the order of its samples ({one:.6g} and {other:.6g}); in evaluation "
+                "samples must not influence each other (is BatchNorm in training mode?)"
             )
         case "changes_parameters":
             return "evaluation changes parameters; compute the loss without training on it"

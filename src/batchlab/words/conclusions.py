@@ -8,7 +8,6 @@ from batchlab.analysis.sweep.clipping import clipped_shares
 from batchlab.analysis.values import BatchRow, SurfaceFinding
 from batchlab.core.format import (
     format_bytes,
-    format_count,
     format_interval,
     format_learning_rate,
     format_list,
@@ -17,12 +16,14 @@ from batchlab.core.format import (
     format_throughput,
 )
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.runs.evaluation import DRAWS
 from batchlab.scaling import Refused
 from batchlab.scaling.refusals import OptimumOnlyBounded, OtherOptimizer
 from batchlab.words.costs import describe_cost, describe_slope
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.refusals import describe_refusal
+from batchlab.words.run_length import run_length
 from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
@@ -52,14 +53,10 @@ def conclusions(found: Findings) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
 
 
-def _unit(found: Findings) -> str:
-    return found.experiment.unit.value
-
-
 def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     if best.best is None or best.val_loss is None:
         return ""
-    budget = f"After {format_count(found.token_budget)} {_unit(found)}" if found.token_budget else "At equal budgets"
+    budget = f"After {run_length(found)}" if found.token_budget else "At equal budgets"
     where = f"batch {best.global_batch_size:,} at learning rate {format_learning_rate(best.best.learning_rate)}"
     if surface.noise_sd is None:
         runs = format_plural(len(found.runs), "run")
@@ -156,7 +153,7 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
     """Which sizes reached the loss that was asked for."""
     target = found.experiment.evaluation.target_loss
     best_cells = {row.global_batch_size: row.best for row in surface.rows if row.best and row.best.losses}
-    means = {size: cell.mean_loss for size, cell in best_cells.items() if cell.mean_loss is not None}
+    means = {size: cell.quoted_loss for size, cell in best_cells.items() if cell.quoted_loss is not None}
     if target is None or not means:
         return []
     reached = [size for size, mean in means.items() if mean <= target]
@@ -164,7 +161,7 @@ def _target(found: Findings, surface: SurfaceFinding) -> list[str]:
     lowest = min(means, key=lambda size: means[size])
     return [
         f"The target loss of {format_loss(target)} {verdict}; the lowest mean was {format_loss(means[lowest])} at "
-        f"batch {lowest:,} (n = {len(best_cells[lowest].losses)}). A target loss holds only for its own data and "
+        f"batch {lowest:,} (n = {len(best_cells[lowest].quoted_runs)}). A target loss holds only for its own data and "
         f"tokens; trained here: {found.task_info.data_source}."
     ]
 
@@ -192,10 +189,17 @@ def _noise(surface: SurfaceFinding) -> list[str]:
 def _evaluation(surface: SurfaceFinding) -> list[str]:
     if surface.evaluation_sd is None:
         return []
+    draws = ""
+    if surface.draws_sd is not None:
+        draws = (
+            f" The loss draws random numbers: other draws on the same samples would change it by "
+            f"{format_loss(surface.draws_sd)} (standard deviation over {DRAWS} sets of draws), which is part of that "
+            "error; all runs share the draws."
+        )
     return [
         f"The choice of held-out samples adds a standard error of {format_loss(surface.evaluation_sd)} to every loss "
         "(n = 1 set). All runs share these samples, so the error mostly cancels in differences; no interval here "
-        "includes it."
+        f"includes it.{draws}"
     ]
 
 

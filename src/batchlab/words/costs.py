@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from batchlab.analysis.values import Interval
-from batchlab.analysis.verdict import Cost, SlopeFrom, TokenSlope
+from batchlab.analysis.verdict import Cost, Shared, SlopeFrom, TokenSlope
 from batchlab.core.batch import Unit
 from batchlab.core.format import (
     format_interval,
@@ -21,17 +21,18 @@ SAME_TIME = 0.005
 
 
 def describe_cost(cost: Cost, unit: Unit) -> str:
-    """`6 % [2, 9] more tokens`; in loss where no slope is known."""
+    """`6 % [2, 9] more tokens`, or `more time` where runs had equal time; in loss where no slope is known."""
+    of = "time" if cost.shared is Shared.TIME else unit.value
     if cost.tokens is None:
         return _loss(cost.loss)
     if math.isinf(cost.tokens.value):
         if cost.tokens.low is None or cost.tokens.low <= 0:
             return f"{_loss(cost.loss)} (beyond the measured slope)"
-        return f"at least {format_percent(cost.tokens.low)} more {unit.value}"
+        return f"at least {format_percent(cost.tokens.low)} more {of}"
     if cost.tokens.value < 0:
         fewer = Interval(-cost.tokens.value, _negative(cost.tokens.high), _negative(cost.tokens.low))
-        return f"{format_percent_interval(fewer)} fewer {unit.value}"
-    return f"{format_percent_interval(cost.tokens)} more {unit.value}"
+        return f"{format_percent_interval(fewer)} {'less' if of == 'time' else 'fewer'} {of}"
+    return f"{format_percent_interval(cost.tokens)} more {of}"
 
 
 def _negative(limit: float | None) -> float | None:
@@ -48,7 +49,7 @@ def _loss(loss: Interval) -> str:
 def describe_trade(cost: Cost, unit: Unit) -> str:
     """`6 % [2, 9] more tokens for 41 % less time per token: 37 % sooner`."""
     text = describe_cost(cost, unit)
-    if cost.time_per_token is None or abs(cost.time_per_token - 1) < SAME_TIME:
+    if cost.shared is Shared.TIME or cost.time_per_token is None or abs(cost.time_per_token - 1) < SAME_TIME:
         return text
     less = format_percent(abs(1 - cost.time_per_token))
     each = "less" if cost.time_per_token < 1 else "more"
@@ -75,23 +76,24 @@ def describe_more_seeds(cost: Cost) -> str:
 
 
 def describe_slope(slope: TokenSlope, unit: Unit) -> str:
-    """Where token-equivalents come from."""
+    """Where token-equivalents come from; time-equivalents where runs had equal time."""
     drop = format_interval(slope.drop)
-    less = f"{slope.factor:.3g} × fewer {unit.value}"
+    of = "time" if slope.shared is Shared.TIME else unit.value
+    less = f"{slope.factor:.3g} × {'less' if of == 'time' else 'fewer'} {of}"
     where = f"batch {slope.global_batch_size:,}"
     match slope.source:
         case SlopeFrom.RUN:
             return (
-                f"Costs in {unit.value} rest on n = {format_plural(slope.drop.n, 'run')} of {where} with {less}, whose "
+                f"Costs in {of} rest on n = {format_plural(slope.drop.n, 'run')} of {where} with {less}, whose "
                 f"schedule ended there and whose loss was {drop} higher"
             )
         case SlopeFrom.CURVE:
             return (
-                f"Costs in {unit.value} rest on the evaluations of {where} after {less} (n = "
+                f"Costs in {of} rest on the evaluations of {where} after {less} (n = "
                 f"{format_plural(slope.drop.n, 'run')}), where the loss was {drop} higher"
             )
         case SlopeFrom.PUBLISHED:
             return (
-                f"Costs in {unit.value} rest on published slopes of language models (n = 0 runs here), by which half "
-                f"the {unit.value} would cost {drop}"
+                f"Costs in {of} rest on published slopes of language models (n = 0 runs here), by which half "
+                f"the {of} would cost {drop}"
             )

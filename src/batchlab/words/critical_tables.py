@@ -6,7 +6,17 @@ from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_loss
 from batchlab.words.critical import format_source
 
-NO_BEST_SIZE = "The sweep has no best batch size yet, and the critical batch size is measured from there."
+
+def why_nothing(found: Findings) -> str:
+    """Why there is nothing on the critical batch size."""
+    if found.run_seconds is not None:
+        return (
+            "Every batch size was trained for the same time (--run-time), and the critical batch size is about equal "
+            "tokens."
+        )
+    return "The sweep has no best batch size yet, and the critical batch size is measured from there."
+
+
 LOSS_INCREASE = "loss above the unchanged batch (nats)"
 
 

@@ -32,14 +32,20 @@ def training_dynamics(findings: Findings) -> tuple[str, ...]:
 
 
 def _warmup(findings: Findings) -> str:
-    share, budget, units = findings.experiment.schedule.warmup_fraction, findings.token_budget, Units.of(findings)
+    share, units = findings.experiment.schedule.warmup_fraction, Units.of(findings)
     pairs = first_runs(findings.surface)
-    if not budget or not pairs:
+    if not findings.token_budget or not pairs:
         return ""
-    if not share:
+    if not share and findings.experiment.schedule.kind == "task":
+        return "The learning-rate schedule is the script's own, its warm-up included."
+    if not share and not findings.experiment.schedule.min_warmup_steps:
         return "There is no warm-up: every run starts at its peak learning rate."
-    tokens = share * budget
     small, large = pairs[0][0], pairs[-1][0]
+    if least := findings.experiment.schedule.min_warmup_steps:
+        return f"Warm-up takes {share * 100:.3g} % of the run, and at least {least:,} steps, at every batch size."
+    if findings.run_seconds is not None:
+        return f"Warm-up takes {share * 100:.3g} % of the run at every batch size."
+    tokens = share * findings.token_budget
     text = (
         f"Warm-up takes {format_count(tokens)} {units.name} ({share * 100:.3g} % of the budget) at every batch size: "
         f"{tokens / small.layout.tokens_per_step:,.0f} steps at batch {small.global_batch_size:,}"

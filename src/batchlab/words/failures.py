@@ -7,6 +7,7 @@ one that trained here.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -78,7 +79,9 @@ def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
     schedule = found.experiment.schedule
     warmup = ""
     if found.token_budget:
-        steps = schedule.warmup_fraction * found.token_budget / runs[0].layout.tokens_per_step
+        tokens = found.tokens_at(size) or found.token_budget
+        per_step = runs[0].layout.tokens_per_step
+        steps = schedule.warmup_tokens(tokens, per_step) / per_step
         warmup = f" ({steps:.0f} steps now)"
     longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
     if trained:
@@ -125,11 +128,15 @@ def _undertrained(found: Findings) -> list[Failure]:
     share = found.experiment.schedule.warmup_fraction
     steps = max(MIN_STEPS, MIN_WARMUP_STEPS / share if share > 0 else 0)
     needed = round(steps * max(row.layout.tokens_per_step for row in rows))
+    remedy = f"Use --token-budget {needed} or more (now {format_count(found.token_budget)}), or omit these sizes."
+    if found.run_seconds is not None:
+        factor = max(steps * row.layout.tokens_per_step / (found.tokens_at(row.global_batch_size) or 1) for row in rows)
+        remedy = f"Use --run-time {math.ceil(factor * found.run_seconds)}s or more, or omit these sizes."
     return [
         Failure(
             f"Undertrained: under {MIN_STEPS} steps, or under {MIN_WARMUP_STEPS} warm-up steps.",
             f"batch {format_list([row.global_batch_size for row in rows])}",
-            f"Use --token-budget {needed} or more (now {format_count(found.token_budget)}), or omit these sizes.",
+            remedy,
         )
     ]
 

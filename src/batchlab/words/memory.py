@@ -14,5 +14,6 @@ def trace_note(found: Capacity) -> str:
     at = min((point.micro_batch_size for point in found.traced), key=lambda traced: abs(traced - size))
     note = f"Traced at micro-batch {at:,}, without the workspace that kernels allocate internally."
     if found.unseen_bytes is not None:
-        note += f" Runs used {format_bytes(found.unseen_bytes)} more than that."
+        compared = "more" if found.unseen_bytes >= 0 else "less"
+        note += f" Runs used {format_bytes(abs(found.unseen_bytes))} {compared} than that."
     return note

@@ -7,11 +7,13 @@ from typing import assert_never
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import AcrossBatch, Experiment
 from batchlab.core.format import format_bytes, format_interval, format_learning_rate, format_list, format_plural
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.scaling.time_constants import BETA2_RANGE
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.phrases import format_differences
+from batchlab.words.run_length import run_length
 from batchlab.words.setup import Term
 from batchlab.words.sweep import describe_no_fit
 from batchlab.words.units import Units
@@ -22,11 +24,7 @@ def method(findings: Findings) -> tuple[Term, ...]:
     units = Units.of(findings)
     terms = [
         ("pairing", _pairing(findings)),
-        (
-            "schedule",
-            f"The learning rate is a function of {units.name} seen, the same for every batch size. Each step uses the "
-            f"mean of that function over the {units.name} of the step.",
-        ),
+        ("schedule", _schedule(findings)),
         ("best learning rate", _best_learning_rate(findings)),
         ("noise", _noise(findings)),
         (
@@ -35,12 +33,7 @@ def method(findings: Findings) -> tuple[Term, ...]:
             "not compared.",
         ),
         ("across batch sizes", _across_batch(findings)),
-        (
-            f"{units.name}/s",
-            "Whole optimizer steps, timed alone on the device after warm-up: the median of several blocks. Compilation "
-            "and warm-up are excluded. Training times in this report are the budget divided by this speed, not the "
-            "wall time of the sweep.",
-        ),
+        (f"{units.name}/s", _speed(findings)),
         ("memory", _memory(findings)),
         ("device", _environments(findings)),
     ]
@@ -58,6 +51,32 @@ def method(findings: Findings) -> tuple[Term, ...]:
     return tuple(terms)
 
 
+def _schedule(findings: Findings) -> str:
+    if findings.experiment.command is not None:
+        return "The script's own; only what has a placeholder in the command follows the batch size."
+    units = Units.of(findings)
+    return (
+        f"{_at_equal_time(findings)}The learning rate is a function of {units.name} seen, the same for every batch "
+        f"size. Each step uses the mean of that function over the {units.name} of the step."
+    )
+
+
+def _speed(findings: Findings) -> str:
+    if findings.experiment.command is not None:
+        text = (
+            "From steps that the script itself reports, or from whole runs of two lengths, so that starting cancels; "
+            "evaluations between are counted"
+        )
+    else:
+        text = (
+            "Whole optimizer steps, timed alone on the device after warm-up: the median of several blocks. Compilation "
+            "and warm-up are excluded"
+        )
+    return (
+        f"{text}. Training times in this report are the budget divided by this speed, not the wall time of the sweep."
+    )
+
+
 def _pairing(findings: Findings) -> str:
     surface = findings.surface
     if not surface:
@@ -65,19 +84,34 @@ def _pairing(findings: Findings) -> str:
     if not any(run.outcome is Outcome.COMPLETED for run in findings.runs):
         return "Nothing to pair: no training run has completed."
     match surface.pairing:
-        case "verified":
+        case Pairing.VERIFIED:
             text = "Every batch size was trained on the same samples in the same order, which batchlab verified"
-        case "declared":
+        case Pairing.DECLARED:
             text = (
-                "The task declares that every batch size sees the same samples in the same order; this was not verified"
+                "Two runs with equal seeds came out equal, so a seed fixes the samples and their order; that they are "
+                "the same for every batch size was not verified"
             )
-        case "none":
+        case Pairing.NONE:
             text = "Runs of different batch sizes may have seen different samples, which adds to their differences"
         case other:
             assert_never(other)
     if surface.correlation is not None:
         text += f"; across seeds, the losses of paired runs correlate with r = {surface.correlation:.2f}"
+    if findings.run_seconds is not None:
+        text += (
+            "; at equal time this holds up to the fewest tokens of any size, and faster sizes go on to further data, "
+            "so that less of the noise cancels in pairs"
+        )
     return f"{text}."
+
+
+def _at_equal_time(findings: Findings) -> str:
+    if findings.run_seconds is None:
+        return ""
+    return (
+        f"Every run has {run_length(findings)}: as many whole steps as fit into it at the speed measured for its batch "
+        "size alone on the device, with evaluations and start-up left out. Its schedule ends there. "
+    )
 
 
 def _best_learning_rate(findings: Findings) -> str:
@@ -115,6 +149,8 @@ def _noise(findings: Findings) -> str:
 
 def _across_batch(findings: Findings) -> str:
     experiment, units = findings.experiment, Units.of(findings)
+    if experiment.command is not None:
+        return "The script's own settings, the same at every batch size unless the script changes them."
     if experiment.optimizer.name == "task" or findings.task_info.own_optimizer:
         return _own_across_batch(experiment)
     rule = experiment.optimizer.across_batch
@@ -169,7 +205,12 @@ def _memory(findings: Findings) -> str:
     found = findings.memory
     if not found:
         return "Not probed in this study."
-    if found.points:
+    if findings.experiment.command:
+        text = (
+            "Peaks are those of the script's largest process as a whole, on a CUDA device those of its allocator, in "
+            "short runs"
+        )
+    elif found.points:
         text = (
             "Peaks are those of whole training steps in a fresh process, including the optimizer, gradient clipping "
             "and evaluation"

@@ -7,6 +7,7 @@ from typing import Any
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_duration, format_list, format_plural
+from batchlab.words.run_length import exact_run_length
 from batchlab.words.setup import Term, setup
 from batchlab.words.units import Units
 
@@ -21,18 +22,21 @@ def frozen_variables(findings: Findings) -> tuple[Term, ...]:
 def design(findings: Findings, budget: Mapping[str, Any]) -> tuple[str, ...]:
     """How many runs of how many tokens and steps; `budget` is what the study decided to spend."""
     experiment, units = findings.experiment, Units.of(findings)
-    sizes, tokens = experiment.batch.global_batch_sizes, budget["token_budget"]
-    most, fewest = (tokens // (size * experiment.sequence_length) for size in (sizes[0], sizes[-1]))
+    sizes = experiment.batch.global_batch_sizes
+    tokens = {size: findings.tokens_by_size.get(size, budget["token_budget"]) for size in (sizes[0], sizes[-1])}
+    most, fewest = (tokens[size] // (size * experiment.sequence_length) for size in (sizes[0], sizes[-1]))
+    equal_time = findings.run_seconds is not None
+    length = exact_run_length(findings) if equal_time else f"{tokens[sizes[0]]:,} {units.name}"
     seconds = budget["seconds_planned"]
     lines = [
         f"{format_plural(budget['runs_planned'], 'training run')} planned, {budget['runs_at_most']:,} at most: "
         f"{experiment.sweep.search} search over batch × LR, then seeds",
-        f"{tokens:,} {units.name} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets "
-        f"{most:,}",
+        f"{length} per run, so batch {sizes[-1]:,} gets {fewest:,} steps and batch {sizes[0]:,} gets {most:,}",
         f"{format_duration(seconds)} of training at measured speed"
         if seconds
         else "training time unknown: speed was not measured before",
-        f"the same {units.items} in the same order for every size; compared at equal {units.name}",
+        f"the same {units.items} in the same order for every size; compared at equal "
+        f"{'time, in which faster sizes go on to further data' if equal_time else units.name}",
     ]
     if budget["undertrained"]:
         lines.append(f"undertrained (too few steps to compare): batch {format_list(budget['undertrained'])}")

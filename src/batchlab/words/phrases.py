@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Cell, EnvironmentDifference, SurfaceFinding
-from batchlab.core.format import format_learning_rate, format_list, format_plural
+from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
+from batchlab.core.pairing import Pairing
 
 
 def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
@@ -21,6 +23,14 @@ def format_span(rows: Sequence[BatchRow], all_rows: Sequence[BatchRow]) -> str:
 def format_tied(surface: SurfaceFinding) -> str:
     """`8–32`: the sizes statistically tied with the best."""
     return format_span(surface.tied, [row for row in surface.rows if row.val_loss is not None and not row.undertrained])
+
+
+def format_warmup(found: Findings, tokens: float) -> str:
+    """`warm-up 512k tokens`."""
+    schedule = found.experiment.schedule
+    if schedule.kind == "task" and not schedule.warmup_fraction:
+        return "the script's own warm-up"
+    return f"warm-up {format_count(tokens)} {found.experiment.unit.value}"
 
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:
@@ -40,9 +50,9 @@ def format_test(surface: SurfaceFinding) -> str:
     if surface.paired_seeds:
         return f"one-sided t-test at 95 %, paired where both sizes have the same seeds, up to {surface.paired_seeds}"
     why = {
-        "verified": "no two sizes share enough seeds",
-        "declared": "the order of the data is declared, not verified",
-        "none": "the order of the data is unknown",
+        Pairing.VERIFIED: "no two sizes share enough seeds",
+        Pairing.DECLARED: "the order of the data is declared, not verified",
+        Pairing.NONE: "the order of the data is unknown",
     }
     return f"one-sided t-test at 95 %, unpaired because {why[surface.pairing]}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, Unit
@@ -14,6 +15,7 @@ from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
 from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
 from batchlab.words.reasons import describe_reason
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import describe_row
 
 ASKED_FOR = "asked for"
@@ -39,7 +41,12 @@ EXTRAPOLATED: Mapping[str, str] = {
 }
 """Sources of the numbers that no rule gives where the batch size or budget was not measured."""
 
-WHOLE_BUDGET = "every run of the study had it"
+
+def describe_length(found: Findings) -> str:
+    """Why a run has so many tokens."""
+    if found.run_seconds is None:
+        return "every run of the study had it"
+    return f"what this batch size trains on in {run_length(found)}, the time that every run of the study had"
 
 
 def describe_runs(row: BatchRow) -> str:
@@ -159,3 +166,38 @@ def nanochat_note(learning_rate: float, optimizer: str, groups: Sequence[Optimiz
     if groups:
         optimizer = f"the task's own: {describe_optimizers(groups)}"
     return f"nanochat's optimizers have learning rates of their own; {rate} was measured with {optimizer}"
+
+
+NANOGPT_RUN = "save as config/batchlab.py: torchrun --standalone --nproc_per_node={devices} train.py config/batchlab.py"
+
+TORCHTITAN_OPTIMIZER = "the optimizer's flags are those of a config with optimizer=default_adamw(...)"
+
+
+def epsilon_note(epsilon: float) -> str:
+    """nanoGPT builds its AdamW without the argument eps."""
+    return f"epsilon was {epsilon:.3g} in the study; nanoGPT's own is 1e-08"
+
+
+def loader_note(micro_batch_size: int) -> str:
+    """The batch size of a loader, which a launcher does not know."""
+    return f"in the script: DataLoader(batch_size={micro_batch_size})"
+
+
+def schedule_note(schedule: ScheduleConfig, warmup_steps: int, steps: int) -> str:
+    """The schedule of an optimizer that the script builds."""
+    after = {
+        "cosine": f"cosine to {schedule.final_fraction:g} × the learning rate at step {steps:,}",
+        "constant": "constant",
+        "wsd": f"constant, and linear to {schedule.final_fraction:g} × over the last "
+        f"{round(schedule.decay_fraction * steps):,} of {steps:,} steps",
+    }[schedule.kind]
+    return f"schedule: {warmup_steps:,} steps of warm-up, then {after}"
+
+
+def optimizer_note(name: str, learning_rate: float, settings: Mapping[str, float]) -> str:
+    """The optimizer that the script builds."""
+    rate = format_learning_rate(learning_rate)
+    if name == "task":
+        return f"optimizer: the task's own, at learning rate {rate}"
+    listed = "".join(f", {key} {value:.6g}" for key, value in settings.items())
+    return f"optimizer: {name}, learning rate {rate}{listed}"

@@ -44,9 +44,12 @@ NOTHING_TO_TRAIN = "Nothing is left to train."
 RefusedFor = Literal["memory", "data", "steps", "learning rate"]
 
 
-def sweep_title(runs: int, token_budget: int, unit: Unit) -> str:
+def sweep_title(runs: int, budget: BudgetDecision, unit: Unit) -> str:
     """The title of one round of the sweep."""
-    return f"sweep: {format_plural(runs, 'run')} of {token_budget:,} {unit.value}"
+    each = f"{budget.token_budget:,} {unit.value}"
+    if budget.run_seconds is not None:
+        each = f"{format_duration(budget.run_seconds)} each, at most {each}"
+    return f"sweep: {format_plural(runs, 'run')} of {each}"
 
 
 def half_budget_title(token_budget: int, unit: Unit) -> str:
@@ -116,6 +119,11 @@ def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 
+def describe_prediction(size: int, limit_bytes: int) -> str:
+    """What the traces say, before anything is run."""
+    return f"the trace predicts micro-batch {size:,} within {format_bytes(limit_bytes)}; now it is run"
+
+
 def describe_capacity(capacity: Capacity) -> str:
     """The result of the capacity stage, where only what the sweep needs was searched for."""
     limit, size, failed = capacity.limit_bytes, capacity.max_micro_batch_size, capacity.smallest_failed
@@ -153,13 +161,20 @@ def status_lines(
 def describe_plan(experiment: Experiment, task_info: TaskInfo, cost: str) -> list[str]:
     """What a new study would run, for `--dry-run`. How long it takes is known only once throughput is measured."""
     sizes, budget, unit = experiment.batch.global_batch_sizes, experiment.budget, experiment.unit.value
+    parameters, samples, held_out = (
+        "unknown" if count is None else f"{count:,}"
+        for count in (task_info.parameter_count, task_info.train_samples, task_info.valid_samples)
+    )
     lines = [
-        f"{experiment.name}: {experiment.task}, {task_info.parameter_count:,} parameters, on {task_info.device}",
-        f"data: {task_info.data_source} ({task_info.train_samples:,} samples, {task_info.valid_samples:,} held out)",
+        f"{experiment.name}: {experiment.task}, {parameters} parameters, on {task_info.device}",
+        f"data: {task_info.data_source} ({samples} samples, {held_out} held out)",
         f"check, then capacity up to micro-batch {sizes[-1]}, then throughput of {format_plural(len(sizes), 'size')}",
         _describe_sweep(experiment, task_info),
     ]
-    if budget.token_budget is not None:
+    if budget.run_time_seconds is not None:
+        time = format_duration(budget.run_time_seconds)
+        lines.append(f"as many {unit} a run as its batch size trains on in {time} at the measured throughput")
+    elif budget.token_budget is not None:
         tokens, _ = token_budget_of(
             budget.token_budget, sizes, experiment.sequence_length, experiment.evaluation.points
         )

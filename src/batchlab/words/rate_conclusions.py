@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from batchlab.analysis.sweep.learning_rate_exponent import learning_rate_exponent
+from batchlab.analysis.sweep.learning_rate_exponent import MIN_SIZES, learning_rate_exponent
 from batchlab.analysis.sweep.learning_rate_fit import MIN_CELLS
 from batchlab.analysis.sweep.shared_rate import compare_rates
-from batchlab.analysis.values import BatchRow, LrFit, SurfaceFinding
+from batchlab.analysis.values import BatchRow, Interval, LrFit, SurfaceFinding
 from batchlab.core.format import format_learning_rate, format_list, format_loss, format_plural
 from batchlab.words.sweep import describe_no_fit
 
@@ -47,8 +47,8 @@ def _one_rate(surface: SurfaceFinding) -> list[str]:
     return [
         f"With one learning rate for all sizes (n = {format_plural(len(shared), 'rate')} tried at every size), {who} "
         "would have had the lowest loss, and the sizes would have differed by up to "
-        f"{format_loss(worst.spread)}{where}. At each size's own best rate they differ by {format_loss(own.spread)}, "
-        f"and batch {own.lowest:,} is lowest (on the seeds that all cells share)."
+        f"{format_loss(worst.spread)}{where}. At the best rate tried at each size they differ by "
+        f"{format_loss(own.spread)}, and batch {own.lowest:,} is lowest (on the seeds that all cells share)."
     ]
 
 
@@ -59,7 +59,7 @@ def _rates(surface: SurfaceFinding) -> set[float]:
 def _exponent(surface: SurfaceFinding) -> list[str]:
     exponent = learning_rate_exponent(surface)
     if exponent is None:
-        return []
+        return _no_exponent(surface)
     slope = exponent.value
     low, high = slope.low or 0.0, slope.high or 0.0
     text = (
@@ -72,7 +72,34 @@ def _exponent(surface: SurfaceFinding) -> list[str]:
         text += "; this is steeper than the square-root rule"
     elif high < 0.5:
         text += "; this is flatter than the square-root rule"
-    return [text + "."]
+    return [f"{text}. {closest_rule(slope)}"]
+
+
+def _no_exponent(surface: SurfaceFinding) -> list[str]:
+    """Why no rule is judged, where enough batch sizes were tuned to expect one."""
+    tuned = [row for row in surface.rows if row.best is not None and not row.undertrained and len(row.cells) > 1]
+    if len(tuned) < MIN_SIZES:
+        return []
+    inside = sum(not row.edge for row in tuned)
+    return [
+        "How the best learning rate follows the batch size cannot be told: it lies inside the rates tried at n = "
+        f"{inside} of {format_plural(len(tuned), 'batch size')}, and {MIN_SIZES} are needed."
+    ]
+
+
+RULES = {"keeping the learning rate": 0.0, "the square-root rule": 0.5, "the linear rule": 1.0}
+"""Exponents of the batch size."""
+
+
+def closest_rule(slope: Interval) -> str:
+    """Which rule comes closest to the exponent, and which ones its interval excludes."""
+    closest = min(RULES, key=lambda rule: abs(RULES[rule] - slope.value))
+    low, high = slope.low or 0.0, slope.high or 0.0
+    excluded = [rule for rule, exponent in RULES.items() if not low <= exponent <= high]
+    text = f"Of {format_list([f'{rule} ({exponent:g})' for rule, exponent in RULES.items()])}, {closest} is closest"
+    if not excluded:
+        return f"{text}; the interval excludes none of them."
+    return f"{text}; the interval excludes {format_list(excluded)}."
 
 
 def _fits(surface: SurfaceFinding) -> list[str]:

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.verdict import (
+    BestAtEqualTime,
     BestIsSoonest,
     Cost,
     CostsMore,
@@ -18,6 +19,7 @@ from batchlab.analysis.verdict import (
     NotTested,
     ReachesLoss,
     Recommendation,
+    Shared,
     Soonest,
     SpeedUnknown,
     Unresolved,
@@ -52,6 +54,8 @@ def describe_reason(recommendation: Recommendation, unit: Unit) -> str:
             return "lowest validation loss; speed was not measured"
         case BestIsSoonest():
             return "lowest validation loss, and no other batch size is expected to reach it sooner"
+        case BestAtEqualTime(seconds):
+            return f"lowest validation loss after {format_duration(seconds)} of training at every batch size"
         case WithinTolerance(tolerance, best):
             return f"{_costs(cost, unit)} than batch {best:,}, shown to be at most {format_percent(tolerance)}"
         case Unresolved(tolerance, other):
@@ -88,7 +92,8 @@ def describe_open(other: Cost, tolerance: float, unit: Unit) -> str:
         else f"{would} is faster and has {describe_cost(other, unit)}"
     )
     if other.tokens is None:
-        return f"{at}; what that costs in {unit.value} is unknown"
+        of = "time" if other.shared is Shared.TIME else unit.value
+        return f"{at}; what that costs in {of} is unknown"
     return f"{at}: not resolved whether that is within {format_percent(tolerance)}; {describe_more_seeds(other)}"
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.verdict import Recommendation
-from batchlab.core.format import format_count, format_learning_rate, format_plural
+from batchlab.core.format import format_learning_rate, format_plural
 from batchlab.words.evidence import headline_caveats
+from batchlab.words.phrases import format_warmup
 from batchlab.words.reasons import GOALS, describe_reason, soonest_beside
 from batchlab.words.sweep import describe_no_best
 from batchlab.words.units import Units
@@ -24,9 +25,9 @@ class Advice:
     caveats: tuple[str, ...] = ()
 
 
-def advise(recommendation: Recommendation, units: Units) -> Advice:
+def advise(recommendation: Recommendation, findings: Findings) -> Advice:
     """The recommendation as the report shows it."""
-    layout = recommendation.layout
+    layout, units = recommendation.layout, Units.of(findings)
     devices = format_plural(layout.data_parallel_size, "device")
     rate = format_learning_rate(recommendation.learning_rate)
     return Advice(
@@ -34,7 +35,7 @@ def advise(recommendation: Recommendation, units: Units) -> Advice:
         headline=f"{layout.global_batch_size:,} {units.items} at LR {rate}",
         detail=(
             f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices} = "
-            f"{units.step_size(layout)}, warm-up {format_count(recommendation.warmup_tokens)} {units.name}"
+            f"{units.step_size(layout)}, {format_warmup(findings, recommendation.warmup_tokens)}"
         ),
         why=sentence(describe_reason(recommendation, units.unit)),
     )
@@ -45,7 +46,7 @@ def lead(findings: Findings) -> Advice | None:
     chosen = findings.recommended
     if chosen is None:
         return None
-    advice = advise(chosen, Units.of(findings))
+    advice = advise(chosen, findings)
     why = f"{describe_reason(chosen, findings.experiment.unit)}{soonest_beside(findings)}"
     return replace(advice, why=sentence(why), caveats=tuple(map(sentence, headline_caveats(findings))))
 
@@ -54,7 +55,7 @@ def cards(findings: Findings) -> tuple[Advice, ...]:
     """One card per configuration: goals that it serves, and why it serves each."""
     made: dict[str, Advice] = {}
     for item in findings.recommendations:
-        advice = advise(item, Units.of(findings))
+        advice = advise(item, findings)
         if before := made.get(advice.headline):
             why = before.why if advice.why in before.why else f"{before.why} {advice.why}"
             advice = replace(before, goal=f"{before.goal} · {advice.goal}", why=why)

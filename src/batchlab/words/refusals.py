@@ -9,6 +9,7 @@ from batchlab.scaling import LearningRateRule, Refusal
 from batchlab.scaling.refusals import (
     AboveBestBatch,
     AboveCriticalBatch,
+    AtEqualTime,
     BatchTooFar,
     LawCountsTokens,
     LawNeedsParameters,
@@ -46,6 +47,11 @@ def describe_refusal(refusal: Refusal) -> str:
             return "Nothing was measured, so there is nothing to confirm; run a study at a small budget first."
         case NoAnswer():
             return "The study has no answer that could be extrapolated."
+        case AtEqualTime():
+            return (
+                "This study gave every batch size the same time (--run-time), and the rules for other batch sizes, "
+                "budgets and models are of equal tokens; study them with --token-budget."
+            )
         case BatchTooFar() | NeedsBestBatch() | AboveBestBatch() | TooFewSteps():
             return _of_batch(refusal)
         case MixedModels() | MixedBudgets() | NoModelSize() | OptimumTooFar():

@@ -41,9 +41,16 @@ def remark(row: BatchRow) -> str:
     return "; ".join(f"{format_plural(number, 'run')} {word}" for word, number in ended.items())
 
 
+BEST_OF_EACH = "the best tried at each size"
+
+
 def rates_note(shown: int, shared: int) -> str:
-    """Which of the learning rates that all sizes share a table shows, where it does not show all of them."""
-    return f"{shown} of {shared:,} shared learning rates, evenly spaced in number." if shown < shared else ""
+    """How to read the table of single learning rates, and which of them it shows where it does not show all."""
+    text = (
+        "Each number is how far a loss is above the lowest in the last row, on the seeds that all cells of its batch "
+        "size share, so that a cell with more seeds has no advantage."
+    )
+    return f"{text} {shown} of {shared:,} shared learning rates, evenly spaced in number." if shown < shared else text
 
 
 def results_note(findings: Findings) -> str:
@@ -53,11 +60,11 @@ def results_note(findings: Findings) -> str:
         return ""
     judged = [row for row in surface.rows if row.best is not None and not row.undertrained]
     tuned = all(len(row.cells) > 1 for row in judged)
-    at = "its own best learning rate" if tuned else "the best learning rate tried, at some sizes the only one"
+    at = "the best learning rate tried" if tuned else "the best learning rate tried, at some sizes the only one"
     parts = [f"Every size is judged at {at}. Steps are optimizer updates."]
     if surface.confirmation_seeds:
         parts.append(
-            "The loss of a cell with confirmation seeds is their mean; other tables have means over all of its seeds."
+            "The loss of a cell with confirmation seeds is their mean, here and wherever this report gives its loss."
         )
     if surface.resolved:
         parts.append(
@@ -72,7 +79,7 @@ def results_note(findings: Findings) -> str:
     if len(tied) > 1:
         parts.append(f"The marked sizes, {format_list(tied)}, are statistically tied.")
     hours = [row.hours for row in surface.rows if row.hours is not None]
-    if hours:
+    if hours and findings.run_seconds is None:
         parts.append(
             f"Time is the budget divided by measured {units.name}/s: {format_hours(min(hours))} to "
             f"{format_hours(max(hours))}."

@@ -18,21 +18,29 @@ from batchlab.storage.decisions import BudgetDecision, GainBound, SearchStop, St
 
 
 def describe_cost(cost: Cost) -> str:
-    """`28 runs × 51.2M tokens = 1.43B tokens, about …`."""
-    text = format_plural(cost.runs, "run")
+    """`28 runs × 51.2M tokens, and 1 of half that length, …, = 1.46B tokens, about …`."""
+    text, unit = format_plural(cost.runs, "run"), cost.unit.value
+    if cost.run_seconds is not None:
+        text += f" × {format_duration(cost.run_seconds)} of training"
+    elif cost.tokens is not None:
+        text += f" × {format_count(cost.tokens)} {unit}"
+    if cost.half_budget:
+        text += ", and 1 of half that length, which tells what a higher loss costs"
     if cost.tokens is not None and cost.flops is not None:
-        unit = cost.unit.value
+        text += "," if cost.half_budget else ""
         text += (
-            f" × {format_count(cost.tokens)} {unit} = {format_count(cost.tokens * cost.runs)} {unit}, "
+            f" = {format_count(cost.tokens * (cost.runs + cost.half_budget / 2))} {unit}, "
             f"about {format_flops(cost.flops)} (6 × parameters × {unit})"
         )
+    if cost.state_bytes is None:
+        return f"{text}; the number of parameters is not known"
     return f"{text}; weights, gradients and optimizer state of one run take {format_bytes(cost.state_bytes)}"
 
 
 def describe_budget(budget: BudgetDecision, unit: Unit) -> str:
     """`28 runs × 4,096 samples, about 24 s; …`."""
     runs = format_plural(budget.runs_planned, "run")
-    text = f"{'at most ' if budget.adaptive else ''}{runs} × {format_count(budget.token_budget)} {unit.value}"
+    text = f"{'at most ' if budget.adaptive else ''}{runs} × {_each(budget, unit)}"
     if budget.seconds_planned is not None:
         text += f", about {format_duration(budget.seconds_planned)}"
         text += f" with {budget.workers} at a time" if budget.workers > 1 else ""
@@ -44,6 +52,15 @@ def describe_budget(budget: BudgetDecision, unit: Unit) -> str:
         sizes = format_list(sorted(budget.undertrained))
         text += f"; fewer than {budget.steps_to_judge}, too few to be judged: batch {sizes}"
     return text
+
+
+def _each(budget: BudgetDecision, unit: Unit) -> str:
+    """`4,096 samples`, or `5 min (1.2M to 3.4M tokens at the measured speeds)`."""
+    if budget.run_seconds is None:
+        return f"{format_count(budget.token_budget)} {unit.value}"
+    tokens = sorted(size.token_budget for size in budget.by_size.values())
+    between = " to ".join(dict.fromkeys(format_count(each) for each in (tokens[0], tokens[-1])))
+    return f"{format_duration(budget.run_seconds)} ({between} {unit.value} at the measured speeds)"
 
 
 def stop_reason(stop: SearchStop) -> str:

@@ -6,9 +6,10 @@ from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
-from batchlab.core.format import format_bytes, format_count, format_learning_rates, format_list, format_plural
-from batchlab.core.record import Environment
+from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_plural
+from batchlab.core.record import Environment, TaskInfo
 from batchlab.words.optimizer_groups import describe_optimizers
+from batchlab.words.run_length import exact_run_length, run_length
 from batchlab.words.units import Units
 
 Term = tuple[str, str]
@@ -18,6 +19,8 @@ def task_name(reference: TaskReference) -> str:
     """The task without the folders of the machine it was studied on."""
     if reference.kind == "recipe":
         return f"recipe {reference.target}"
+    if reference.kind == "command":
+        return PurePath(reference.target).name
     target = PurePath(reference.target).name if reference.kind == "file" else reference.target
     return f"{target}:{reference.attribute}"
 
@@ -30,13 +33,12 @@ def facts(findings: Findings) -> tuple[str, ...]:
         name = environment.device if environment.device not in ("", device) else environment.processor
         if name:
             device = f"{name} ({device})"
-    budget = findings.token_budget
     return (
         task_name(findings.experiment.task),
-        f"{findings.task_info.parameter_count:,} parameters",
+        _parameters(findings.task_info),
         findings.task_info.data_source,
-        f"{format_count(budget)} {findings.experiment.unit.value} per run" if budget else "budget not set yet",
-        f"{device}, {findings.experiment.device.precision}",
+        f"{run_length(findings)} per run" if findings.token_budget else "budget not set yet",
+        device if findings.experiment.command else f"{device}, {findings.experiment.device.precision}",
     )
 
 
@@ -47,14 +49,14 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     model = ", ".join(f"{key} {value}" for key, value in experiment.model.items())
     terms = [
         ("task", task_name(experiment.task)),
-        ("model", f"{task_info.parameter_count:,} parameters" + (f"; {model}" if model else "")),
-        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12]}"),
+        ("model", _parameters(task_info) + (f"; {model}" if model else "")),
+        ("data", f"{task_info.data_source}; digest {task_info.data_digest[:12] or 'not known'}"),
         (
             "samples",
-            f"{task_info.train_samples:,} for training, {task_info.valid_samples:,} held out"
+            _samples(task_info)
             + (f", {task_info.sequence_length:,} {units.name} each" if units.items == "sequences" else ""),
         ),
-        ("budget", f"{findings.token_budget:,} {units.name} per run" if findings.token_budget else "not set yet"),
+        ("budget", f"{exact_run_length(findings)} per run" if findings.token_budget else "not set yet"),
         ("batch sizes", format_list(experiment.batch.global_batch_sizes)),
         ("learning rates", _learning_rates(findings)),
         ("seeds", _seeds(experiment)),
@@ -62,10 +64,17 @@ def setup(findings: Findings) -> tuple[Term, ...]:
         ("schedule", _schedule(experiment)),
         (
             "evaluation",
-            f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out samples, "
-            "the same for every run",
+            "as the script evaluates"
+            if task_info.integration == "script"
+            else f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out "
+            "samples, the same for every run",
         ),
-        ("precision", experiment.device.precision + (", compiled" if experiment.device.compile else "")),
+        (
+            "precision",
+            "the script's own"
+            if experiment.command
+            else experiment.device.precision + (", compiled" if experiment.device.compile else ""),
+        ),
     ]
     if task_info.vocabulary:
         terms.insert(3, ("vocabulary", f"{task_info.vocabulary:,}"))
@@ -95,7 +104,12 @@ def _environment(environment: Environment) -> list[Term]:
 
 def _learning_rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
-    return format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    text = format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    rule = findings.experiment.sweep.learning_rate_rule
+    if rule is None:
+        return text
+    reference = findings.experiment.reference_batch_size
+    return f"{text}; the grid follows the batch size by the {rule} rule from batch {reference:,}"
 
 
 def _seeds(experiment: Experiment) -> str:
@@ -110,6 +124,8 @@ def _seeds(experiment: Experiment) -> str:
 def _optimizer(findings: Findings) -> str:
     optimizer = findings.experiment.optimizer
     if findings.task_info.own_optimizer or optimizer.name == "task":
+        if findings.experiment.command is not None:
+            return "the script's own; only the learning rate changes"
         groups = findings.task_info.optimizer_groups
         listed = f": {describe_optimizers(groups)}" if groups else ""
         return f"the task's own, as built for batch {findings.experiment.reference_batch_size:,}{listed}"
@@ -123,8 +139,22 @@ def _optimizer(findings: Findings) -> str:
     )
 
 
+def _parameters(task_info: TaskInfo) -> str:
+    count = task_info.parameter_count
+    return "a model of unknown size" if count is None else f"{count:,} parameters"
+
+
+def _samples(task_info: TaskInfo) -> str:
+    train = "an unknown number" if task_info.train_samples is None else f"{task_info.train_samples:,}"
+    held_out = "unknown" if task_info.valid_samples is None else f"{task_info.valid_samples:,}"
+    return f"{train} for training, {held_out} held out"
+
+
 def _schedule(experiment: Experiment) -> str:
     schedule = experiment.schedule
+    if schedule.kind == "task":
+        known = f"{{warmup_steps}} is {schedule.warmup_fraction * 100:.3g} % of the steps"
+        return f"the script's own; {known if schedule.warmup_fraction else 'its warm-up is not known'}"
     warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
     warmup += f" and at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else ""
     end = f"{schedule.final_fraction * 100:.3g} % of the peak"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.verdict import NotTested, Unresolved, WithinTolerance
 from batchlab.core.format import (
-    format_count,
     format_interval,
     format_layout,
     format_learning_rate,
@@ -13,9 +12,10 @@ from batchlab.core.format import (
     format_plural,
     format_throughput,
 )
+from batchlab.integrations.script.answer import answer_command
 from batchlab.words.costs import describe_trade
 from batchlab.words.evidence import held_out, tokens_per_parameter
-from batchlab.words.phrases import format_seeds
+from batchlab.words.phrases import format_seeds, format_warmup
 from batchlab.words.reasons import describe_open, soonest_beside
 from batchlab.words.sweep import no_answer
 from batchlab.words.unknown import unknown
@@ -28,6 +28,7 @@ def summary_lines(found: Findings, report_path: str, plan_path: str, *, written:
     plan = f" · {plan_path}" if found.recommended else " (no plan: there is no answer yet)"
     return [
         _line("TRAIN WITH", _train_with(found)),
+        *_command(found),
         _line("costs", _costs(found)),
         _line("fits", _fits(found)),
         _line("unknown", "; ".join(unknown(found)[:4])),
@@ -46,9 +47,20 @@ def _train_with(found: Findings) -> str:
     unit = found.experiment.unit
     text = (
         f"{format_layout(chosen.layout, unit)}, LR {format_learning_rate(chosen.learning_rate)}, "
-        f"warm-up {format_count(chosen.warmup_tokens)} {unit.value}"
+        f"{format_warmup(found, chosen.warmup_tokens)}"
     )
     return text + (" (so far: the study is not finished)" if found.partial else "")
+
+
+def _command(found: Findings) -> list[str]:
+    """The command that trains with the answer, where the study ran a person's script."""
+    chosen = found.recommended
+    if chosen is None or not found.token_budget:
+        return []
+    command = answer_command(
+        found.experiment, chosen.layout, chosen.learning_rate, found.token_budget, chosen.warmup_tokens
+    )
+    return [_line("command", command)] if command else []
 
 
 def _costs(found: Findings) -> str:

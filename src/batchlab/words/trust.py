@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.loss_surface import beyond_edge
-from batchlab.analysis.values import SurfaceFinding
+from batchlab.analysis.values import Run, SurfaceFinding
 from batchlab.core.format import (
     format_list,
     format_plural,
 )
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 from batchlab.words.damage import left_out
 from batchlab.words.phrases import format_differences
+from batchlab.words.run_length import exact_run_length, run_length, tokens_of_sizes
 
 WELL_TUNED = 4
 """Learning rates from which on a batch size counts as tuned: coarse grids of three often miss the best."""
@@ -47,6 +50,8 @@ def trust_items(found: Findings) -> tuple[TrustItem, ...]:
 
 def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
     done = [run for run in found.runs if run.outcome is Outcome.COMPLETED]
+    if found.run_seconds is not None:
+        return _same_time(found, surface, done)
     amounts = {run.tokens for run in done}
     unit = found.experiment.unit.value
     label = f"same {unit}"
@@ -56,12 +61,33 @@ def _same_tokens(found: Findings, surface: SurfaceFinding) -> TrustItem:
         return TrustItem(label, False, f"runs saw between {min(amounts):,} and {max(amounts):,} {unit}")
     text = f"{format_plural(len(done), 'run')} of {amounts.pop():,} {unit}"
     match surface.pairing:
-        case "verified":
+        case Pairing.VERIFIED:
             return TrustItem(label, True, f"{text} each, in the same order for every batch size")
-        case "declared":
-            return TrustItem(label, None, f"{text} each; the task declares their order, which was not verified")
+        case Pairing.DECLARED:
+            return TrustItem(
+                label, None, f"{text} each; a seed fixes their order, which was not compared across batch sizes"
+            )
         case _:
             return TrustItem(label, None, f"{text} each; their order is unknown")
+
+
+def _same_time(found: Findings, surface: SurfaceFinding, done: Sequence[Run]) -> TrustItem:
+    """Equal time is only as equal as the measured speeds are right."""
+    label = "same time"
+    if not done:
+        return TrustItem(label, None, "no run has completed")
+    text = f"{format_plural(len(done), 'run')} of {run_length(found)}, {tokens_of_sizes(found)}"
+    disturbed = found.throughput.disturbed if found.throughput else ()
+    if disturbed:
+        sizes = format_list(disturbed)
+        return TrustItem(label, None, f"{text}; other programs used the processor while batch {sizes} was timed")
+    match surface.pairing:
+        case Pairing.VERIFIED:
+            return TrustItem(label, True, f"{text}; equal seeds begin with the same data, in the same order")
+        case Pairing.DECLARED:
+            return TrustItem(label, None, f"{text}; the task declares the order of its data, which was not verified")
+        case _:
+            return TrustItem(label, None, f"{text}; the order of the data is unknown")
 
 
 def _tuned(surface: SurfaceFinding) -> TrustItem:
@@ -119,20 +145,19 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
 def _budget(found: Findings) -> TrustItem:
     label = "measured = planned budget"
     done = [run for run in found.runs if run.outcome is Outcome.COMPLETED]
-    unit = found.experiment.unit.value
     if not done or not found.token_budget:
         return TrustItem(label, None, "no run has completed")
-    off = [run for run in done if run.tokens != found.token_budget]
+    off = [run for run in done if run.tokens != found.tokens_at(run.global_batch_size)]
     if off:
         return TrustItem(
             label,
             False,
-            f"{len(off)} of {format_plural(len(done), 'completed run')} did not train on {found.token_budget:,} {unit}",
+            f"{len(off)} of {format_plural(len(done), 'completed run')} did not train on {exact_run_length(found)}",
         )
     planned = found.planned_runs
     if found.partial and planned is not None and len(found.runs) < planned:
         return TrustItem(label, None, f"{len(found.runs)} of {planned} planned runs so far, each of the whole budget")
-    return TrustItem(label, True, f"{format_plural(len(done), 'run')} of exactly {found.token_budget:,} {unit}")
+    return TrustItem(label, True, f"{format_plural(len(done), 'run')} of exactly {exact_run_length(found)}")
 
 
 def _environment(found: Findings) -> list[TrustItem]:

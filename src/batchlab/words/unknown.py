@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import SurfaceFinding
-from batchlab.core.format import format_count, format_list
+from batchlab.core.format import format_list
+from batchlab.core.pairing import Pairing
 from batchlab.words.answers import predicted_cards
 from batchlab.words.critical import headline
 from batchlab.words.evidence import edge_of_axis
+from batchlab.words.run_length import run_length
 from batchlab.words.sweep import no_answer
 
 
@@ -23,7 +25,7 @@ def unknown(found: Findings) -> tuple[str, ...]:
     if found.surface is not None:
         missing += _of_losses(found.surface) + _of_sizes(found, found.surface)
     if found.token_budget:
-        missing.append(f"budgets beyond {format_count(found.token_budget)} {found.experiment.unit.value}")
+        missing.append(f"budgets beyond {run_length(found)}")
     if not headline(found):
         missing.append("the critical batch size")
     missing += _of_memory(found)
@@ -32,6 +34,8 @@ def unknown(found: Findings) -> tuple[str, ...]:
 
 def _of_losses(surface: SurfaceFinding) -> list[str]:
     missing = []
+    if surface.pairing is Pairing.NONE and surface.best is not None:
+        missing.append("how much other samples change a loss: their order is not known")
     if edge := edge_of_axis(surface):
         missing.append(f"whether another batch is better still: {edge}")
     if surface.noise_sd is None and surface.best is not None:

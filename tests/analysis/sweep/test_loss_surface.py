@@ -21,7 +21,7 @@ RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
 def found(runs: Iterable[Run]) -> SurfaceFinding:
     runs = list(runs)
-    surface = surface_finding(runs, sorted({r.global_batch_size for r in runs}), token_budget=6400)
+    surface = surface_finding(runs, sorted({r.global_batch_size for r in runs}), tokens_at=lambda size: 6400)
     assert surface is not None
     return surface
 

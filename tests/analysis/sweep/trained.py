@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.values import Run
 from batchlab.core.batch import BatchLayout
+from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 
 
@@ -28,5 +29,5 @@ def trained(
         seconds=1.0,
         tokens_per_second=None,
         peak_bytes=None,
-        pairing=pairing,
+        pairing=Pairing(pairing),
     )

@@ -22,7 +22,7 @@ def test_surface_holds_every_cell_and_marks_what_failed(study: Study) -> None:
     rates = sorted({cell.learning_rate for row in found.surface.rows for cell in row.cells})
     for row in found.surface.rows:
         for cell in row.cells:
-            assert heat["z"][rates.index(cell.learning_rate)][sizes.index(row.global_batch_size)] == cell.mean_loss
+            assert heat["z"][rates.index(cell.learning_rate)][sizes.index(row.global_batch_size)] == cell.quoted_loss
     names = {"out of memory": Outcome.OUT_OF_MEMORY, "failed": Outcome.FAILED, "diverged": Outcome.DIVERGED}
     for name, outcome in names.items():
         marks = [trace for trace in others if trace.get("name") == name]

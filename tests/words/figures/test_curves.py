@@ -38,7 +38,7 @@ def clipping(found: Findings, shares: dict[int, float]) -> Findings:
 
 def test_captions_say_n_sizes_and_what_is_cut(found: Findings) -> None:
     said = validation_caption(found, 11, 5, cut=True)
-    assert said.startswith("11 runs, one line per batch size at its own best learning rate (5 sizes).")
+    assert said.startswith("11 runs, one line per batch size at the best learning rate tried (5 sizes).")
     assert said.endswith(" The start of the fall is above the plot.")
     assert "above the plot" not in validation_caption(found, 11, 5, cut=False)
 

@@ -32,7 +32,7 @@ def test_captions_give_runs_and_steps(synthetic_study: Study) -> None:
     found = assemble(*synthetic_study())
     found = replace(found, diagnostics=replace(found.diagnostics, snapshots=(1024, 2048, 4096)))
     assert snapshots_caption(found, SAME_STEPS, 5).endswith(
-        "n = 5 runs, one per batch size at its own best learning rate, read at up to 3 steps that end at the same "
+        "n = 5 runs, one per batch size at the best learning rate tried, read at up to 3 steps that end at the same "
         "numbers of tokens."
     )
     assert heads_caption("blocks.2", 1024) == "blocks.2, in nats, n = 1 run: batch 1,024 at its best learning rate."

@@ -30,7 +30,7 @@ def found(synthetic_study: Study) -> Findings:
 def test_captions_give_budget_runs_and_n(found: Findings) -> None:
     rows = judged(found.surface)
     said = loss_vs_batch_caption(found, rows)
-    assert said.startswith(f"5 batch sizes, each trained for 409,600 tokens, {len(found.runs)} runs in all.")
+    assert said.startswith(f"5 batch sizes, 409,600 tokens per run, {len(found.runs)} runs in all.")
     assert "95 % intervals, n = " in said
     assert loss_vs_time_caption(found, rows, rows[:3]).startswith("Time is the budget divided by the tokens/s measured")
     assert "3 batch sizes (2 sizes without a measured speed omitted)" in loss_vs_time_caption(found, rows, rows[:3])

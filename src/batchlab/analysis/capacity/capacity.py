@@ -10,7 +10,7 @@ from batchlab.analysis.capacity.host_memory_fallback import HostMemoryFallback
 from batchlab.core.batch import BatchLayout, lay_out
 from batchlab.core.record import PhasePeak, TracePoint
 from batchlab.search.memory_curve import MemoryCurve, needed_bytes
-from batchlab.storage.decisions import LimitKind
+from batchlab.storage.decisions import LimitKind, SlowProbe
 
 CARDS_GIB = (16, 24, 40, 48, 80, 141)
 """Memory of the accelerators people ask about, in GiB."""
@@ -80,7 +80,8 @@ class Remedy:
 class Capacity:
     """The largest micro-batch.
 
-    `predicted`: by traces only. `verified`: it ran. `proved`: it ran and one more sample failed. `none`: nothing fits.
+    `predicted`: by traces only. `verified`: this size ran in one process. `proved`: and one more sample failed in
+    another. `none`: nothing fits.
     Bytes are those above a warmed-up process on a CPU, and those of the allocator on an accelerator.
     """
 
@@ -92,12 +93,16 @@ class Capacity:
     limit_bytes: int | None
     limit_is: LimitKind | None = None  # what the limit bounds
     headroom_bytes: int = 0  # of the limit, kept free on purpose
+    too_slow: SlowProbe | None = None  # why no larger size was of interest, where time was the reason
     line: Line | None = None  # bytes against micro-batch size from the knee up
     line_is: Literal["measured", "traced"] = "measured"
     traced: tuple[TracePoint, ...] = ()
     untraceable: str = ""  # why the model could not be traced, as recorded
     reserved: bool = False  # the device counts what its caching allocator reserves, not what is in use
     grad_accum_steps: int = 1
+    up_to: int | None = None  # end of the range that starts at the largest size, where memory depends on values
+    margin_bytes: int = 0  # of the budget, kept free for batches that nobody has seen
+    draws: int = 0  # different batches that ran at the largest size, where memory depends on values
     steps: int = 0  # whole optimizer steps spent on probes
     worker_bytes: int | None = None  # the most that a probing process held, itself included
     variants: tuple[MemoryVariant, ...] = ()
@@ -190,9 +195,13 @@ class Capacity:
 
     @property
     def cards(self) -> tuple[tuple[int, int], ...]:
-        """(GiB, predicted largest size) of common cards, with CARD_HEADROOM of each left free."""
+        """(GiB, predicted largest size) of common cards, with CARD_HEADROOM of each left free.
+
+        Only cards whose size lies among the traced ones: the last piece of a curve may bend beyond them.
+        """
+        largest = max((point.micro_batch_size for point in self.traced if not point.draw_bytes), default=0)
         sizes = ((gib, self.largest_within(gib * 2**30 * (1 - CARD_HEADROOM))) for gib in CARDS_GIB)
-        return tuple((gib, size) for gib, size in sizes if size is not None)
+        return tuple((gib, size) for gib, size in sizes if size is not None and size < largest)
 
     @property
     def conservative(self) -> int | None:
@@ -225,14 +234,24 @@ class Capacity:
 
     @property
     def layouts(self) -> tuple[BatchLayout, ...]:
-        """Layouts of the wanted global batches on one device; empty where nothing fits."""
-        return tuple(self.layout(size) for size in self.global_batch_sizes) if self.max_micro_batch_size else ()
+        """Layouts of the wanted global batches on one device; empty where nothing fits or batches are not split."""
+        if not self.max_micro_batch_size or not self.splits_batches:
+            return ()
+        return tuple(self.layout(size) for size in self.global_batch_sizes)
+
+    @property
+    def splits_batches(self) -> bool:
+        """Whether a batch may be accumulated over several micro-batches: not where its samples influence each other."""
+        return self.grad_accum_steps > 1
 
     @property
     def accumulation(self) -> int | None:
-        """The size of which two make up the largest one: the same step with about half the activations."""
+        """The size of which two make up the largest one: the same step with about half the activations.
+
+        None where batches are not split.
+        """
         size = self.max_micro_batch_size or 0
-        return (size + 1) // 2 if size > 1 else None
+        return (size + 1) // 2 if size > 1 and self.splits_batches else None
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON-able values, in bytes."""
@@ -240,9 +259,12 @@ class Capacity:
         return {
             "max_micro_batch_size": self.max_micro_batch_size,
             "status": self.status,
+            "up_to": self.up_to,
+            "margin_bytes": self.margin_bytes,
             "limit_bytes": self.limit_bytes,
             "limit_is": self.limit_is,
             "headroom_bytes": self.headroom_bytes,
+            "too_slow": self.too_slow.model_dump() if self.too_slow else None,
             "peak_bytes": self.peak_bytes,
             "left_bytes": self.left_bytes,
             "unseen_bytes": self.unseen_bytes,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
-from statistics import fmean, linear_regression
+from statistics import fmean, linear_regression, median
 from typing import Any, Literal
 
 from batchlab.analysis.capacity.capacity import Capacity, Line, MemoryPoint, MemoryVariant, Remedy, phase_bytes
@@ -61,10 +61,14 @@ def capacity_finding(
         traced=traced,
         untraceable=untraceable,
         reserved=reserved,
-        grad_accum_steps=accumulation or 1,
+        too_slow=decided.too_slow if (largest or 0) <= decided.searched_up_to else None,
+        grad_accum_steps=accumulation or max(_accumulated(spec) for spec, _ in asked),
         worker_bytes=max((_process_bytes(record.result) for _, record in asked), default=0) or None,
         variants=tuple(variants),
         remedies=() if largest else _remedies([p for p in records if p not in asked], experiment.device, reserved),
+        up_to=decided.up_to,
+        margin_bytes=decided.margin_bytes,
+        draws=max((spec.steps for spec, _ in asked if isinstance(spec, CapacitySpec) and spec.draws), default=0),
         global_batch_sizes=experiment.batch.global_batch_sizes,
         sequence_length=experiment.sequence_length,
         steps=sum(r.result.steps for _, r in asked if isinstance(r.result, CapacityResult)),
@@ -97,6 +101,10 @@ def _was_asked(spec: Spec, device: DeviceConfig, accumulation: int | None) -> bo
     return ran == asked and accumulation in (None, spec.grad_accum_steps)
 
 
+def _accumulated(spec: Spec) -> int:
+    return spec.grad_accum_steps if isinstance(spec, CapacitySpec | TraceSpec) else 1
+
+
 def _remedies(records: Iterable[tuple[Spec, Record]], asked: DeviceConfig, reserved: bool) -> tuple[Remedy, ...]:
     """The bytes that the smallest size needs with one more memory optimization each, by their traces."""
     return tuple(
@@ -118,15 +126,31 @@ def _changed(spec: TraceSpec, asked: DeviceConfig) -> str:
     return ", ".join(more) or "no gradient accumulation"
 
 
+def spread_of(draw_bytes: Sequence[int]) -> float:
+    """By what share the batch that needed most exceeded the median one; 0 where nothing was drawn."""
+    return max(draw_bytes) / median(draw_bytes) - 1 if draw_bytes else 0.0
+
+
 def traced_points(records: Iterable[tuple[Spec, Record]]) -> tuple[TracePoint, ...]:
-    """Every traced size once, ascending."""
+    """Every traced size once, ascending; where steps were run instead of a trace, only those."""
+    results = [record.result for _, record in records if isinstance(record.result, TraceResult)]
+    ran = any(point.draw_bytes for result in results for point in result.points)
     points = {
-        point.micro_batch_size: point
-        for _, record in records
-        if isinstance(record.result, TraceResult)
-        for point in record.result.points
+        point.micro_batch_size: point for result in results for point in result.points if bool(point.draw_bytes) == ran
     }
     return tuple(points[size] for size in sorted(points))
+
+
+def traced_before(records: Iterable[tuple[Spec, Record]], asked: TraceSpec) -> TraceResult:
+    """What is known of the sizes that are asked, from all traces of the same workload with the same settings."""
+
+    def settings(spec: TraceSpec) -> TraceSpec:
+        return spec.model_copy(update={"micro_batch_sizes": (1,)})
+
+    same = [pair for pair in records if isinstance(pair[0], TraceSpec) and settings(pair[0]) == settings(asked)]
+    points = tuple(point for point in traced_points(same) if point.micro_batch_size in asked.micro_batch_sizes)
+    varies = any(isinstance(record.result, TraceResult) and record.result.varies for _, record in same)
+    return TraceResult(points=points, varies=varies)
 
 
 def _process_bytes(result: object) -> int:

@@ -1,5 +1,7 @@
 """What a batch size costs against the best one, in tokens, and whether it is shown to cost no more than a tolerance.
 
+At equal time, D is what a cell trains on in that time, so that all shares below are shares of time as well.
+
 Token-equivalents. With loss = E + A·D^−β, a cell that ends Δ above the best one reaches the best one's loss with
 (1 + c)·D tokens, where 1 − (1 + c)^−β = (Δ/K)·(f^β − 1) and K is the loss at D/f minus that at D (analysis/sweep/
 token_slope.py); for β → 0 it is c = f^(Δ/K) − 1. Two budgets do not determine β. The value is for β = 1/3 (0.28 in
@@ -27,7 +29,7 @@ import math
 
 from batchlab.analysis.sweep.noise import CONFIDENCE, PAIRED_FROM, difference_interval, t_quantile
 from batchlab.analysis.values import BatchRow, Difference, Interval, SurfaceFinding
-from batchlab.analysis.verdict import Cost, TokenSlope
+from batchlab.analysis.verdict import Cost, Shared, TokenSlope
 
 CURVATURE = 1 / 3
 """β of the value."""
@@ -45,16 +47,19 @@ MOST_SEEDS = 100_000
 """Beyond this nothing is planned: the tolerance is far below the noise."""
 
 
-def costs_of(surface: SurfaceFinding, slope: TokenSlope | None, tolerance: float) -> tuple[Cost, ...]:
-    """One per judged batch size, the best among them; empty where there is no best."""
+def costs_of(
+    surface: SurfaceFinding, slope: TokenSlope | None, tolerance: float, run_seconds: float | None = None
+) -> tuple[Cost, ...]:
+    """One per judged batch size, the best among them; empty where there is no best. `run_seconds`: of every run."""
     best = surface.best
     if best is None or best.val_loss is None:
         return ()
     judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
-    return tuple(_cost(row, best, slope, tolerance) for row in judged)
+    shared = Shared.TOKENS if run_seconds is None else Shared.TIME
+    return tuple(_cost(row, best, slope, tolerance, shared) for row in judged)
 
 
-def _cost(row: BatchRow, best: BatchRow, slope: TokenSlope | None, tolerance: float) -> Cost:
+def _cost(row: BatchRow, best: BatchRow, slope: TokenSlope | None, tolerance: float, shared: Shared) -> Cost:
     speeds = best.tokens_per_second, row.tokens_per_second
     time_per_token = speeds[0] / speeds[1] if speeds[0] and speeds[1] else None
     rate = row.best.learning_rate if row.best else math.nan  # judged rows always have a best cell
@@ -69,6 +74,7 @@ def _cost(row: BatchRow, best: BatchRow, slope: TokenSlope | None, tolerance: fl
             time_per_token,
             shown=True,
             more_seeds=None,
+            shared=shared,
         )
     above = row.above_best
     if above is None:
@@ -88,6 +94,7 @@ def _cost(row: BatchRow, best: BatchRow, slope: TokenSlope | None, tolerance: fl
         time_per_token=time_per_token,
         shown=shown,
         more_seeds=None if shown or slope is None or above is None else _more_seeds(above, slope, tolerance),
+        shared=shared,
     )
 
 

@@ -42,10 +42,10 @@ from batchlab.analysis.values import (
     Run,
     SurfaceFinding,
     ThroughputFinding,
+    TokensAt,
 )
+from batchlab.core.pairing import Pairing, weakest
 from batchlab.core.record import Outcome
-
-Pairing = Literal["verified", "declared", "none"]
 
 
 def surface_finding(
@@ -53,7 +53,7 @@ def surface_finding(
     sizes: Sequence[int],
     *,
     throughput: ThroughputFinding | None = None,
-    token_budget: int | None = None,
+    tokens_at: TokensAt = lambda size: None,
     confirmation_seeds: Collection[int] = (),
     fit: bool = True,
 ) -> SurfaceFinding | None:
@@ -62,18 +62,20 @@ def surface_finding(
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
     Runs with `confirmation_seeds` choose nothing: they are what is quoted. `fit` False: the lowest mean is the best.
     """
-    runs = [run for run in runs if run.global_batch_size in set(sizes)]
+    runs = [
+        replace(run, confirms=run.seed in confirmation_seeds) for run in runs if run.global_batch_size in set(sizes)
+    ]
     if not runs:
         return None
     cells = cells_of(runs)
-    pairing = weakest_pairing(runs)
+    pairing = weakest(run.pairing for run in runs if run.outcome is Outcome.COMPLETED)
     bests = {size: best for size in sizes if (best := best_cell(cells[size])) is not None}
     undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
     lowest = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
     reference = judged[lowest] if lowest is not None else None
-    paired = pairing == "verified"
+    paired = pairing is Pairing.VERIFIED
     tied_cells = tuple(
         cell
         for size in sorted(judged)
@@ -101,7 +103,7 @@ def surface_finding(
             size in tied,
             noise,
             throughput,
-            token_budget,
+            tokens_at(size),
             confirmation_seeds,
             _above(judged.get(size), best, noise, confirmation_seeds, paired=paired),
         )
@@ -122,6 +124,7 @@ def surface_finding(
         paired_seeds=_paired_seeds(judged, best, confirmation_seeds) if paired else 0,
         confirmation_seeds=len(_only(best, confirmation_seeds).losses) if best is not None else 0,
         evaluation_sd=_evaluation_sd(best),
+        draws_sd=_draws_sd(best),
         fitted=best is not reference,
         spreads=spreads(noise) if noise else None,
     )
@@ -148,14 +151,6 @@ def best_cell(cells: Sequence[Cell]) -> Cell | None:
         return None
     means = comparable_means(finite)
     return min(finite, key=lambda cell: (means[cell.learning_rate], cell.learning_rate))
-
-
-def weakest_pairing(runs: Iterable[Run]) -> Pairing:
-    """What all completed runs can claim about having seen the same data in the same order."""
-    kinds = {run.pairing for run in runs if run.outcome is Outcome.COMPLETED}
-    if not kinds or "none" in kinds:
-        return "none"
-    return "declared" if "declared" in kinds else "verified"
 
 
 def edge_of(cells: Sequence[Cell], best: Cell | None) -> Literal["", "low", "high"]:
@@ -226,6 +221,12 @@ def _evaluation_sd(best: Cell | None) -> float | None:
     """Standard error that the held-out samples give the best cell's loss; the same samples were used for every cell."""
     errors = [run.val_error for run in best.runs if run.val_error is not None] if best is not None else []
     return sum(errors) / len(errors) if errors else None
+
+
+def _draws_sd(best: Cell | None) -> float | None:
+    """Over the random numbers that the loss draws, root mean square over the best cell's runs."""
+    spreads = [run.val_draws_sd for run in best.runs if run.val_draws_sd is not None] if best is not None else []
+    return math.sqrt(sum(spread**2 for spread in spreads) / len(spreads)) if spreads else None
 
 
 def _best_size(judged: dict[int, Cell]) -> int | None:

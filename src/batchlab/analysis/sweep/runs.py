@@ -52,6 +52,7 @@ def _run(spec: TrainSpec, record: Record, course: Course) -> Run:
         pairing=record.pairing,
         resumed=result.resumed,
         val_error=_finite(result.val_error),
+        val_draws_sd=_finite(result.val_draws_sd),
         val_curve=tuple((tokens, loss) for tokens, loss in result.val_curve if math.isfinite(loss)),
         course=course,
     )

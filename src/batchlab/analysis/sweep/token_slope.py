@@ -3,6 +3,8 @@
 At the end of a run whose learning rate decays, the slope along the run is not the slope between budgets: most of the
 late fall is the decay's. So the loss at the study's budget is compared with that of a run of the same cell whose
 schedule ends at a smaller budget (`RUN`). At a constant learning rate an earlier evaluation is such a run (`CURVE`).
+At equal time the budget of a cell is the tokens it trains on in that time, and half of them are half of the time: the
+slope is one against time as well.
 The smaller run is not tuned again: where its best batch size and learning rate are elsewhere, its loss is somewhat too
 high and the slope too steep, so that costs are told somewhat too low.
 
@@ -18,7 +20,7 @@ import math
 from collections.abc import Sequence
 
 from batchlab.analysis.sweep.noise import CONFIDENCE, Noise, pooled_noise, t_quantile
-from batchlab.analysis.values import BatchRow, Cell, Interval, Run, SurfaceFinding
+from batchlab.analysis.values import BatchRow, Cell, Interval, Run, SurfaceFinding, TokensAt
 from batchlab.analysis.verdict import SlopeFrom, TokenSlope
 from batchlab.core.batch import Unit
 from batchlab.core.record import Outcome
@@ -32,7 +34,7 @@ regime."""
 
 
 def token_slope(
-    surface: SurfaceFinding, smaller: Sequence[Run], token_budget: int, unit: Unit, *, decays: bool
+    surface: SurfaceFinding, smaller: Sequence[Run], tokens_at: TokensAt, unit: Unit, *, decays: bool
 ) -> TokenSlope | None:
     """The slope at the best cell, or at the measured one nearest to it; None without any, or where the loss rises.
 
@@ -45,6 +47,9 @@ def token_slope(
     cells = [cell for row in _judged(surface) for cell in row.cells if cell.losses]
     noise, nearest = pooled_noise(cells), best.best
     for cell in sorted(cells, key=lambda cell: _distance(cell, nearest)):
+        token_budget = tokens_at(cell.global_batch_size)
+        if token_budget is None:
+            continue
         measured = _between_runs(cell, smaller, noise, token_budget) or (
             None if decays else _along(cell, noise, token_budget)
         )

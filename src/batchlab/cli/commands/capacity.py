@@ -21,6 +21,7 @@ def capacity(
     prove: Annotated[bool, Parameter(negative=())] = False,
     predict: str | None = None,
     variants: Annotated[bool, Parameter(negative=())] = False,
+    verify_largest: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """The largest micro-batch that fits: predicted from traces, calibrated by small runs, then verified.
 
@@ -35,12 +36,20 @@ def capacity(
     variants
         Also search and time each memory variant: no gradient accumulation, bf16, checkpointing, chunked loss, fused
         optimizer. Each takes about as long as the search itself.
+    verify_largest
+        Without a memory limit, run the largest size even where its probe takes more than a minute; otherwise one of at
+        least eight times the size above which samples are hardly faster is run then.
     """
     from batchlab.study.stages.capacity import CapacityRequest
 
     experiment = parse_experiment(task, options, {"device.headroom": headroom})
     if predict is None:
-        return run_to(experiment, options, "capacity", CapacityRequest(prove=prove, variants=variants))
+        return run_to(
+            experiment,
+            options,
+            "capacity",
+            CapacityRequest(prove=prove, variants=variants, verify_largest=verify_largest),
+        )
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; omit one of the two.")
     from batchlab.max_batch_size import measure_capacity

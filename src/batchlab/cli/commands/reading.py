@@ -51,7 +51,9 @@ def plan(
     objective: Literal["quality", "fastest", "soonest", "cheapest", "largest"] | None = None,
     target_loss: Annotated[float | None, positive(1e9)] = None,
     recheck: Annotated[bool, Parameter(negative=())] = False,
-    format: Literal["json", "hf", "torchtitan", "nanochat", "torchrun"] = "json",
+    format: Literal[
+        "json", "hf", "trl", "lightning", "accelerate", "deepspeed", "torchtitan", "nanochat", "nanogpt", "torchrun"
+    ] = "json",
 ) -> int:
     """The training plan of a study, for a number of devices, in a trainer's own names.
 
@@ -83,7 +85,7 @@ def plan(
     from batchlab.analysis.extrapolation import Target
     from batchlab.analysis.recommendation import Objective
     from batchlab.core.errors import InputError
-    from batchlab.plan import format_plan, make_plan
+    from batchlab.plan import format_plan, make_plan, plan_notes
     from batchlab.scaling.rules import LearningRateRule
     from batchlab.storage.store import Store
     from batchlab.study.documents import read_findings
@@ -108,9 +110,8 @@ def plan(
     print(format_plan(made, format))
     for warning in (*made.warnings, *damage_lines(findings.damaged)):
         print(f"batchlab: {warning}", file=sys.stderr)
-    if format == "hf":
-        for note in made.notes:
-            print(f"batchlab: {note}", file=sys.stderr)
+    for note in plan_notes(made, format):
+        print(f"batchlab: {note}", file=sys.stderr)
     return 0
 
 

@@ -160,7 +160,10 @@ def training_curves(findings: Findings) -> Figure:
     if not traces:
         return missing(key, title, words.NO_TRAINING_LOSS)
     schedule = findings.experiment.schedule
-    warmup = schedule.warmup_fraction * (findings.token_budget or max(run.tokens for _, run in pairs))
+    most = max(run.tokens for _, run in pairs)
+    warmup = schedule.warmup_fraction * (
+        findings.token_budget if findings.run_seconds is None and findings.token_budget else most
+    )
     curves = [t["y"] for t in traces if t.get("yaxis") != "y2"]
     ends = _upper_end(curves) if curves else {}
     return Figure(

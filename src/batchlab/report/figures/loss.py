@@ -159,6 +159,8 @@ def loss_vs_hours(findings: Findings) -> Figure:
     rows, units = judged(findings.surface), Units.of(findings)
     if not rows:
         return missing(key, title, words.no_loss(findings))
+    if findings.run_seconds is not None:
+        return missing(key, title, words.AT_EQUAL_TIME)
     timed = [row for row in rows if row.hours is not None]
     if not timed:
         return missing(key, title, words.no_speed(units))

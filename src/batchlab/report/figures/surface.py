@@ -41,8 +41,8 @@ def surface(findings: Findings) -> Figure:
     line = {rate: i for i, rate in enumerate(rates)}
     values: list[list[float | None]] = [[None] * len(rows) for _ in rates]
     for cell in cells:
-        values[line[cell.learning_rate]][column[cell.global_batch_size]] = cell.mean_loss
-    means = sorted(v for v in (c.mean_loss for c in cells) if v is not None and math.isfinite(v))
+        values[line[cell.learning_rate]][column[cell.global_batch_size]] = cell.quoted_loss
+    means = sorted(v for v in (c.quoted_loss for c in cells) if v is not None and math.isfinite(v))
     heat: Trace = {
         "type": "heatmap",
         "x": list(range(len(rows))),
@@ -144,7 +144,7 @@ def _inferred(inferred: Sequence[Inferred], column: dict[int, int], line: dict[f
 def _numbers(cells: Sequence[Cell], column: dict[int, int], line: dict[float, int], means: Sequence[float]) -> Trace:
     """The mean losses as text, in whichever of ink and page stands out from the cell's colour."""
     span = _ceiling(means) - means[0] if means else 1.0
-    shown = [(cell, mean) for cell in cells if (mean := cell.mean_loss) is not None and math.isfinite(mean)]
+    shown = [(cell, mean) for cell in cells if (mean := cell.quoted_loss) is not None and math.isfinite(mean)]
     return {
         "type": "scatter",
         "mode": "text",
@@ -203,7 +203,7 @@ def _undertrained(rows: Sequence[BatchRow], column: dict[int, int], line: dict[f
         c
         for row in rows
         for c in row.cells
-        if c.runs and all(run.undertrained for run in c.runs) and c.mean_loss is not None
+        if c.runs and all(run.undertrained for run in c.runs) and c.quoted_loss is not None
     ]
     if not found:
         return []

@@ -9,7 +9,7 @@ import psutil
 
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig
-from batchlab.engines.command import visible_cuda_devices
+from batchlab.engines.cards import visible_cards
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
 from batchlab.search.budget import (
     SweepDesign,
@@ -19,6 +19,7 @@ from batchlab.search.budget import (
     runs_within,
     steps_to_judge,
 )
+from batchlab.search.equal_time import equal_time_budget
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
 from batchlab.storage.decisions import BudgetDecision, ConcurrencyDecision, Decisions
@@ -39,7 +40,7 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
         usable_cores(),
         workers=experiment.device.workers,
         threads=experiment.device.threads,
-        devices=max(1, len(visible_cuda_devices())),
+        devices=_cards(session),
         worker_bytes=worker_bytes,
         free_bytes=psutil.virtual_memory().available,
     )
@@ -49,6 +50,11 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
     return Concurrency(decided.workers, decided.threads)
 
 
+def _cards(session: Session) -> int:
+    """Devices that runs are spread over: all visible cards where any of them was asked for, else the one device."""
+    return max(1, len(visible_cards())) if session.study.task_info.device == "cuda" else 1
+
+
 def learning_rates_of(session: Session) -> tuple[float, ...]:
     """The learning rates to start from: as given, or by the family of the task's optimizer."""
     study = session.study
@@ -56,7 +62,8 @@ def learning_rates_of(session: Session) -> tuple[float, ...]:
 
 
 def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetDecision:
-    """Tokens of every run: as given, or as many as the measured throughput allows in the given time.
+    """Tokens of every run: as given, or as many as the measured throughput allows in the given time, for the whole
+    sweep or for each run.
 
     `rates`: tokens per second by global batch size. Raises StageFailed where none could be measured, InputError where
     the time or tokens given are too few for one run.
@@ -77,9 +84,12 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         points=experiment.evaluation.points,
         warmup_fraction=experiment.schedule.warmup_fraction,
         workers=concurrency.workers,
+        concurrency_gain=min(concurrency.workers, _cards(session)),
         unit=experiment.unit,
     )
-    if asked.token_budget is not None:
+    if asked.run_time_seconds is not None:
+        plan = equal_time_budget(asked.run_time_seconds, sweep)
+    elif asked.token_budget is not None:
         plan = _fixed(asked.token_budget, asked, sweep)
     else:
         plan = plan_budget(asked.time_budget_seconds, sweep)
@@ -119,6 +129,6 @@ def _most_tokens(session: Session, plan: BudgetDecision) -> int | None:
 def _data_bound(session: Session) -> int:
     """Tokens of DEFAULT_PASSES over the training data, or of the steps by which the largest size can be judged."""
     experiment = session.study.experiment
-    passes = DEFAULT_PASSES[experiment.unit] * session.study.task_info.train_samples
+    passes = DEFAULT_PASSES[experiment.unit] * (session.study.task_info.train_samples or 0)
     needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
     return max(passes, needed) * experiment.sequence_length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -9,18 +11,22 @@ from typing import Any, get_args
 import psutil
 
 from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
-from batchlab.analysis.capacity.memory import capacity_finding, memory_points
+from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of, traced_before
+from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
 from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
-from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace
-from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind
+from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced
+from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind, SlowProbe
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
+from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.gradient_sampling import probed_sampling
+from batchlab.words import progress
 
 LARGEST_EVALUATION_BATCH = 64
 
@@ -33,6 +39,21 @@ SHARED_HEADROOM = "20%"
 MEMORY_OPTIMIZATIONS: tuple[MemoryOptimization, ...] = get_args(MemoryOptimization)
 
 VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
+
+DRAWS = 8
+"""Batches that are tried where memory depends on the values in a batch."""
+
+RUN_SIZES = (2, 8, 32)
+"""Sizes at which steps run instead of a trace; the largest shows how memory grows, and is still quick."""
+
+_SAME_BYTES = 1e-3
+"""Batches whose peaks differ by less than this share need the same memory."""
+
+_LITTLE = 0.0
+"""The spread where it is known that memory varies, but no batch was run to see by how much."""
+
+_BYTES_PER_PARAMETER = 16
+"""Weights, gradients and two moments in float32."""
 
 _PLAUSIBLE = 0.5
 """Below this predicted share of the budget, a crash without evidence of its cause is not counted as out of memory."""
@@ -47,6 +68,7 @@ class CapacityRequest:
     card_bytes: predict for a CUDA device with this much memory, and run nothing.
     most: no larger size is of interest.
     variants: also search with each memory optimization alone.
+    verify_largest: without a memory limit, run the largest size however long its steps take (study/stages/effort.py).
     """
 
     needed: int | None = None
@@ -54,6 +76,11 @@ class CapacityRequest:
     card_bytes: int | None = None
     most: int | None = None
     variants: bool = False
+    verify_largest: bool = False
+
+    def spares_time(self, memory_limit: int | None) -> bool:
+        """Whether a smaller size than the largest may be verified: whoever gives a limit wants to know its size."""
+        return memory_limit is None and self.needed is None and not (self.verify_largest or self.prove)
 
 
 LARGEST = CapacityRequest()
@@ -87,8 +114,8 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    splittable = sample_independent and experiment.batch.micro_batching == "auto"
-    most = request.needed or min(request.most or study.task_info.train_samples, study.task_info.train_samples)
+    samples = study.task_info.train_samples or experiment.batch.global_batch_sizes[-1]
+    most = request.needed or min(request.most or samples, samples)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
         frame.limit_bytes,
@@ -98,9 +125,17 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         probe=request.card_bytes is None,
         prove=request.prove,
     )
-    asker = _Asker(session, frame, search, accumulation=2 if splittable else 1)
+    asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
+    too_slow: SlowProbe | None = None
     with open_engine(session, workers=1) as engine:
+        effort = Effort(partial(asker.seconds_per_sample, engine), VERIFYING_STEPS * asker.accumulation)
         while asked := search.ask():
+            if isinstance(asked[0], Probe):
+                asker.say_prediction()
+            if too_slow is None and request.spares_time(experiment.device.memory_limit):
+                too_slow = asker.too_slow(asked, effort)
+                if too_slow is not None:
+                    continue
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_memory_optimizations(smallest, engine)
@@ -113,12 +148,18 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         headroom_bytes=search.headroom_bytes,
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
+        too_slow=too_slow,
+        up_to=search.up_to,
+        margin_bytes=search.margin_bytes,
     )
     if request.card_bytes is None:
         decided = _kept(store, decided, request)
     found = capacity_finding(experiment, store.records(), decided)
     if found is None:
-        raise StageFailed("No size could be traced or run, so the memory use is unknown.")
+        raise StageFailed(
+            f"{asker.untraceable} Memory of a card that is not here is predicted from a trace, which has no values; "
+            "compute such values in the data, or run `batchlab capacity` on the card."
+        )
     return found
 
 
@@ -134,24 +175,91 @@ def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> Ca
 
 @dataclass(slots=True)
 class _Asker:
-    """Has an engine answer the questions of a search."""
+    """Has an engine answer the questions of a search.
+
+    training: the probes stand for training runs of this study, so they also sample gradients and take snapshots.
+    """
 
     session: Session
     frame: _Frame
     search: CapacitySearch
-    accumulation: int
+    sample_independent: bool
+    training: bool
+    ran: bool = False  # steps were run instead of a trace
+    draws: bool = False  # and batches of one size needed different amounts of memory
+    untraceable: str = ""  # why the model cannot be traced
     probed: list[tuple[Spec, Record]] = field(default_factory=list)
+    prediction_said: bool = False
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
+        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching != "off"
+        return 2 if may_split else 1
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
             return self._trace(question, engine)
         return self._probe(question, engine)
 
+    def say_prediction(self) -> None:
+        """Once, before anything is run."""
+        predicted = self.search.predicted
+        if predicted and not self.prediction_said:
+            self.session.view.say(f"   {progress.describe_prediction(predicted, self.search.limit_bytes)}")
+        self.prediction_said = True
+
+    def too_slow(self, asked: Sequence[Question], effort: Effort) -> SlowProbe | None:
+        """Where the probe that is asked, or that of the predicted largest size, takes too long: restrict the search."""
+        [question] = asked
+        largest = self.search.predicted or 0
+        if not isinstance(question, Probe):
+            return None
+        slow = effort.too_slow(max(question.size, largest))
+        if slow is None:
+            return None
+        self.search.most = slow.useful
+        return SlowProbe(predicted=max(question.size, largest), seconds=slow.seconds, knee=slow.knee)
+
+    def seconds_per_sample(self, engine: Engine, size: int) -> float | None:
+        """Of the last of two whole steps, each in two micro-batches; None where the size does not run."""
+        [record] = run_specs(self.session, [self._probe_spec(size, CALIBRATING_STEPS)], engine, exclusive=True)
+        return record.result.seconds_per_sample if isinstance(record.result, CapacityResult) else None
+
     def _trace(self, question: Trace, engine: Engine) -> Answer:
-        record = run_specs(self.session, [self._trace_spec(question.sizes)], engine)[0]
+        if self.ran:
+            return Traced(())
+        traced = self._traced(self._trace_spec(question.sizes), engine)
+        if (traced.points and not traced.varies) or self.search.curve is not None or not self._may_run_traces:
+            return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
+        ran = self._traced(self._trace_spec(RUN_SIZES).model_copy(update={"draws": DRAWS}), engine).points
+        if not ran:
+            return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
+        self.ran = True
+        self.draws = any(spread_of(point.draw_bytes) > _SAME_BYTES for point in ran)
+        return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
+
+    def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
+        """Sizes that the study has traced before with the same settings are not traced again."""
+        known = traced_before(self.session.study.store.records(), spec)
+        sizes = {point.micro_batch_size for point in known.points}
+        missing = tuple(size for size in spec.micro_batch_sizes if size not in sizes)
+        if not missing:
+            return known
+        record = run_specs(self.session, [spec.model_copy(update={"micro_batch_sizes": missing})], engine)[0]
         if not isinstance(record.result, TraceResult):
             raise StageFailed(f"The task failed while it was traced: {record.reason}")
-        return phase_bytes(record.result.points, self.frame.reserved)
+        self.untraceable = self.untraceable or record.result.untraceable
+        if record.result.untraceable:
+            return record.result
+        return traced_before(self.session.study.store.records(), spec)
+
+    @property
+    def _may_run_traces(self) -> bool:
+        """Whether steps may run on this machine's processor: not for another card, nor for a model that is large."""
+        parameters = self.session.study.task_info.parameter_count
+        held = math.inf if parameters is None else _BYTES_PER_PARAMETER * parameters
+        return self.search.probes and held < psutil.virtual_memory().available / 8
 
     def trace_memory_optimizations(self, size: int, engine: Engine) -> None:
         """Trace a size with each memory optimization that is not used yet."""
@@ -179,15 +287,9 @@ class _Asker:
         )
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
-        spec = CapacitySpec(
-            workload=self.session.study.workload,
-            micro_batch_size=question.size,
-            grad_accum_steps=self.accumulation,
-            steps=VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS,
-            evaluation_batch_size=question.size,
-            optimizer=self._optimizer,
-            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
-        )
+        spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
+        if self.training and question.verifies:
+            spec = self._as_training(spec)
         record = run_specs(self.session, [spec], engine, exclusive=True)[0]
         if record.outcome is Outcome.FAILED:
             raise StageFailed(f"The task failed while its memory was measured: {record.reason}")
@@ -196,7 +298,33 @@ class _Asker:
         if result is not None and not (result.fits or result.certain):
             self._require_plausible(question.size, record.reason)
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
-        return Probed(point.fits, point.peak_bytes, result.available_bytes if result else None)
+        if result is None:
+            return Probed(point.fits, point.peak_bytes)
+        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes)
+
+    def _probe_spec(self, size: int, steps: int) -> CapacitySpec:
+        return CapacitySpec(
+            workload=self.session.study.workload,
+            micro_batch_size=size,
+            grad_accum_steps=self.accumulation,
+            steps=1 + DRAWS if self.draws else steps,
+            draws=self.draws,
+            evaluation_batch_size=size,
+            optimizer=self._optimizer,
+            device=self._device(self.search.budget_bytes if self.frame.enforced else None),
+        )
+
+    def _as_training(self, probe: CapacitySpec) -> CapacitySpec:
+        """The probe with what the study's training runs measure besides training."""
+        study = self.session.study
+        layout = BatchLayout(
+            global_batch_size=probe.micro_batch_size * probe.grad_accum_steps,
+            micro_batch_size=probe.micro_batch_size,
+            sequence_length=study.experiment.sequence_length,
+        )
+        sampling = probed_sampling(study.experiment, layout, probe.steps, sample_independent=self.sample_independent)
+        detail = study.experiment.diagnostics
+        return probe.model_copy(update={"gradients": sampling, "snapshot": None if detail == "off" else detail})
 
     def _require_plausible(self, size: int, reason: str) -> None:
         """Raise StageFailed where a crash that may be out of memory is far from the limit by prediction."""

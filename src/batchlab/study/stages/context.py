@@ -9,9 +9,9 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment
 from batchlab.core.spec import GradientSampling
 from batchlab.engines.resources import Concurrency
-from batchlab.runs.gradient_samples import steps_between
 from batchlab.storage.decisions import BudgetDecision
 from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
+from batchlab.study.stages.gradient_sampling import gradient_sampling
 from batchlab.study.stages.throughput import known_oom, layout_for
 
 
@@ -20,6 +20,7 @@ class SweepContext:
     """Capacity, concurrency and budget of a study, and what follows from them for one run.
 
     sample_independent: no layer mixes samples of a batch, so a batch may be split into micro-batches.
+    repeatable: two runs of a person's own trainer with one seed were equal.
     """
 
     experiment: Experiment
@@ -27,6 +28,7 @@ class SweepContext:
     concurrency: Concurrency
     budget: BudgetDecision
     sample_independent: bool
+    repeatable: bool = False
 
     @property
     def evaluation_batch_size(self) -> int:
@@ -42,21 +44,5 @@ class SweepContext:
         return known_oom(layout, self.capacity)
 
     def gradient_sampling(self, layout: BatchLayout, steps: int) -> GradientSampling | None:
-        """How a run of `steps` samples its gradients; None where it does not.
-
-        A compiled model is not split, because every new shape is compiled again. Where a lone micro-batch may not be
-        split in two, gradients of single samples come from the norm layers, unless samples influence each other or the
-        model is compiled.
-        """
-        experiment = self.experiment
-        if not experiment.noise.points:
-            return None
-        lone = len(layout.micro_batch_sizes()) == 1
-        plain = self.sample_independent and not experiment.device.compile
-        split = plain and experiment.batch.micro_batching == "auto"
-        asked = self.sample_independent and experiment.noise.parameters == "norm_layers"
-        return GradientSampling(
-            every=steps_between(steps, experiment.noise.points, layout),
-            parameters="norm_layers" if asked or (plain and lone and not split) else "all",
-            split_lone=split,
-        )
+        """How a run of `steps` samples its gradients; None where it does not."""
+        return gradient_sampling(self.experiment, layout, steps, sample_independent=self.sample_independent)

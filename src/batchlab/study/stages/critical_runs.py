@@ -11,6 +11,7 @@ the same tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,7 +136,7 @@ class RunMaker:
             rates = self._extrapolated_rates(size)
             if self._context.known_oom(layout):
                 self._refuse(size, "memory")
-            elif size > self._session.study.task_info.train_samples:
+            elif size > self._most_samples:
                 self._refuse(size, "data")
             elif not self._enough(layout, self._budget):
                 self._refuse(size, "steps")
@@ -241,9 +242,15 @@ class RunMaker:
         ]
         return Chain(tuple(segments), tuple(ends))
 
+    @property
+    def _most_samples(self) -> float:
+        """No batch has more samples than the data."""
+        samples = self._session.study.task_info.train_samples
+        return math.inf if samples is None else samples
+
     def _branch_layouts(self, size: int, multipliers: Sequence[int]) -> Mapping[int, BatchLayout]:
         layouts = {k: self._context.layout(k * size) for k in sorted({1, *multipliers})}
-        most = self._session.study.task_info.train_samples
+        most = self._most_samples
         return {
             k: layout
             for k, layout in layouts.items()

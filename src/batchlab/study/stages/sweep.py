@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from batchlab.core.experiment import Experiment
+from batchlab.scaling import LearningRateRule, learning_rate_ratio
 from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.budget import explored, runs_within
 from batchlab.search.grid import UNBOUNDED, GridSearch
@@ -29,7 +31,7 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, context, tried_oom)]
             specs = [train_spec(session, trial, context) for trial in running]
-            session.view.stage(sweep_title(len(specs), budget.token_budget, experiment.unit), len(specs))
+            session.view.stage(sweep_title(len(specs), budget, experiment.unit), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
         verdict_runs(session, context, engine, _left(context, len(search.outcomes)))
@@ -53,6 +55,7 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
             first_seed=sweep.first_seed,
             max_runs=experiment.budget.max_runs,
             total_runs=most,
+            scale=_by_rule(experiment),
         )
     hint, earlier = start_of(session.study.store.decisions().prior, budget.token_budget)
     return AdaptiveSearch(
@@ -67,6 +70,14 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
         confirm=len(sweep.confirmation_seeds),
         first_seed=sweep.first_seed,
     )
+
+
+def _by_rule(experiment: Experiment) -> dict[int, float]:
+    """Learning rate at each batch size over that at the reference, where a rule was asked for."""
+    if experiment.sweep.learning_rate_rule is None:
+        return {}
+    rule, reference = LearningRateRule(experiment.sweep.learning_rate_rule), experiment.reference_batch_size
+    return {size: learning_rate_ratio(rule, reference, size) for size in experiment.batch.global_batch_sizes}
 
 
 def _left(context: SweepContext, made: int) -> Left:

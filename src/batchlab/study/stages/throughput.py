@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
-from batchlab.core.batch import BatchLayout, lay_out
+from batchlab.core.batch import BatchLayout, largest_divisor, lay_out
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import ThroughputResult
 from batchlab.core.spec import ThroughputSpec
@@ -20,6 +20,8 @@ def layout_for(
     ceiling = min(capacity.max_micro_batch_size or 1, batch.micro_batch_size or global_batch_size)
     if batch.micro_batching == "off" or not sample_independent:
         ceiling = global_batch_size
+    elif batch.micro_batching == "even":
+        ceiling = largest_divisor(global_batch_size, ceiling, experiment.command.devices if experiment.command else 1)
     return lay_out(global_batch_size, ceiling, sequence_length=experiment.sequence_length)
 
 

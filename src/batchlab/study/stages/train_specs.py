@@ -16,28 +16,32 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
     """The training run of one trial."""
     experiment, budget = context.experiment, context.budget
     layout = context.layout(trial.global_batch_size)
+    tokens = budget.tokens_of(trial.global_batch_size)
     return TrainSpec(
         workload=session.study.workload,
         layout=layout,
         learning_rate=trial.learning_rate,
         seed=trial.seed,
-        token_budget=budget.token_budget,
+        token_budget=tokens,
         schedule=experiment.schedule,
         optimizer=session.optimizer(trial.global_batch_size, trial.learning_rate),
-        evaluation_interval=budget.evaluation_interval,
+        evaluation_interval=budget.interval_of(trial.global_batch_size),
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=context.evaluation_batch_size,
-        diagnostics=_diagnostics(context),
-        gradients=context.gradient_sampling(layout, budget.token_budget // layout.tokens_per_step),
+        repeatable=context.repeatable,
+        diagnostics=_diagnostics(context, trial.global_batch_size),
+        gradients=context.gradient_sampling(layout, tokens // layout.tokens_per_step),
         device=session.device.model_copy(update={"threads": context.concurrency.threads}),
     )
 
 
-def _diagnostics(context: SweepContext) -> Diagnostics | None:
-    """Snapshots at token counts that end a step of every batch size, so that all sizes have them at the same tokens."""
+def _diagnostics(context: SweepContext, size: int) -> Diagnostics | None:
+    """Snapshots at token counts that end a step of every batch size, so that all sizes have them at the same tokens;
+    at equal time, at the same shares of it."""
     experiment = context.experiment
     if experiment.diagnostics == "off":
         return None
-    sizes, points = experiment.batch.global_batch_sizes, SNAPSHOTS[experiment.diagnostics]
-    _, interval = token_budget_of(context.budget.token_budget, sizes, experiment.sequence_length, points)
+    points = SNAPSHOTS[experiment.diagnostics]
+    sizes = experiment.batch.global_batch_sizes if context.budget.run_seconds is None else (size,)
+    _, interval = token_budget_of(context.budget.tokens_of(size), sizes, experiment.sequence_length, points)
     return Diagnostics(level=experiment.diagnostics, interval=interval)

@@ -37,7 +37,7 @@ def size_and_rate(global_batch_size: int, learning_rate: float | None) -> str:
 
 
 def _one_line_per_size(sizes: int) -> str:
-    return f"one line per batch size at its own best learning rate ({format_plural(sizes, 'size')})"
+    return f"one line per batch size at the best learning rate tried ({format_plural(sizes, 'size')})"
 
 
 def _cut(cut: bool) -> str:

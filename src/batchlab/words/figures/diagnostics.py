@@ -71,8 +71,8 @@ def snapshots_caption(findings: Findings, text: Text, lines: int) -> str:
     """`lines`: runs that have readings."""
     steps = format_plural(len(findings.diagnostics.snapshots), "step")
     return (
-        f"{text.plotted} n = {format_plural(lines, 'run')}, one per batch size at its own best learning rate, read at "
-        f"up to {steps} that end at the same numbers of {Units.of(findings).name}."
+        f"{text.plotted} n = {format_plural(lines, 'run')}, one per batch size at the best learning rate tried, read "
+        f"at up to {steps} that end at the same numbers of {Units.of(findings).name}."
     )
 
 

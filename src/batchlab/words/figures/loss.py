@@ -9,11 +9,12 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.core.format import format_interval, format_learning_rate, format_list, format_plural
 from batchlab.core.record import Outcome
+from batchlab.words.run_length import exact_run_length
 from batchlab.words.sweep import describe_row
 from batchlab.words.units import Units
 
 NO_RUNS = "No training run has finished yet, so there is no loss to show."
-LOSS_VS_BATCH = "Loss against batch size, each at its own best learning rate"
+LOSS_VS_BATCH = "Loss against batch size, each at the best learning rate tried"
 LOSS_VS_TIME = "Loss against training time"
 
 
@@ -69,10 +70,10 @@ def describe_size(row: BatchRow) -> tuple[str, ...]:
 
 def loss_vs_batch_caption(findings: Findings, rows: Sequence[BatchRow]) -> str:
     units = Units.of(findings)
-    budget = f"{findings.token_budget:,} {units.name}" if findings.token_budget else f"equal {units.name}"
+    budget = exact_run_length(findings) or f"equal {units.name}"
     return (
-        f"{format_plural(len(rows), 'batch size')}, each trained for {budget}, {len(findings.runs):,} runs in all. "
-        f"Each point is the best learning rate of its size; {_intervals(findings, rows)}."
+        f"{format_plural(len(rows), 'batch size')}, {budget} per run, {len(findings.runs):,} runs in all. "
+        f"Each point is the best learning rate tried at its size; {_intervals(findings, rows)}."
     )
 
 
@@ -84,6 +85,9 @@ def loss_vs_time_caption(findings: Findings, rows: Sequence[BatchRow], timed: Se
         f"Time is the budget divided by the {Units.of(findings).name}/s measured for each size running alone, not the "
         f"wall time of the sweep. {format_plural(len(timed), 'batch size')}{without}; {_intervals(findings, rows)}."
     )
+
+
+AT_EQUAL_TIME = "Every batch size was trained for the same time, so the losses by batch size are those at equal time."
 
 
 def no_speed(units: Units) -> str:
@@ -99,7 +103,19 @@ def _intervals(findings: Findings, rows: Sequence[BatchRow]) -> str:
     runs = [row.val_loss.n for row in rows if row.val_loss]
     if not surface or not surface.resolved or max(runs, default=1) < 2:
         return "n = 1 run per point, so no intervals are shown"
-    low, high = min(runs), max(runs)
-    count = f"{low}" if low == high else f"{low} to {high}"
-    alone = ", confirmation seeds alone where there are any" if surface.confirmation_seeds else ""
-    return f"bars are 95 % intervals, n = {count} runs per point{alone}; the shaded band is the interval of the best"
+    return f"bars are 95 % intervals, {_counts(rows)}; the shaded band is the interval of the best"
+
+
+def _counts(rows: Sequence[BatchRow]) -> str:
+    """`n = 2 confirmation seeds of 5 runs at batch 8 and 16, 1 run elsewhere`."""
+    shown = [row for row in rows if row.val_loss and row.best]
+    confirmed = [row for row in shown if row.best and any(run.confirms for run in row.best.quoted_runs)]
+    others = [row.val_loss.n for row in shown if row not in confirmed and row.val_loss]
+    count = " to ".join(f"{n}" for n in sorted({min(others), max(others)})) if others else ""
+    if not confirmed:
+        return f"n = {count} runs per point"
+    seeds = sorted({row.val_loss.n for row in confirmed if row.val_loss})
+    runs = sorted({len(row.best.losses) for row in confirmed if row.best})
+    where = format_list([row.global_batch_size for row in confirmed])
+    text = f"n = {format_list(seeds)} confirmation seeds of {format_list(runs)} runs at batch {where}"
+    return f"{text}, {count} {'run' if count == '1' else 'runs'} elsewhere" if others else text

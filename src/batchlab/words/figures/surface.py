@@ -12,7 +12,7 @@ TITLE = "Batch size × learning rate"
 BEST_OF_SIZE = "best LR of its batch size"
 TIED = "statistically tied with the best cell"
 INFERRED = "≈ not run, inferred from other cells"
-NUMBERS = "Numbers are mean final validation losses"
+NUMBERS = "Numbers are mean final validation losses, of the confirmation seeds where a cell has any"
 COLOURS = (
     "Colours are mean final validation losses, the stronger the lower; the cells are too many for numbers, which are "
     "under the pointer and in the table of all cells"

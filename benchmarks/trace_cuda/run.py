@@ -1,0 +1,178 @@
+"""Predicted and measured memory of a training step on CUDA, for the models of benchmarks/trace_accuracy.
+
+    python benchmarks/trace_cuda/run.py --write          # all models and settings; writes results.md
+    python benchmarks/trace_cuda/run.py --models gpt     # prints the table
+
+Predicted: `TorchFramework.trace`, which needs no card. Measured: the counters of torch's caching allocator over two
+optimizer steps and an evaluation on "cuda", above what the process held after a warm-up. It runs on a card, and on the
+stand-in for CUDA, where the allocator is real and kernels do nothing:
+
+    make test-cuda     # once, for .venv-cuda
+    tests/cuda/run --python benchmarks/trace_cuda/run.py --write
+
+On the stand-in cuDNN takes no workspace, recurrent networks of cuDNN do not run, and attention in bf16 is flash
+attention. Without any CUDA device the script says so and exits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trace_accuracy"))
+from workloads import WORKLOADS, Workload
+
+import batchlab
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import OptimizerConfig, TaskReference
+from batchlab.core.protocols import OutOfMemory
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
+from batchlab.core.spec import Workload as WorkloadReference
+from batchlab.core.task import Task
+from batchlab.torch_ import memory
+from batchlab.torch_.framework import TorchFramework
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "bf16": {"precision": "bf16"},
+    "checkpointing": {"memory_optimizations": ("checkpointing",)},
+    "fused optimizer": {"memory_optimizations": ("fused_optimizer",)},
+    "chunked loss, bf16": {"precision": "bf16", "memory_optimizations": ("chunked_loss",)},
+}
+RESULTS = Path(__file__).with_name("results.md")
+DEVICE = torch.device("cuda:0")
+
+
+class Case(NamedTuple):
+    """Bytes at one micro-batch size."""
+
+    model: str
+    setting: str
+    size: int
+    allocated: int
+    traced_allocated: int
+    reserved: int
+    traced_reserved: int
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Relative errors of the traced bytes: allocated, reserved."""
+        return self.traced_allocated / self.allocated - 1, self.traced_reserved / self.reserved - 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="", help="names that contain one of these, separated by commas")
+    parser.add_argument("--settings", default=",".join(SETTINGS))
+    parser.add_argument("--write", action="store_true", help="write results.md")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("This benchmark needs a CUDA device or the stand-in for one. Nothing was measured.")
+        return 0
+    cases, absent = [], []
+    for workload in WORKLOADS:
+        if not any(part in workload.name for part in arguments.models.split(",")):
+            continue
+        for setting in arguments.settings.split(","):
+            try:
+                cases.append(measure(workload, setting))
+            except (RuntimeError, InputError, OutOfMemory) as error:
+                absent.append(f"{workload.name}, {setting}: {' '.join(str(error).split())[:120]}")
+    page = table(cases, absent)
+    print(page)
+    if arguments.write:
+        RESULTS.write_text(page)
+    return 0
+
+
+def measure(workload: Workload, setting: str) -> Case:
+    """The trace and the counters at the workload's largest size."""
+    example, size = workload.batch(1), workload.sizes[-1]
+    task = batchlab.task(model=workload.model, loss=workload.loss, train=example, valid=example)
+    device = DeviceSettings(name="cuda:0", **SETTINGS[setting])
+    steps(task, device, workload.batch(2))
+    memory.bound(DEVICE, None)
+    measured = steps(task, device, workload.batch(size))
+    spec = TraceSpec(
+        workload=WorkloadReference(task=TaskReference(kind="file", target=__file__)),
+        micro_batch_sizes=(size,),
+        grad_accum_steps=1,
+        device=device,
+        optimizer=OptimizerSettings(config=OptimizerConfig()),
+    )
+    result = TorchFramework().trace(task, spec, example, example)
+    if result.untraceable:
+        raise RuntimeError(result.untraceable)
+    point = result.points[0]
+    assert measured.peak_in_use_bytes is not None
+    assert measured.peak_bytes is not None
+    assert point.reserved_bytes is not None
+    traced = max(phase.total_bytes for phase in point.phases)
+    return Case(
+        workload.name,
+        setting,
+        size,
+        measured.peak_in_use_bytes,
+        traced,
+        measured.peak_bytes,
+        point.reserved_bytes,
+    )
+
+
+def steps(task: Task, device: DeviceSettings, batch: Any) -> Any:
+    """Counters after two steps and an evaluation, in an allocator that was emptied before."""
+    framework = TorchFramework()
+    gc.collect()
+    framework.start(device, 0)
+    trainable = framework.trainable(task, device, OptimizerSettings(config=OptimizerConfig()))
+    trainable.init(0)
+    for _ in range(2):
+        trainable.accumulate(batch, 1.0 / trainable.count(batch))
+        trainable.apply(1e-3)
+    trainable.evaluate(batch)
+    found = trainable.memory()
+    del trainable
+    memory.release(DEVICE)
+    return found
+
+
+def table(cases: list[Case], absent: list[str]) -> str:
+    """results.md"""
+    name, major = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
+    lines = [
+        "# Predicted and measured memory on CUDA",
+        "",
+        f"`benchmarks/trace_cuda/run.py --write` on {name!r} (compute capability {major[0]}.{major[1]}), torch "
+        f"{torch.__version__}. Error: predicted ÷ measured − 1.",
+        "",
+        "| setting | models | allocated: median error | largest | reserved: median error | largest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for setting in SETTINGS:
+        errors = [case.errors for case in cases if case.setting == setting]
+        if errors:
+            one, two = ([abs(pair[index]) for pair in errors] for index in (0, 1))
+            figures = (statistics.median(one), max(one), statistics.median(two), max(two))
+            lines.append(f"| {setting} | {len(errors)} | " + " | ".join(f"{100 * f:.2f} %" for f in figures) + " |")
+    lines += [
+        "",
+        "| model | setting | micro-batch | allocated | error | reserved | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        allocated, reserved = (f"{100 * error:+.2f} %" for error in case.errors)
+        mebibytes = f"{case.allocated / 2**20:.1f} MiB | {allocated} | {case.reserved / 2**20:.0f} MiB | {reserved}"
+        lines.append(f"| {case.model} | {case.setting} | {case.size} | {mebibytes} |")
+    if absent:
+        lines += ["", "Not measured:", "", *(f"- {reason}" for reason in absent)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

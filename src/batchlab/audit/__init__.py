@@ -1,0 +1,1 @@
+"""From somebody's file to an audited table, and its documents."""

@@ -1,0 +1,57 @@
+"""What a study of a script may ask: its design without what the command has no placeholder for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from batchlab.core.command import Command
+from batchlab.core.errors import InputError
+from batchlab.core.experiment import Experiment
+from batchlab.integrations.script.template import accumulates, template_of
+
+
+def fitted(experiment: Experiment, command: Command) -> Experiment:
+    """The experiment that this command can carry out.
+
+    Without {seed} every cell is run once. Without {learning_rate} one learning rate is swept, which has to be given.
+    Without {warmup_steps} the schedule has no warm-up that is known here. Raises InputError where the design is at odds
+    with the command.
+    """
+    template = template_of(command)
+    batch, sweep = experiment.batch, experiment.sweep
+    odd = [size for size in batch.global_batch_sizes if size % command.devices]
+    if odd:
+        raise InputError(
+            f"The command runs on {command.devices} devices (command.devices), so batch sizes must be multiples of it; "
+            f"{odd[0]} is not."
+        )
+    if experiment.budget.run_time_seconds is not None:
+        raise InputError(
+            "--run-time is not possible for a script, which has no placeholder for a time: give --token-budget or "
+            "--time-budget."
+        )
+    sweep_changes: dict[str, Any] = {}
+    if not template.has("learning_rate"):
+        if sweep.learning_rates is None or len(sweep.learning_rates) > 1:
+            raise InputError(
+                "command.run has no {learning_rate}, so it cannot be swept. Add it to the option that sets it, or give "
+                "the one that your script uses: --learning-rates 3e-4."
+            )
+        sweep_changes |= {"search": "grid", "max_extensions": 0}
+    if not template.has("seed"):
+        sweep_changes |= {"seeds": 1, "confirm": 0}
+    schedule = {"kind": "task", "final_fraction": 0.0}
+    if not template.has("warmup_steps"):
+        schedule |= {"warmup_fraction": 0.0, "min_warmup_steps": 0}
+    return experiment.model_copy(
+        update={
+            "batch": batch.model_copy(
+                update={"micro_batching": "even" if accumulates(template) and batch.micro_batching != "off" else "off"}
+            ),
+            "sweep": sweep.model_copy(update=sweep_changes),
+            "schedule": experiment.schedule.model_copy(update=schedule),
+            "noise": experiment.noise.model_copy(update={"points": 0}),
+            "optimizer": experiment.optimizer.model_copy(update={"grad_clip": None}),
+            "diagnostics": "off",
+        }
+    )

@@ -1,0 +1,31 @@
+"""What pages of batchlab share: their sources, and the policy that forbids every request."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from importlib.resources import files
+
+
+@lru_cache
+def source(path: str) -> str:
+    """The text of a file of this package."""
+    return files("batchlab.report").joinpath(path).read_text(encoding="utf-8")
+
+
+@lru_cache
+def policy(*scripts: str) -> str:
+    """A Content-Security-Policy: only these scripts, inline styles (Plotly sets them) and images made in the page."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
+    )
+    directives = {
+        "default-src": "'none'",
+        "script-src": hashes or "'none'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data: blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items())

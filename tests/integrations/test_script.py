@@ -1,0 +1,222 @@
+"""The script door over real scripts: outcomes, losses, memory, and what happens to scripts that misbehave."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from batchlab.core.command import Command
+from batchlab.core.pairing import Pairing
+from batchlab.core.protocols import Interrupted, RunResult
+from batchlab.core.record import CapacityResult, Outcome, TaskInfo, ThroughputResult, TrainResult
+from batchlab.core.spec import CapacitySpec, DeviceSettings, InspectSpec, ThroughputSpec, TrainSpec
+from batchlab.integrations.script.process import MOST_LOGGED
+from batchlab.integrations.script.script import Script
+from batchlab.testing import check_integration
+from batchlab.testing.integration import Recorder
+
+MakeCommand = Callable[..., Command]
+MakeSpec = Callable[..., TrainSpec]
+
+
+def trained(found: RunResult) -> TrainResult:
+    assert isinstance(found.result, TrainResult), found.reason
+    return found.result
+
+
+def test_it_keeps_the_contract(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    info, found = check_integration(Script, train_spec(command(), repeatable=True), tmp_path / "runs")
+    assert info.integration == "script"
+    assert found.pairing is Pairing.DECLARED
+    assert found.environment is not None
+    assert found.environment.framework == ""  # numpy alone
+    result = trained(found)
+    assert result.val_curve[0][0] == 80
+    assert result.val_curve[-1] == (400, result.val_loss)
+    assert result.measured == "process"
+    assert result.peak_bytes is not None
+    assert 5 * 2**20 < result.peak_bytes < 2**30
+
+
+def test_accumulation_sees_the_same_samples(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    whole, split = (
+        trained(Script().run(train_spec(command(), batch=8, micro=micro), Recorder(tmp_path / str(micro))))
+        for micro in (8, 4)
+    )
+    assert whole.val_loss == pytest.approx(split.val_loss, rel=1e-3)
+
+
+def test_the_sources_of_a_script_are_known(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    workload = train_spec(command()).workload
+    found = Script().run(InspectSpec(workload=workload), Recorder(tmp_path / "inspect")).result
+    assert isinstance(found, TaskInfo)
+    assert {Path(path).name for path in found.code} == {"argparse_style.py", "problem.py"}
+    assert found.parameter_count is None
+
+
+@pytest.mark.parametrize(
+    ("fail", "outcome", "said"),
+    [
+        ("oom", Outcome.OUT_OF_MEMORY, "Unable to allocate 9.31 GiB"),
+        ("crash", Outcome.FAILED, "exit code 1. Its last lines:\n"),
+        ("silent", Outcome.FAILED, "validation loss was not found"),
+    ],
+)
+def test_how_a_script_ends_is_its_outcome(
+    fail: str, outcome: Outcome, said: str, command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    found = Script().run(train_spec(command(f" --fail {fail}"), batch=16), Recorder(tmp_path / "run"))
+    assert found.outcome is outcome
+    assert said in found.reason
+    assert found.pairing is Pairing.NONE
+
+
+def test_a_loss_that_is_not_finite_is_divergence(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    found = Script().run(train_spec(command(), learning_rate=50.0, steps=400), Recorder(tmp_path / "run"))
+    assert found.outcome is Outcome.DIVERGED
+    assert not math.isfinite(trained(found).val_loss or 0.0)
+
+
+def test_a_limit_of_memory_is_met_by_the_system(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "large.py").write_text("import numpy\nnumpy.ones(2**27)\nprint('val loss 1')\n")
+    run = "{python} large.py {micro_batch_size} {steps}"
+    device = DeviceSettings(memory_limit=2**29)
+    spec = CapacitySpec(workload=train_spec(command(run=run)).workload, micro_batch_size=4, device=device)
+    found = Script().run(spec, Recorder(tmp_path / "run"))
+    assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
+    assert isinstance(found.result, CapacityResult)
+    assert not found.result.fits
+    assert found.result.certain
+
+
+def test_a_probe_is_four_steps(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = CapacitySpec(workload=train_spec(command()).workload, micro_batch_size=32)
+    found = Script().run(spec, Recorder(tmp_path / "run"))
+    assert isinstance(found.result, CapacityResult), found.reason
+    assert found.result.fits
+    assert found.result.steps == 4
+    assert "step 4:" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_probe_without_steps_is_ended_after_its_time(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    run = "{python} argparse_style.py --batch_size {batch_size} --max_iters {epochs} --fail hang"
+    endless = command(run=run, train_samples=100, capacity={"seconds": 1.0})
+    found = Script().run(
+        CapacitySpec(workload=train_spec(endless).workload, micro_batch_size=4), Recorder(tmp_path / "run")
+    )
+    assert isinstance(found.result, CapacityResult), found.reason
+    assert found.result.fits
+    assert found.result.peak_bytes is not None
+
+
+def test_speed_is_that_of_whole_steps(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = train_spec(command())
+    measured = Script().run(ThroughputSpec(workload=spec.workload, layout=spec.layout), Recorder(tmp_path / "run"))
+    assert isinstance(measured.result, ThroughputResult), measured.reason
+    assert measured.result.tokens_per_second > 0
+    assert measured.result.step_seconds == pytest.approx(8 / measured.result.tokens_per_second)
+
+
+def test_a_hanging_script_gives_no_sign_of_life_and_ends_when_asked(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    class Stopping(Recorder):
+        asked_at = time.monotonic() + 4.0
+        signs: list[float]  # when the run showed that it works
+
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self.signs = []
+
+        def progress(self, *_: Any) -> None:
+            self.signs.append(time.monotonic())
+
+        def stop_requested(self) -> bool:
+            return time.monotonic() > self.asked_at
+
+    context = Stopping(tmp_path / "run")
+    with pytest.raises(Interrupted):
+        Script().run(train_spec(command(" --fail hang")), context)
+    assert psutil.Process().children(recursive=True) == []
+    silent = [sign for sign in context.signs if sign > context.asked_at - 1.0]
+    assert len(silent) <= 1
+
+
+def test_what_a_script_leaves_running_is_ended(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    found = Script().run(train_spec(command(" --fail fork")), Recorder(tmp_path / "run"))
+    assert found.outcome is Outcome.COMPLETED, found.reason
+    orphan = int((tmp_path / "run" / "output" / "orphan.pid").read_text())
+    assert not psutil.pid_exists(orphan)
+
+
+def test_a_script_that_prints_without_end_keeps_a_bounded_log(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    found = Script().run(train_spec(command(" --fail print")), Recorder(tmp_path / "run"))
+    assert trained(found).val_loss is not None
+    log = tmp_path / "run" / "log.txt"
+    assert log.stat().st_size < MOST_LOGGED + 2**20
+    assert "step 50" in log.read_text()
+
+
+def test_a_script_that_takes_too_long_is_ended(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    found = Script().run(train_spec(command(" --fail hang", time_limit_seconds=1.0)), Recorder(tmp_path / "run"))
+    assert found.outcome is Outcome.FAILED
+    assert "command.time_limit_seconds" in found.reason
+
+
+def test_losses_come_from_a_file_too(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    by_epochs = command(
+        run="{python} key_value_style.py batch={batch_size} lr={learning_rate} epochs={epochs} seed={seed} "
+        "log={run_dir}/losses.jsonl",
+        train_samples=256,
+        metrics={"from": "jsonl", "val_loss": "eval/loss", "train_loss": "train/loss", "step": "step"},
+    )
+    found = Script().run(train_spec(by_epochs, batch=16, steps=48), Recorder(tmp_path / "run"))
+    result = trained(found)
+    assert (result.tokens, result.steps, result.epochs) == (768, 48, 3.0)
+    assert [tokens for tokens, _ in result.val_curve] == [256, 512, 768]
+
+
+def test_globals_are_overridden_as_their_script_expects(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    like_nanogpt = command(
+        run="{python} globals_style.py --batch_size={micro_batch_size} "
+        "--gradient_accumulation_steps={grad_accum_steps} --learning_rate={learning_rate} --max_iters={steps} "
+        "--eval_interval={steps} --out_dir={run_dir} --seed={seed}",
+        sequence_length=16,
+        metrics={"from": "stdout", "val_loss": r"val loss (\S+)", "step": r"step (\d+)"},
+    )
+    result = trained(Script().run(train_spec(like_nanogpt, batch=8, micro=4, steps=40), Recorder(tmp_path / "run")))
+    assert (result.tokens, result.steps) == (40 * 8 * 16, 40)
+    assert [tokens for tokens, _ in result.val_curve] == [result.tokens]
+
+
+def test_a_killed_worker_takes_its_script_with_it(command: MakeCommand, tmp_path: Path) -> None:
+    supervisor = Path(__file__).parents[2] / "src/batchlab/integrations/script/supervisor.py"
+    read, write = os.pipe()
+    report_out, report_in = os.pipe()
+    script = "import time; print('up', flush=True); time.sleep(600)"
+    process = psutil.Popen(
+        ["python3", str(supervisor), str(report_in), "0", "python3", "-c", script], stdin=read, pass_fds=(report_in,)
+    )
+    os.close(read)
+    deadline = time.monotonic() + 20
+    while not (children := process.children()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.close(write)  # what the death of the worker does
+    process.wait(20)
+    assert children
+    assert not children[0].is_running()
+    os.close(report_in)
+    os.close(report_out)
