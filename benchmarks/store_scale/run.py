@@ -96,8 +96,9 @@ def document(folder: Path, runs: int) -> None:
     kept = Documents(Store.open(folder, clock=clock), SilentView())
     kept.run_ended()
     kept.refresh()
-    ended = max(folder.glob("runs/train-*/metrics.jsonl"))
-    ended.touch()  # its metrics count as new
+    ended = max(folder.glob("runs/train-*"))
+    for name in ("metrics.jsonl", "record.json"):
+        (ended / name).touch()  # it counts as new
     clock.seconds += 1e9
     begun, cpu = time.monotonic(), time.process_time()
     kept.run_ended()

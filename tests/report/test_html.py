@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from batchlab.analysis.findings import Findings
+from batchlab.report.document import build_document
 from batchlab.report.figures.build import build_figures
 from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.html import render_html, unbroken
@@ -61,7 +62,7 @@ class Page(HTMLParser):
 
 def test_every_state_renders(study: Study, state: str, plan: Any) -> None:
     found = study(state)
-    text = render_html(found, tell(found), plan() if found.recommended else None, None)
+    text = render_html(build_document(found, tell(found), plan() if found.recommended else None, None))
     page = Page(text)
     assert len(text.encode()) <= 3 * 2**20
     assert "None" not in page.visible.replace("None of", "")
@@ -85,11 +86,11 @@ def test_a_study_stopped_before_its_first_stage_renders(study: Study) -> None:
         checks=(),
         planned_runs=None,
     )
-    page = Page(render_html(nothing, tell(nothing), None, None))
+    page = Page(render_html(build_document(nothing, tell(nothing), None, None)))
     assert why_none(nothing) in page.visible
     assert banner(nothing) in page.visible
     assert not any("data-figure" in attributes for _, attributes in page.elements)
-    assert "No recommendation" in render_markdown(nothing, tell(nothing), None, None)
+    assert "No recommendation" in render_markdown(build_document(nothing, tell(nothing), None, None))
 
 
 def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
@@ -99,7 +100,7 @@ def test_numbers_that_belong_together_are_not_broken_and_stay_escaped() -> None:
 
 
 def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) -> None:
-    text = render_html(study("whole"), tell(study("whole")), plan(), None)
+    text = render_html(build_document(study("whole"), tell(study("whole")), plan(), None))
     places = [
         text.index(f'id="{name}"')
         for name in ("answer", "paste", "trust", "questions", "unknown", "setup", "results", "method")
@@ -114,7 +115,7 @@ def test_the_first_screen_comes_before_everything_else(study: Study, plan: Any) 
 
 
 def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any) -> None:
-    page = Page(render_html(study("whole"), tell(study("whole")), plan(), None))
+    page = Page(render_html(build_document(study("whole"), tell(study("whole")), plan(), None)))
     for tag, attributes in page.elements:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert tag not in ("iframe", "object", "embed", "base", "form")
@@ -132,7 +133,7 @@ def test_nothing_is_fetched_and_only_our_scripts_may_run(study: Study, plan: Any
 
 
 def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
-    text = render_html(hostile, hostile_story, plan(attack), attack)
+    text = render_html(build_document(hostile, hostile_story, plan(attack), attack))
     page = Page(text)
     assert sum(tag == "script" for tag, _ in page.elements) == 4
     assert not any(tag == "img" for tag, _ in page.elements)
@@ -147,21 +148,24 @@ def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: 
 
 def test_partial_studies_have_a_banner(study: Study, plan: Any) -> None:
     found = study("partial")
-    assert banner(found) in Page(render_html(found, tell(found), plan(), None)).visible
-    assert 'class="partial" role="status"' not in render_html(study("whole"), tell(study("whole")), plan(), None)
+    assert banner(found) in Page(render_html(build_document(found, tell(found), plan(), None))).visible
+    assert 'class="partial" role="status"' not in render_html(
+        build_document(study("whole"), tell(study("whole")), plan(), None)
+    )
 
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     # the sentences of `words` are tested there
     found = study("samples")
-    page = Page(render_html(found, Story((), (), (), (), ()), None, None))
+    page = Page(render_html(build_document(found, Story((), (), (), (), ()), None, None)))
     assert not re.findall(r"[^.]*token[^.]*", page.visible, flags=re.IGNORECASE)
     assert not any("token" in value.lower() for _, attributes in page.elements for value in attributes.values())
 
 
 def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study: Study, plan: Any) -> None:
     written, untouched, none = (
-        render_html(study("whole"), tell(study("whole")), plan(), notes) for notes in ("one\n<i>two</i>", "", None)
+        render_html(build_document(study("whole"), tell(study("whole")), plan(), notes))
+        for notes in ("one\n<i>two</i>", "", None)
     )
     assert 'id="notes"' in written
     assert '<p class="missing"><a href="notes.md">' not in written
@@ -171,8 +175,8 @@ def test_notes_are_shown_when_there_are_any_and_linked_when_there_could_be(study
 
 
 def test_equal_findings_give_equal_pages(study: Study, plan: Any) -> None:
-    assert render_html(study("partial"), tell(study("partial")), plan(), "n") == render_html(
-        study("partial"), tell(study("partial")), plan(), "n"
+    assert render_html(build_document(study("partial"), tell(study("partial")), plan(), "n")) == render_html(
+        build_document(study("partial"), tell(study("partial")), plan(), "n")
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batchlab.analysis.findings import Findings
+from batchlab.report.document import build_document
 from batchlab.report.markdown import render_markdown, safe
 from batchlab.words.results import banner
 from batchlab.words.story import Story, tell
@@ -32,7 +33,7 @@ def cells(line: str) -> int:
 
 def test_every_state_renders_with_whole_tables(study: Study, state: str, plan: Any) -> None:
     found = study(state)
-    text = render_markdown(found, tell(found), plan() if found.recommended else None, None)
+    text = render_markdown(build_document(found, tell(found), plan() if found.recommended else None, None))
     for heading in ("Setup", "Results", "Findings", "Training dynamics", "Recommendations", "Failures", "Method"):
         assert f"\n## {heading}" in text
     assert "None" not in re.sub(r"None of|`[^`]*`", "", text)
@@ -44,7 +45,7 @@ def test_every_state_renders_with_whole_tables(study: Study, state: str, plan: A
 def test_results_table_states_every_batch_size_with_its_interval(study: Study, plan: Any) -> None:
     found = study("whole")
     assert found.surface is not None
-    text = render_markdown(found, tell(found), plan(), None)
+    text = render_markdown(build_document(found, tell(found), plan(), None))
     results = next(t for t in tables(text) if "final val loss" in t[0])
     assert len(results) == 2 + len(found.experiment.batch.global_batch_sizes)
     best = found.surface.best
@@ -60,7 +61,7 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
 def test_one_seed_names_no_best(study: Study, plan: Any) -> None:
     results = next(
         t
-        for t in tables(render_markdown(study("one seed"), tell(study("one seed")), plan(), None))
+        for t in tables(render_markdown(build_document(study("one seed"), tell(study("one seed")), plan(), None)))
         if "best LR" in t[0]
     )
     assert not any("(best)" in line for line in results)
@@ -70,7 +71,9 @@ def test_one_seed_names_no_best(study: Study, plan: Any) -> None:
 def test_sizes_that_never_ran_are_listed(study: Study) -> None:
     results = next(
         t
-        for t in tables(render_markdown(study("nothing trained"), tell(study("nothing trained")), None, None))
+        for t in tables(
+            render_markdown(build_document(study("nothing trained"), tell(study("nothing trained")), None, None))
+        )
         if "best LR" in t[0]
     )
     assert len(results) == 2 + 5
@@ -80,7 +83,7 @@ def test_sizes_that_never_ran_are_listed(study: Study) -> None:
 def test_the_failures_of_a_size_are_its_status(study: Study, plan: Any) -> None:
     results = next(
         t
-        for t in tables(render_markdown(study("failures"), tell(study("failures")), plan(), None))
+        for t in tables(render_markdown(build_document(study("failures"), tell(study("failures")), plan(), None)))
         if "best LR" in t[0]
     )
     assert "out of memory" in next(line for line in results if line.startswith("| 64"))
@@ -89,13 +92,13 @@ def test_the_failures_of_a_size_are_its_status(study: Study, plan: Any) -> None:
 
 def test_partial_studies_say_how_far_they_are(study: Study, plan: Any) -> None:
     found = study("partial")
-    assert f"\n> **{banner(found)}**\n" in render_markdown(found, tell(found), plan(), None)
-    assert "\n> **" not in render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    assert f"\n> **{banner(found)}**\n" in render_markdown(build_document(found, tell(found), plan(), None))
+    assert "\n> **" not in render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
 
 
 def test_no_block_leaves_more_than_one_empty_line(study: Study, state: str, plan: Any) -> None:
     found = study(state)
-    text = render_markdown(found, tell(found), plan() if found.recommended else None, None)
+    text = render_markdown(build_document(found, tell(found), plan() if found.recommended else None, None))
     assert "\n\n\n" not in text
     assert not any(line != line.rstrip() for line in text.splitlines() if not line.startswith(("- ✓", "- ✗", "- ?")))
     for before, line in itertools.pairwise(text.splitlines()):
@@ -104,29 +107,31 @@ def test_no_block_leaves_more_than_one_empty_line(study: Study, state: str, plan
 
 
 def test_curves_are_sparklines(study: Study, plan: Any) -> None:
-    assert re.search(r"\| █[▁▂▃▄▅▆▇█]+ \|", render_markdown(study("whole"), tell(study("whole")), plan(), None))
+    assert re.search(
+        r"\| █[▁▂▃▄▅▆▇█]+ \|", render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
+    )
 
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     # the sentences of `words` are tested there
     found = study("samples")
-    assert "token" not in render_markdown(found, Story((), (), (), (), ()), None, None).lower()
+    assert "token" not in render_markdown(build_document(found, Story((), (), (), (), ()), None, None)).lower()
 
 
 def test_beta2_of_every_size_is_in_the_method(study: Study, plan: Any) -> None:
-    text = render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    text = render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
     assert re.search(r"\| 16 \| 0\.95 \| 1e-08 \|", text)
     assert re.search(r"\| 8 \| 0\.97468 \| 1\.4e-08 \|", text)
     assert re.search(r"\| 32 \| 0\.95 \| 7\.1e-09 \|", text)
 
 
 def test_the_timescale_of_decay_stands_beside_every_learning_rate(study: Study, plan: Any) -> None:
-    text = render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    text = render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
     assert re.search(r"\| batch \| LR \| decay timescale, runs \|", text)
 
 
 def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: Any, attack: str) -> None:
-    text = render_markdown(hostile, hostile_story, plan("```\n" + attack), attack)
+    text = render_markdown(build_document(hostile, hostile_story, plan("```\n" + attack), attack))
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script" not in outside
     assert "<img" not in outside
@@ -138,15 +143,19 @@ def test_hostile_text_stays_text(hostile: Findings, hostile_story: Story, plan: 
 
 
 def test_a_paste_block_cannot_end_its_own_fence(study: Study, plan: Any) -> None:
-    text = render_markdown(study("whole"), tell(study("whole")), plan("```\n# inside\n```"), None)
+    text = render_markdown(build_document(study("whole"), tell(study("whole")), plan("```\n# inside\n```"), None))
     assert "````\n```\n# inside\n```\n````" in text
 
 
 def test_notes_stay_markdown_inside_a_quotation(study: Study, plan: Any) -> None:
-    text = render_markdown(study("whole"), tell(study("whole")), plan(), "# mine\n\n*really* <b>bold</b>\n")
+    text = render_markdown(
+        build_document(study("whole"), tell(study("whole")), plan(), "# mine\n\n*really* <b>bold</b>\n")
+    )
     assert "## Notes\n\n> # mine\n>\n> *really* &lt;b>bold&lt;/b>" in text
-    assert "## Notes\n\n[notes.md](notes.md) " in render_markdown(study("whole"), tell(study("whole")), plan(), "  \n")
-    assert "## Notes" not in render_markdown(study("whole"), tell(study("whole")), plan(), None)
+    assert "## Notes\n\n[notes.md](notes.md) " in render_markdown(
+        build_document(study("whole"), tell(study("whole")), plan(), "  \n")
+    )
+    assert "## Notes" not in render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
 
 
 def test_safe_leaves_ordinary_sentences_alone() -> None:

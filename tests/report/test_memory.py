@@ -9,6 +9,7 @@ from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_bytes
 from batchlab.core.record import Phase, PhasePeak, TracePoint
+from batchlab.report.document import build_document
 from batchlab.report.figures.build import build_figures
 from batchlab.report.html import render_html
 from batchlab.report.markdown import render_markdown
@@ -75,7 +76,10 @@ def test_the_plot_shows_the_bend_and_the_line_only_above_it(study: Callable[[str
 
 def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) -> None:
     found = with_traces(study("whole"))
-    page, text = render_html(found, tell(found), None, None), render_markdown(found, tell(found), None, None)
+    page, text = (
+        render_html(build_document(found, tell(found), None, None)),
+        render_markdown(build_document(found, tell(found), None, None)),
+    )
     for heading in ("Memory by category", "Memory variants", "Other cards"):
         assert heading in page
         assert heading in text

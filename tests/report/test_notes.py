@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlab.analysis.findings import Findings
+from batchlab.report.document import build_document
 from batchlab.report.html import render_html
 from batchlab.report.notes import notes_html, notes_page
 from batchlab.words.story import tell
@@ -125,7 +126,9 @@ def test_only_tags_of_blocks_come_out(anything: str, markup: str) -> None:
 
 
 def test_the_report_shows_blocks_escaped(study: Callable[[str], Findings]) -> None:
-    text = render_html(study("whole"), tell(study("whole")), None, "# <b>big</b>\n\n- a & b\n\n```\n<script>\n```\n")
+    text = render_html(
+        build_document(study("whole"), tell(study("whole")), None, "# <b>big</b>\n\n- a & b\n\n```\n<script>\n```\n")
+    )
     assert '<h3 class="level-1">&lt;b&gt;big&lt;/b&gt;</h3>' in text
     assert "<ul>\n<li>a &amp; b</li>\n</ul>" in text
     assert "<pre><code>&lt;script&gt;\n</code></pre>" in text

@@ -16,7 +16,8 @@ import pytest
 from batchlab.core.errors import InputError
 from batchlab.core.record import MetricRow, Outcome, Record
 from batchlab.core.spec import TrainSpec
-from batchlab.storage.run_folder import RunFolder, read_run, read_spec
+from batchlab.storage.files import DISK, DiskFiles
+from batchlab.storage.run_folder import KnownRuns, RunFolder, read_run, read_spec
 from batchlab.storage.sealed import Damage, DamagedFile, seal, unseal
 
 
@@ -91,6 +92,7 @@ def test_one_process_at_a_time(folder: RunFolder) -> None:
 HOLDER = """
 import os, sys, time
 from pathlib import Path
+from batchlab.storage.files import DISK, DiskFiles
 from batchlab.storage.run_folder import RunFolder
 from batchlab.core.spec import SPEC
 run = RunFolder(Path(sys.argv[1]), SPEC.validate_json(sys.argv[2]))
@@ -191,6 +193,39 @@ def test_a_record_of_another_run_is_not_this_ones(finished: RunFolder, train_spe
     (finished.path / "spec.json").unlink()
     assert read_run(finished.path) == DamagedFile(finished.path / "spec.json", Damage.MISSING)
     assert read_spec(finished.path) is None
+
+
+def test_a_whole_run_that_another_version_identified_is_not_damaged(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchlab.storage.run_folder.run_id", lambda spec: "train-of-another-version")
+    with pytest.raises(InputError, match="another version"):
+        read_run(finished.path)
+
+
+def test_known_runs_are_read_again_only_where_they_changed(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, read, original = KnownRuns(DISK), list[str](), DISK.read
+
+    def noted(files: DiskFiles, path: Path, start: int = 0, size: int | None = None) -> bytes:
+        read.append(path.name)
+        return original(path, start, size)
+
+    monkeypatch.setattr(DiskFiles, "read", noted)
+    first = look(finished.path)
+    assert isinstance(first, tuple)
+    assert sorted(read) == ["record.json", "spec.json"]
+    assert look(finished.path) is first
+    assert len(read) == 2
+    for name in ("record.json", "spec.json"):
+        os.utime(finished.path / name, (1.0, 1.0))
+        assert look(finished.path) == first
+    assert len(read) == 6
+    (finished.path / "record.json").write_bytes(b"{}")
+    assert look(finished.path) == DamagedFile(finished.path / "record.json", Damage.NO_DIGEST)
+    (finished.path / "record.json").unlink()
+    assert look(finished.path) is None
 
 
 def test_a_record_of_another_version_stops_with_a_sentence(finished: RunFolder) -> None:

@@ -230,11 +230,11 @@ def test_what_a_run_killed_after_its_record_left_is_removed(
     finished.finish(Record(run_id=finished.run_id, outcome=Outcome.COMPLETED))
     for run in (finished, running):
         run.save_checkpoint({"step": 1}, lambda sink: sink.write(b"state"))
-    store.write_tables(store.records())
+    store.tidy()
     assert finished.load_checkpoint() is not None, "its process may still be at work"
     finished.unlock()
     running.unlock()
-    store.write_tables(store.records())
+    store.tidy()
     assert finished.load_checkpoint() is None
     assert running.load_checkpoint() == ({"step": 1}, b"state")
 

@@ -291,7 +291,7 @@ def test_documents_never_go_backwards(finished: Path, monkeypatch: pytest.Monkey
     scan = store.scan
     seen: list[bool] = []
 
-    def meanwhile(**settings: bool) -> Any:
+    def meanwhile(**settings: Any) -> Any:
         found = scan(**settings)
         changed = (finished / "report.md").stat().st_ino
         other.refresh()

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.pairing import Pairing
@@ -28,6 +25,10 @@ from batchlab.core.record import (
 )
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, TraceSpec
 from batchlab.core.task import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Batch = tuple[Any, ...]
 """What the loss gets after the model: (inputs, targets) for pairs, a single dict for dicts. Each part is

@@ -82,7 +82,8 @@ class Document:
 
 
 def build_document(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> Document:
-    """Every sentence, table and plot of the report."""
+    """Every sentence, table and plot of the report. `plan` gives the paste-ready block and `notes` is the
+    person's own text; either may be missing."""
     units = Units.of(findings)
     diagnostics = diagnostic_figures(findings)
     rates, note = rates_table(findings)

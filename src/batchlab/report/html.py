@@ -15,21 +15,18 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 import batchlab
-from batchlab.analysis.findings import Findings
-from batchlab.report.document import PasteReady, build_document
+from batchlab.report.document import Document
 from batchlab.report.figures.figure import plain
 from batchlab.report.figures.palette import THEMES, css_variables
 from batchlab.report.notes import notes_html
 from batchlab.report.page import policy, source
-from batchlab.words.story import Story
 
 PLOTLY = "vendor/plotly-cartesian.min.js"
 """plotly.js with only the trace types of two axes; its version and digest are beside it."""
 
 
-def render_html(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> str:
-    """The whole page. `plan` gives the paste-ready block, `notes` is the person's own text; either may be missing."""
-    document = build_document(findings, story, plan, notes)
+def render_html(document: Document) -> str:
+    """The whole page."""
     plots = {
         key: {"data": figure.data, "layout": figure.layout, "height": figure.height}
         for key, figure in document.figures.items()

@@ -13,15 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import batchlab
-from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_loss
-from batchlab.report.document import PasteReady, build_document
-from batchlab.words.story import Story
+from batchlab.report.document import Document
 
 
-def render_markdown(findings: Findings, story: Story, plan: PasteReady | None, notes: str | None) -> str:
-    """The report as Markdown; `plan` gives the paste-ready block, `notes` the person's own text."""
-    document = build_document(findings, story, plan, notes)
+def render_markdown(document: Document) -> str:
+    """The report as Markdown."""
     text = _templates().get_template("report.md.j2").render(doc=document, version=batchlab.__version__)
     return f"{text.rstrip()}\n"
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
 
 from batchlab.core.errors import InputError, StorageFailed
-from batchlab.core.files import Files
+from batchlab.core.files import Files, FileState
 from batchlab.core.protocols import WriteState
 from batchlab.core.record import RECORD, MetricRow, Record
 from batchlab.core.spec import SPEC, Spec, run_id
@@ -188,9 +189,13 @@ def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[
     """Spec and record of a run's folder; None while it has no record; what is damaged where one of the two is.
 
     Both are whole where their digests are right and both belong to the run that the folder is named after. `metrics`:
-    check the metrics as well. Raises InputError where another version of batchlab wrote them.
+    check the metrics as well. Raises InputError where another version of batchlab wrote them: one whose files cannot be
+    read here, or whose whole spec had another run_id.
     """
     path = run / RECORD_NAME
+    another_version = InputError(
+        f"{run} was written by another version of batchlab; use that version, or delete that folder to repeat the run."
+    )
     try:
         content = read_file(path, files)
         if content is None:
@@ -205,12 +210,11 @@ def read_run(run: Path, files: Files = DISK, *, metrics: bool = False) -> tuple[
     except Broken as broken:
         return DamagedFile(path, broken.damage)
     except (ValidationError, KeyError):
-        raise InputError(
-            f"{path} was written by another version of batchlab; use that version, or delete the folder {run.name} to "
-            "repeat that run."
-        ) from None
-    if not record.run_id == run_id(spec) == run.name:
+        raise another_version from None
+    if record.run_id != run.name:
         return DamagedFile(run / RECORD_NAME, Damage.OTHER_RUN)
+    if run_id(spec) != run.name:  # the record holds the spec's digest, so nobody has changed it since
+        raise another_version
     return spec, record
 
 
@@ -223,6 +227,30 @@ def look_at_run(run: Path, files: Files, *, metrics: bool) -> tuple[Spec, Record
         if isinstance(cause, OSError) and cause.errno in _UNREADABLE:
             return DamagedFile(run / RECORD_NAME, Damage.UNREADABLE)
         raise
+
+
+class KnownRuns:
+    """Looks at finished runs, and reads those that were whole again only once their record or spec has changed."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known: dict[Path, tuple[list[FileState | None], tuple[Spec, Record]]] = {}
+
+    def __call__(self, run: Path) -> tuple[Spec, Record] | DamagedFile | None:
+        """As `look_at_run` without metrics."""
+        states, known = self._states(run), self._known.get(run)
+        if known is not None and known[0] == states:
+            return known[1]
+        found = look_at_run(run, self._files, metrics=False)
+        if isinstance(found, tuple) and states is not None:
+            self._known[run] = (states, found)
+        return found
+
+    def _states(self, run: Path) -> list[FileState | None] | None:
+        """The versions of record and spec; None where the folder cannot be entered."""
+        with suppress(OSError):
+            return [self._files.state(run / name) for name in (RECORD_NAME, SPEC_NAME)]
+        return None
 
 
 def _set_aside_before(run: Path, files: Files) -> DamagedFile | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -33,7 +34,7 @@ from batchlab.storage.files import DISK
 from batchlab.storage.kept import KeptFile
 from batchlab.storage.lock import Lock, require_locks
 from batchlab.storage.metrics import RowValues
-from batchlab.storage.run_folder import RunFolder, look_at_run, read_run, set_aside_run
+from batchlab.storage.run_folder import KnownRuns, RunFolder, look_at_run, read_run, set_aside_run
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.space import require_space
 from batchlab.storage.tables import outcomes_csv, results_csv
@@ -197,12 +198,15 @@ class Store:
         """Every finished run whose files are whole, sorted by run_id."""
         return self.scan()[0]
 
-    def scan(self, *, metrics: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
+    def scan(
+        self, *, metrics: bool = False, known: KnownRuns | None = None
+    ) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
         """Every finished run whose files are whole, and what is damaged, unreadable, or set aside and not replaced yet.
 
-        `metrics`: read those as well to know whether they are damaged.
+        `metrics`: read those as well to know whether they are damaged. `known`: do not read again what has not changed.
         """
-        found = [look_at_run(run, self.files, metrics=metrics) for run in self._runs()]
+        look = partial(look_at_run, files=self.files, metrics=metrics) if known is None else known
+        found = [look(run) for run in self._runs()]
         kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
         return (
             [each for each in found if isinstance(each, tuple)],
@@ -316,9 +320,7 @@ class Store:
         return Lock(self.path / _DOCUMENTS, self.files, self.clock, wait_seconds=_LOCK_SECONDS)
 
     def write_tables(self, records: Sequence[tuple[Spec, Record]]) -> None:
-        """Rewrite outcomes.csv and results.csv; remove what killed writers left. Requires the documents' lock."""
-        with self.locked():
-            self._tidy()
+        """Rewrite outcomes.csv and results.csv. Requires the documents' lock."""
         self.write_documents({"outcomes.csv": outcomes_csv(records), "results.csv": results_csv(records)})
 
     def write_documents(self, texts: Mapping[str, str]) -> None:
@@ -347,6 +349,11 @@ class Store:
         except PermissionError:
             return False
         return True
+
+    def tidy(self) -> None:
+        """Remove what killed writers left."""
+        with self.locked():
+            self._tidy()
 
     def _tidy(self) -> None:
         """Remove temporary files of killed writers, and checkpoints of runs killed between record and clean-up.

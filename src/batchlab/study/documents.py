@@ -26,6 +26,7 @@ from batchlab.core.spec import Spec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import render_report
+from batchlab.storage.run_folder import KnownRuns
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.words.progress import documents_not_written
@@ -44,7 +45,7 @@ class Documents:
         self._store = store
         self._view = view
         self._write = write
-        self._courses = Courses(store)
+        self._reader = Reader(store)
         self._outdated = False
         self._not_before = -math.inf
         self._warned = False
@@ -67,7 +68,7 @@ class Documents:
         lock = self._store.documents_lock()
         try:
             if lock.try_acquire():
-                write_locked(self._store, self._courses, in_full=False)
+                write_locked(self._store, self._reader, in_full=False)
                 self._outdated = self._warned = False
         except Exception as error:  # noqa: BLE001 - a report must not end a study; the one at its end raises
             self._warn_once(error)
@@ -81,13 +82,13 @@ class Documents:
         if self._write:
             try:
                 with self._store.documents_lock():
-                    found = write_locked(self._store, self._courses)
+                    found = write_locked(self._store, self._reader)
                 self._outdated = False
                 return found
             except StorageFailed as error:
                 self._outdated = True
                 self._view.say(documents_not_written(error, self._store.path))
-        return read_findings(self._store, courses=self._courses)
+        return read_findings(self._store, reader=self._reader)
 
     def finish(self) -> None:
         """Write the documents if they are outdated; nobody will refresh them any more."""
@@ -105,7 +106,7 @@ class Documents:
 
     def findings(self) -> Findings:
         """What the records say now."""
-        return read_findings(self._store, courses=self._courses, in_full=False)
+        return read_findings(self._store, reader=self._reader, in_full=False)
 
     def _warn_once(self, error: Exception) -> None:
         """Not after every run."""
@@ -114,19 +115,24 @@ class Documents:
             self._view.say(documents_not_written(error, self._store.path))
 
 
-class Courses:
-    """The course of each run, made of its metrics once for each version of their file."""
+class Reader:
+    """Reads the runs of a study, each once for every version of its files."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[FileState | None, Course]] = {}
+        self._runs = KnownRuns(store.files)
+        self._courses: dict[str, tuple[FileState | None, Course]] = {}
 
-    def __call__(self, run_id: str) -> Course:
+    def scan(self, *, in_full: bool) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
+        """As `Store.scan`; `in_full`: everything is read, metrics too, whatever was read before."""
+        return self._store.scan(metrics=True) if in_full else self._store.scan(known=self._runs)
+
+    def course(self, run_id: str) -> Course:
         """The course of this run, whose metrics are read only if they have changed since the last call."""
         state = self._store.metrics_state(run_id)
-        known = self._known.get(run_id)
+        known = self._courses.get(run_id)
         if known is None or known[0] != state:
-            known = self._known[run_id] = (state, course_of(run_id, self._store.values(run_id)))
+            known = self._courses[run_id] = (state, course_of(run_id, self._store.values(run_id)))
         return known[1]
 
 
@@ -137,24 +143,26 @@ def write_documents(store: Store, *, devices: int = 1) -> Findings:
     `read_findings`, StorageFailed on a full disk.
     """
     with store.documents_lock():
-        return write_locked(store, Courses(store), devices=devices)
+        return write_locked(store, Reader(store), devices=devices)
 
 
-def write_locked(store: Store, courses: Courses, *, devices: int = 1, in_full: bool = True) -> Findings:
+def write_locked(store: Store, reader: Reader, *, devices: int = 1, in_full: bool = True) -> Findings:
     """`write_documents` for a caller that holds the documents' lock. The smallest files come first.
 
     `in_full` False: as `read_findings`.
     """
-    records, damaged = store.scan(metrics=in_full)
-    findings = replace(_findings(store, records, damaged, courses, in_full=in_full), devices=devices)
+    records, damaged = reader.scan(in_full=in_full)
+    findings = replace(_findings(store, records, damaged, reader, in_full=in_full), devices=devices)
     plan = plan_or_none(findings)
     texts = {} if plan is None else {"training_plan.json": plan.model_dump_json(indent=2) + "\n"}
+    if in_full:
+        store.tidy()
     store.write_tables(records)
     store.write_documents(texts | render_report(findings, plan, store.notes()))
     return findings
 
 
-def read_findings(store: Store, *, courses: Courses | None = None, in_full: bool = True) -> Findings:
+def read_findings(store: Store, *, reader: Reader | None = None, in_full: bool = True) -> Findings:
     """The findings from the records and decisions on disk; partial until the study's last stage has ended.
 
     `in_full` False, for what is soon replaced: metrics are not compared with their digests (a running study has done so
@@ -162,11 +170,12 @@ def read_findings(store: Store, *, courses: Courses | None = None, in_full: bool
 
     Raises InputError where nothing has been measured yet.
     """
-    return _findings(store, *store.scan(metrics=in_full), courses or Courses(store), in_full=in_full)
+    reader = reader or Reader(store)
+    return _findings(store, *reader.scan(in_full=in_full), reader, in_full=in_full)
 
 
 def _findings(
-    store: Store, records: list[tuple[Spec, Record]], damaged: list[DamagedFile], courses: Courses, *, in_full: bool
+    store: Store, records: list[tuple[Spec, Record]], damaged: list[DamagedFile], reader: Reader, *, in_full: bool
 ) -> Findings:
     decisions = store.decisions()
     if decisions.task_info is None:
@@ -179,7 +188,7 @@ def _findings(
         decisions,
         planned_runs=decisions.budget.runs_planned if decisions.budget else None,
         partial=not decisions.complete,
-        course=courses,
+        course=reader.course,
         infer=in_full,
         damaged=damaged,
     )

@@ -92,7 +92,7 @@ class Execution:
         records.mkdir()
         values = placeholder_values(self.command, filling, output, resume=unfinished)
         printed = Printed.of(self.command.metrics)
-        with (self.context.path / "log.txt").open("ab") as log:
+        with (self.context.path / "log.txt").open("ab", buffering=0) as log:
             ended = run_command(
                 template.filled(values),
                 folder=Path(self.command.folder),
