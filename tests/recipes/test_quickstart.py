@@ -27,7 +27,7 @@ def text(tmp_path):
 def test_the_experiment_is_valid_and_large_enough_to_judge():
     experiment = build_experiment({"name": "q", "task": REFERENCE, **recipe("quickstart").experiment})
     sizes = experiment.batch.global_batch_sizes
-    assert len(sizes) >= 5
+    assert len(sizes) >= 3
     assert sizes[-1] >= 16 * sizes[0]
     assert experiment.sweep.learning_rates is not None
     assert len(experiment.sweep.learning_rates) >= 4
@@ -36,7 +36,11 @@ def test_the_experiment_is_valid_and_large_enough_to_judge():
     assert budget % (largest * experiment.evaluation.points) == 0
     spec = TrainSpec(
         workload=Workload(task=REFERENCE, sequence_length=experiment.sequence_length),
-        layout={"global_batch_size": sizes[-1], "micro_batch_size": sizes[-1], "sequence_length": 64},
+        layout={
+            "global_batch_size": sizes[-1],
+            "micro_batch_size": sizes[-1],
+            "sequence_length": experiment.sequence_length,
+        },
         learning_rate=1e-3,
         token_budget=budget,
         schedule=experiment.schedule,
@@ -51,7 +55,7 @@ def test_a_workload_becomes_a_task_that_trains(text, tmp_path):
     assert loaded.task.unit is Unit.TOKENS
     trainable = loaded.framework.trainable(loaded.task, DeviceSettings(), OptimizerSettings())
     trainable.init(0)
-    assert trainable.parameter_count() == 139_584
+    assert trainable.parameter_count() == 29_792
     batch = loaded.train.gather(np.arange(8))
     losses = []
     for _ in range(20):

@@ -28,8 +28,9 @@ _ALWAYS = {
 
 _UNLESS_SET = {"GOMP_SPINCOUNT": "5000"}
 """How long threads of GNU's OpenMP runtime spin before they sleep. Its default is hundreds of times as long; beside one
-other busy program, two threads then fall to a hundredth of their speed (quickstart model: 0.4k tokens/s; with this
-value 5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k instead of 84k at 32."""
+other busy program, two threads then fall to a hundredth of their speed (a decoder of 0.14M parameters: 0.4k
+tokens/s; with this value 5k to 10k). On an idle machine it costs 3 %: 49k instead of 51k tokens/s at batch 4, 82k
+instead of 84k at 32."""
 
 _UNLESS_SET_FOR_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
 """glibc takes each allocation above this threshold from the system and returns it when freed. By default it raises the
