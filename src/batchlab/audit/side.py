@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from batchlab.analysis.audit.audit import Audit, Supported
-from batchlab.analysis.audit.flaw import Severity
 from batchlab.analysis.audit.losses import cells_of
 from batchlab.analysis.audit.table import Entry, Quantity
 from batchlab.analysis.comparison import Side
 from batchlab.analysis.sweep.loss_surface import best_cell
 from batchlab.analysis.values import Cell, Run
+from batchlab.audit.sweep import only_sweep
 from batchlab.core.batch import BatchLayout
-from batchlab.core.errors import InputError, quote
+from batchlab.core.errors import quote
 from batchlab.core.pairing import Pairing
 from batchlab.core.record import Outcome
 
@@ -22,16 +22,7 @@ NO_RATE = 1.0
 
 def side_of_table(audit: Audit, name: str) -> Side:
     """The runs of a table without errors that holds one sweep. Raises InputError where it is no such table."""
-    if audit.worst is Severity.ERROR:
-        raise InputError(
-            f"{quote(name)} contradicts itself, so nothing can be compared with it. `batchlab audit` shows how; "
-            "correct the table."
-        )
-    if len(audit.sweeps) != 1:
-        raise InputError(
-            f"{quote(name)} holds {len(audit.sweeps)} sweeps with losses; give a table with the rows of one sweep."
-        )
-    (group,) = audit.sweeps
+    group = only_sweep(audit, quote(name))
     cells = _cells(group)
     sizes = {cell.global_batch_size for cell in cells}
     bests = [best for size in sizes if (best := best_cell([c for c in cells if c.global_batch_size == size]))]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from batchlab.analysis.audit.audit import Supported, audit_table
-from batchlab.analysis.audit.flaw import Severity
 from batchlab.analysis.audit.table import Ending, Entry, Quantity
 from batchlab.audit.reading import read_table
+from batchlab.audit.sweep import only_sweep
 from batchlab.core.errors import InputError, quote
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Outcome, TaskInfo
@@ -30,18 +30,7 @@ def read_prior_table(path: Path, experiment: Experiment, task_info: TaskInfo) ->
     Raises InputError where its numbers contradict each other, where it holds several sweeps or one of another model,
     and where it has no learning rates or no token budget.
     """
-    audit = audit_table(read_table(path, {}, {}))
-    if audit.worst is Severity.ERROR:
-        raise InputError(
-            f"--prior {quote(str(path))}: the table contradicts itself, so no search can start from it. "
-            f"`batchlab audit` shows how; correct the table, or omit --prior."
-        )
-    if len(audit.sweeps) != 1:
-        raise InputError(
-            f"--prior {quote(str(path))} holds {len(audit.sweeps)} sweeps that cannot be compared with each other; "
-            "give a table with the rows of one of them."
-        )
-    (group,) = audit.sweeps
+    group = only_sweep(audit_table(read_table(path, {}, {})), f"--prior {quote(str(path))}")
     _require_same_model(path, group, experiment, task_info)
     budgets = [tokens for entry in group.entries if (tokens := entry.tokens or _tokens(entry))]
     rates = [entry for entry in group.entries if entry.get(Quantity.LEARNING_RATE)]

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from batchlab.analysis.comparison import Side
+    from batchlab.analysis.values import Interval
 
 
 def compare(
@@ -64,12 +65,10 @@ def compare(
     return 1 if exit_code and not held else 0
 
 
-def _interval(interval: object) -> dict[str, object] | None:
+def _interval(interval: Interval | None) -> dict[str, object] | None:
     from dataclasses import asdict
 
-    from batchlab.analysis.values import Interval
-
-    return asdict(interval) if isinstance(interval, Interval) else None
+    return None if interval is None else asdict(interval)
 
 
 def _side(path: Path) -> Side:
