@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.engines.fast_clock import FastClock
 
-from batchlab.core.clock import SystemClock
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import CapacitySpec, TrainSpec
 from batchlab.core.worker import WorkerCommand
@@ -48,13 +48,6 @@ def wait_until(happened: Callable[[], object], what: str) -> None:
 
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-class FastClock(SystemClock):
-    """Twenty seconds in one, so that nobody waits before further attempts."""
-
-    def monotonic(self) -> float:
-        return 20.0 * super().monotonic()
 
 
 def test_every_probe_is_a_process_of_its_own_and_the_task_is_loaded_once(

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.engines.fast_clock import FastClock
 
-from batchlab.core.clock import SystemClock
 from batchlab.core.errors import WorkerLost
 from batchlab.core.protocols import Progress
 from batchlab.core.record import Outcome, Record, TrainResult
@@ -128,13 +128,6 @@ def test_runs_on_a_card_that_was_named_stay_there(
     engine = local_engine(workers=2, devices=("0", "1"))
     carry_out(engine, *[toy_capacity(micro=micro, name="cuda:0", sleep=0.5) for micro in (1, 2)])
     assert [start["environment"].get("CUDA_VISIBLE_DEVICES") for start in starts()] == [None, None]
-
-
-class FastClock(SystemClock):
-    """Twenty seconds in one, so that nobody waits before further attempts."""
-
-    def monotonic(self) -> float:
-        return 20.0 * super().monotonic()
 
 
 def test_a_killed_run_is_tried_again_and_ends_the_study_when_that_happens_again_and_again(
