@@ -67,6 +67,11 @@ class BatchLayout(Frozen):
         """Tokens (or samples, where the sequence length is 1) consumed by one optimizer step."""
         return self.global_batch_size * self.sequence_length
 
+    def samples_before(self, rank: int) -> int:
+        """Samples of a step that the devices before `rank` take."""
+        share, extra = divmod(self.global_batch_size, self.data_parallel_size)
+        return rank * share + min(rank, extra)
+
     def micro_batch_sizes(self, rank: int = 0) -> tuple[int, ...]:
         """Sizes of the micro-batches device `rank` runs in one step, in order; all ranks together sum to the global."""
         share, extra = divmod(self.global_batch_size, self.data_parallel_size)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFl
 
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.pairing import Pairing
+from batchlab.core.ranks import Ranks
 from batchlab.core.record import (
     Environment,
     MeasuredMemory,
@@ -141,6 +142,27 @@ class Trainable(Protocol):
 
 
 @runtime_checkable
+class SharesSums(Trainable, Protocol):
+    """A Trainable that can be one of several ranks of a run; without it a run has one device.
+
+    All ranks hold the same parameters. Each accumulates its own micro-batches, the last one with `accumulate_last`, at
+    the weight 1 / (sum of the counts of all ranks).
+    """
+
+    def join(self, ranks: Ranks) -> None:
+        """Until the next `init`, `apply` steps on the gradient, and tells the loss, summed over these ranks."""
+
+    def accumulate_last(self, batch: Batch, weight: float) -> None:
+        """`accumulate` the last batch of this rank's step; sums over ranks may begin during it."""
+
+    def rank_state(self) -> bytes:
+        """What differs between ranks: random state."""
+
+    def load_rank_state(self, state: bytes) -> None:
+        """Continue from `rank_state()`, after `load`."""
+
+
+@runtime_checkable
 class StreamsState(Trainable, Protocol):
     """A Trainable that writes its state without a copy of it in memory; without it `state` is written as a whole."""
 
@@ -229,6 +251,7 @@ class Dataset(Protocol):
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer", contravariant=True)
+Found = TypeVar("Found")
 
 
 class Search(Protocol[Question, Answer]):
@@ -329,6 +352,12 @@ class Framework(Protocol):
 
     def holds_device(self) -> bool:
         """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+
+    def on_ranks(self, size: int, device: DeviceSettings, body: Callable[[Ranks], Found]) -> Found:
+        """Run `body` as one of `size` ranks, each with a device of its own, and return what it returned here.
+
+        What another rank raised is raised here. Raises InputError where this process is not one of `size`.
+        """
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""

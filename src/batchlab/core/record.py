@@ -193,6 +193,7 @@ class NoGradientSamples(StrEnum):
     SAMPLES_NOT_SEPARATED = "samples_not_separated"  # no norm layer gives gradients of single samples
     NO_GRADIENT = "no_gradient"  # a micro-batch gave none
     PARTIAL_GRADIENTS = "partial_gradients"  # a parameter's gradient arrives several times in one backward pass
+    SEVERAL_DEVICES = "several_devices"  # a step's micro-batches are on several devices
     SPARSE = "sparse"  # a parameter has sparse gradients
 
 

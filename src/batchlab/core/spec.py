@@ -96,6 +96,7 @@ class CapacitySpec(Frozen):
     workload: Workload
     micro_batch_size: PositiveInt
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
+    data_parallel_size: PositiveInt = Field(default=1, description="devices that do so together, and add up gradients")
     steps: PositiveInt = 3
     evaluation_batch_size: PositiveInt = 1
     new_process: bool = Field(default=False, description="started for it, not forked from one that loaded the task")
@@ -195,6 +196,17 @@ Spec = Annotated[
     InspectSpec | CheckSpec | TraceSpec | CapacitySpec | ThroughputSpec | TrainSpec, Field(discriminator="kind")
 ]
 SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
+
+
+def devices_of(spec: Spec) -> int:
+    """Data-parallel devices that a spec runs on."""
+    match spec:
+        case TrainSpec() | ThroughputSpec():
+            return spec.layout.data_parallel_size
+        case CapacitySpec():
+            return spec.data_parallel_size
+        case _:
+            return 1
 
 
 def run_id(spec: Spec) -> str:

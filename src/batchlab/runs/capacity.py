@@ -10,12 +10,23 @@ from __future__ import annotations
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.nested import leaves
-from batchlab.core.protocols import Batch, Dataset, Diagnosable, MemoryBound, RunContext, RunResult, Trainable
+from batchlab.core.protocols import (
+    Batch,
+    Dataset,
+    Diagnosable,
+    MemoryBound,
+    RunContext,
+    RunResult,
+    SharesSums,
+    Trainable,
+)
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.runs.evaluation import evaluate
 from batchlab.runs.gradient_samples import GradientSampler
+from batchlab.runs.memory import largest
 from batchlab.runs.observation import SAMPLES
 from batchlab.runs.step import one_step
 from batchlab.runs.throughput import LEARNING_RATE
@@ -28,28 +39,36 @@ def probe(
     spec: CapacitySpec,
     context: RunContext,
     bound: MemoryBound,
+    ranks: Ranks = ALONE,
 ) -> RunResult:
-    """Train `spec.steps` steps and evaluate once. OutOfMemory passes through to the worker."""
+    """Train `spec.steps` steps and evaluate once. OutOfMemory passes through to the worker.
+
+    On several ranks, the batch is as large on each of them, and the memory is that of the rank that needs most.
+    """
     layout = BatchLayout(
-        global_batch_size=spec.micro_batch_size * spec.grad_accum_steps,
+        global_batch_size=spec.micro_batch_size * spec.grad_accum_steps * ranks.size,
         micro_batch_size=spec.micro_batch_size,
+        data_parallel_size=ranks.size,
         sequence_length=spec.workload.sequence_length,
     )
     sampler = GradientSampler(trainable, spec.gradients, layout)
     trainable.init(0)
+    if ranks.size > 1:
+        assert isinstance(trainable, SharesSums)
+        trainable.join(ranks)
     started = trainable.synchronize()
     for step in range(spec.steps):
         started = trainable.synchronize()
         snapshot = spec.snapshot if step == spec.steps - 2 else None
         if snapshot is not None and isinstance(trainable, Diagnosable):
             trainable.watch(snapshot)
-        stats = one_step(trainable, stream, layout, step, LEARNING_RATE, sampler)
+        stats = one_step(trainable, stream, layout, step, LEARNING_RATE, sampler, ranks=ranks)
         if snapshot is not None and isinstance(trainable, Diagnosable):
             trainable.readings(worst_batch(held_out, min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
     evaluate(trainable, [worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))])
-    memory = trainable.memory()
+    memory = largest(trainable.memory(), ranks)
     result = CapacityResult(
         micro_batch_size=spec.micro_batch_size,
         fits=True,
@@ -61,7 +80,7 @@ def probe(
         measured=memory.measured,
         peak_in_use_bytes=memory.peak_in_use_bytes,
         batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,
-        seconds_per_sample=seconds / layout.global_batch_size,
+        seconds_per_sample=seconds * ranks.size / layout.global_batch_size,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 

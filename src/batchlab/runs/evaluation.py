@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, Trainable
+from batchlab.core.ranks import ALONE, Ranks
 
 DRAWS = 4
 """Sets of draws, the fixed one among them, whose spread is measured."""
@@ -40,16 +41,18 @@ def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iter
         yield held_out.gather(np.arange(start, min(start + batch_size, stop)))
 
 
-def evaluate(trainable: Trainable, batches: Sequence[Batch], *, other_draws: bool = False) -> Evaluation:
-    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means.
+def evaluate(
+    trainable: Trainable, batches: Sequence[Batch], *, other_draws: bool = False, ranks: Ranks = ALONE
+) -> Evaluation:
+    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means. Batches are dealt over ranks.
 
     `other_draws`: measure the spread over further draws, where the loss draws anything.
 
     The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, so that
     correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
-    sums = _sums(trainable, batches, 0)
-    return evaluation_of(sums, _draws_sd(trainable, batches, sums) if other_draws else None)
+    sums = _sums(trainable, batches, 0, ranks)
+    return evaluation_of(sums, _draws_sd(trainable, batches, sums, ranks) if other_draws else None)
 
 
 def evaluation_of(sums: Sums, draws_sd: float | None = None) -> Evaluation:
@@ -65,9 +68,13 @@ Sums = Sequence[tuple[float, float]]
 """(Σ losses, count) of each batch."""
 
 
-def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int) -> Sums:
-    """With one set of draws; every batch has its own of it."""
-    return [_of_batch(trainable, batch, draws * len(batches) + place) for place, batch in enumerate(batches)]
+def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int, ranks: Ranks) -> Sums:
+    """With one set of draws; every batch has its own of it. Rank i of n evaluates batches i, i + n, i + 2n, …"""
+    own = [0.0] * (2 * len(batches))
+    for place in range(ranks.rank, len(batches), ranks.size):
+        own[2 * place : 2 * place + 2] = _of_batch(trainable, batches[place], draws * len(batches) + place)
+    found = ranks.sum(own)
+    return list(zip(found[::2], found[1::2], strict=True))
 
 
 def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[float, float]:
@@ -82,8 +89,12 @@ def _mean(sums: Sums) -> float:
     return sum(loss for loss, _ in sums) / sum(count for _, count in sums)
 
 
-def _draws_sd(trainable: Trainable, batches: Sequence[Batch], fixed: Sums) -> float | None:
+def _draws_sd(trainable: Trainable, batches: Sequence[Batch], fixed: Sums, ranks: Ranks) -> float | None:
     """A loss that draws nothing has the same bits at every draw of its first batch, which is all that is tried then."""
-    if not isinstance(trainable, EvaluatesDraws) or _of_batch(trainable, batches[0], len(batches)) == fixed[0]:
+    if not isinstance(trainable, EvaluatesDraws):
         return None
-    return statistics.stdev([_mean(fixed), *(_mean(_sums(trainable, batches, draws)) for draws in range(1, DRAWS))])
+    differs = ranks.rank == 0 and _of_batch(trainable, batches[0], len(batches)) != fixed[0]
+    if not any(ranks.sum([differs])):
+        return None
+    others = [_mean(_sums(trainable, batches, draws, ranks)) for draws in range(1, DRAWS)]
+    return statistics.stdev([_mean(fixed), *others])

@@ -17,7 +17,8 @@ import numpy as np
 import psutil
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult
+from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult, SharesSums, Trainable
+from batchlab.core.ranks import Ranks
 from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
@@ -28,6 +29,7 @@ from batchlab.core.spec import (
     TraceSpec,
     TrainSpec,
     Workload,
+    devices_of,
 )
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
@@ -35,6 +37,7 @@ from batchlab.data.tokens import TokenSpan
 from batchlab.runs.capacity import probe
 from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
+from batchlab.runs.follower import Follower
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
 from batchlab.runs.workload import Loaded, code_files, data_files, load, load_framework
@@ -69,18 +72,42 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
     loaded.framework.start(spec.device, seed=0)
     if isinstance(spec, InspectSpec):
         return _inspect(spec, loaded, context.cache_dir)
-    if isinstance(spec, CapacitySpec):
-        return _probe(spec, loaded, context)
-    stream = SampleStream(loaded.train, seed=spec.seed if isinstance(spec, TrainSpec) else 0)
     if isinstance(spec, CheckSpec):
-        return _check(spec, loaded, stream)
+        return _check(spec, loaded, SampleStream(loaded.train, seed=0))
+    return loaded.framework.on_ranks(
+        devices_of(spec), spec.device, lambda ranks: _execute_on(ranks, spec, loaded, context)
+    )
+
+
+def _execute_on(
+    ranks: Ranks, spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, context: RunContext
+) -> RunResult:
+    """Run a spec as one of its ranks. What rank 0 returns is the run's result."""
+    context = context if ranks.rank == 0 else Follower(context)
+    if isinstance(spec, CapacitySpec):
+        return _probe(spec, loaded, context, ranks)
+    stream = SampleStream(loaded.train, seed=spec.seed if isinstance(spec, TrainSpec) else 0)
     _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
+    _require_shareable(trainable, ranks)
     match spec:
         case ThroughputSpec():
-            return measure(trainable, stream, spec, context)
+            return measure(trainable, stream, spec, context, ranks)
         case TrainSpec():
-            return train(trainable, stream, loaded.valid, spec, context)
+            return train(trainable, stream, loaded.valid, spec, context, ranks)
+
+
+def _require_shareable(trainable: Trainable, ranks: Ranks) -> None:
+    """Raise InputError where several ranks would train something else than one."""
+    if ranks.size == 1:
+        return
+    if not trainable.sample_independent:
+        raise InputError(
+            f"This model mixes the samples of a batch, so {ranks.size} devices, each with its own share, would train "
+            "another model than one device; use one device."
+        )
+    if not isinstance(trainable, SharesSums):
+        raise InputError("This framework trains on one device only; use one device.")
 
 
 def environment(spec: Spec) -> Environment | None:
@@ -225,14 +252,17 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
     return RunResult(Outcome.COMPLETED, "", result)
 
 
-def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult:
-    step_samples = spec.micro_batch_size * spec.grad_accum_steps
+def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext, ranks: Ranks) -> RunResult:
+    step_samples = spec.micro_batch_size * spec.grad_accum_steps * ranks.size
     stream = WorstStream(loaded.train, seed=0, worst_until=step_samples if spec.draws else None)
     bound = _bound_memory(spec, loaded, stream)
     trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
+    _require_shareable(trainable, ranks)
     try:
-        return probe(trainable, stream, loaded.valid, spec, context, bound)
+        return probe(trainable, stream, loaded.valid, spec, context, bound, ranks)
     except OutOfMemory as failure:
+        if ranks.size > 1:
+            raise  # rank 0 records it, and does not know what was free on another
         result = CapacityResult(
             micro_batch_size=spec.micro_batch_size,
             fits=False,

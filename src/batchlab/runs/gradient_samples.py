@@ -57,6 +57,8 @@ class GradientSampler:
     def _cannot(self) -> tuple[NoGradientSamples, ...]:
         if self._trainable is None:
             return (NoGradientSamples.UNSUPPORTED,)
+        if self._layout.data_parallel_size > 1:
+            return (NoGradientSamples.SEVERAL_DEVICES,)
         if len(self._layout.micro_batch_sizes()) > 1:
             return ()
         if self._layout.global_batch_size == 1:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import RunContext, StreamsState, Trainable, WriteState
+from batchlab.core.protocols import RunContext, SharesSums, StreamsState, Trainable, WriteState
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.spec import TrainSpec, Workload
 from batchlab.data.stream import SampleStream
 from batchlab.runs.tally import Tally
@@ -21,26 +24,52 @@ class Start(NamedTuple):
     stream: SampleStream
 
 
-def start(trainable: Trainable, stream: SampleStream, spec: TrainSpec, context: RunContext) -> Start:
+def start(
+    trainable: Trainable, stream: SampleStream, spec: TrainSpec, context: RunContext, ranks: Ranks = ALONE
+) -> Start:
     """Initialise, or load the run's own checkpoint, else the end of the run that `spec.start` names.
 
-    Raises InputError where that run left no state, or one of another model or data.
+    Rank 0 alone reads them, and sends what it begins with to the others. Raises InputError where the run to start from
+    left no state, or one of another model or data.
     """
     trainable.init(spec.seed)
-    saved = context.load_checkpoint()
-    if saved is not None:
-        header, state = saved
+    header: dict[str, Any] = {}
+    if ranks.rank == 0:
+        saved = context.load_checkpoint()
+        if saved is not None:
+            header, state = saved
+            trainable.load(state)
+        elif spec.start is not None:
+            header = {"first": _load_end(spec.start, trainable, spec, context)}
+    if ranks.size > 1:
+        header = _spread(trainable, header, ranks)
+    tally = Tally.resume(header["tally"]) if "tally" in header else Tally.begin(spec)
+    return Start(header.get("step", 0), tally, stream.going_on_at(header.get("first", 0)))
+
+
+def _spread(trainable: Trainable, header: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """Give every rank the state of rank 0, and after a checkpoint of as many ranks its own random state."""
+    assert isinstance(trainable, SharesSums)
+    header = json.loads(ranks.broadcast(json.dumps(header).encode()))
+    state = ranks.broadcast(trainable.state() if ranks.rank == 0 else b"")
+    if ranks.rank:
         trainable.load(state)
-        return Start(header["step"], Tally.resume(header["tally"]), stream.going_on_at(header.get("first", 0)))
-    if spec.start is not None:
-        stream = stream.going_on_at(_load_end(spec.start, trainable, spec, context))
-    return Start(0, Tally.begin(spec), stream)
+    trainable.join(ranks)
+    saved = header.get("ranks", [])
+    if len(saved) == ranks.size:
+        trainable.load_rank_state(base64.b64decode(saved[ranks.rank]))
+    return header
 
 
-def save(trainable: Trainable, context: RunContext, reached: Start) -> None:
-    """Write a checkpoint from which the run can begin again."""
+def save(trainable: Trainable, context: RunContext, reached: Start, ranks: Ranks = ALONE) -> None:
+    """Write a checkpoint from which the run can begin again: the state of rank 0, and what differs on the others."""
     header = {"step": reached.step, "first": reached.stream.first, "tally": asdict(reached.tally)}
-    context.save_checkpoint(header, _writer(trainable))
+    if ranks.size > 1:
+        assert isinstance(trainable, SharesSums)
+        states = ranks.gather(trainable.rank_state())
+        header["ranks"] = [base64.b64encode(state).decode() for state in states]
+    if ranks.rank == 0:
+        context.save_checkpoint(header, _writer(trainable))
 
 
 def keep_end(trainable: Trainable, spec: TrainSpec, context: RunContext, samples: int) -> None:

@@ -9,10 +9,12 @@ import statistics
 
 import psutil
 
-from batchlab.core.protocols import Interrupted, RunContext, RunResult, Trainable
+from batchlab.core.protocols import Interrupted, RunContext, RunResult, SharesSums, Trainable
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import Outcome, ThroughputResult
 from batchlab.core.spec import ThroughputSpec
 from batchlab.data.stream import SampleStream
+from batchlab.runs.memory import largest
 from batchlab.runs.step import one_step
 
 WARMUP_STEPS = 3
@@ -51,7 +53,9 @@ class OtherLoad:
         return sum(times) - guests, idle, own.user + own.system
 
 
-def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext) -> RunResult:
+def measure(
+    trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, context: RunContext, ranks: Ranks = ALONE
+) -> RunResult:
     """Time `spec.repeats` blocks of whole steps, each at least `spec.block_seconds` long.
 
     Raises Interrupted when asked to stop; OutOfMemory passes through.
@@ -59,11 +63,14 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
     layout = spec.layout
     begun = trainable.synchronize()
     trainable.init(0)
+    if ranks.size > 1:
+        assert isinstance(trainable, SharesSums)
+        trainable.join(ranks)
     for step in range(WARMUP_STEPS):
-        one_step(trainable, stream, layout, step, LEARNING_RATE)
+        one_step(trainable, stream, layout, step, LEARNING_RATE, ranks=ranks)
     warm = trainable.synchronize()
-    one_step(trainable, stream, layout, WARMUP_STEPS, LEARNING_RATE)
-    estimate = trainable.synchronize() - warm
+    one_step(trainable, stream, layout, WARMUP_STEPS, LEARNING_RATE, ranks=ranks)
+    estimate = _of_rank_0(trainable.synchronize() - warm, ranks)
     steps_per_block = max(1, round(spec.block_seconds / max(estimate, 1e-9)))
 
     load = OtherLoad() if spec.device.name == "cpu" else None
@@ -73,17 +80,17 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         if context.stop_requested():
             raise Interrupted
         started = trainable.synchronize()
-        if block and started - warm > TIME_LIMIT:
+        if block and _of_rank_0(started - warm, ranks) > TIME_LIMIT:
             break
         for _ in range(steps_per_block):
-            one_step(trainable, stream, layout, step, LEARNING_RATE)
+            one_step(trainable, stream, layout, step, LEARNING_RATE, ranks=ranks)
             step += 1
         seconds_per_step.append((trainable.synchronize() - started) / steps_per_block)
         rate = layout.tokens_per_step / seconds_per_step[-1]
         context.progress(block + 1, spec.repeats, step * layout.tokens_per_step, None, rate)
 
     rates = tuple(layout.tokens_per_step / seconds for seconds in seconds_per_step)
-    memory = trainable.memory()
+    memory = largest(trainable.memory(), ranks)
     result = ThroughputResult(
         tokens_per_second=statistics.median(rates),
         tokens_per_second_blocks=rates,
@@ -95,3 +102,8 @@ def measure(trainable: Trainable, stream: SampleStream, spec: ThroughputSpec, co
         peak_in_use_bytes=memory.peak_in_use_bytes,
     )
     return RunResult(Outcome.COMPLETED, "", result)
+
+
+def _of_rank_0(seconds: float, ranks: Ranks) -> float:
+    """A time that decides how long to go on, the same on every rank."""
+    return ranks.sum([seconds if ranks.rank == 0 else 0.0])[0]

@@ -11,6 +11,7 @@ from functools import partial
 
 from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Dataset, Interrupted, RunContext, RunResult, StepStats, Trainable
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import Outcome, TrainResult
 from batchlab.core.schedule import Schedule
 from batchlab.core.spec import TrainSpec
@@ -21,13 +22,18 @@ from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.runs.start import Start, keep_end, save, start
-from batchlab.runs.step import one_step
+from batchlab.runs.step import Wishes, agreed_step
 
 
 def train(
-    trainable: Trainable, stream: SampleStream, held_out: Dataset, spec: TrainSpec, context: RunContext
+    trainable: Trainable,
+    stream: SampleStream,
+    held_out: Dataset,
+    spec: TrainSpec,
+    context: RunContext,
+    ranks: Ranks = ALONE,
 ) -> RunResult:
-    """Run `spec` to its end, from its checkpoint if there is one.
+    """Run `spec` to its end, from its checkpoint if there is one. What is written and returned is that of rank 0.
 
     Raises Interrupted after saving when the context asks to stop; OutOfMemory passes through.
     """
@@ -37,8 +43,9 @@ def train(
     evaluate_every = spec.evaluation_interval // tokens_per_step
     row_every = max(1, steps // spec.log_points)
 
-    first_step, tally, stream = start(trainable, stream, spec, context)
-    observer = Observer(trainable, held_out, spec, context)
+    first_step, tally, stream = start(trainable, stream, spec, context, ranks)
+    leads = ranks.rank == 0  # the others compute, and write nothing
+    observer = Observer(trainable, held_out, spec if leads else spec.model_copy(update={"diagnostics": None}), context)
     sampler = GradientSampler(trainable, spec.gradients, spec.layout)
     clock = TrainingClock(trainable)
     pending: list[StepStats] = []  # finished steps whose statistics are still on the device
@@ -57,36 +64,39 @@ def train(
         for step in range(first_step, steps):
             learning_rate = schedule.mean(step * tokens_per_step, (step + 1) * tokens_per_step)
             observer.before(step)
-            pending.append(one_step(trainable, stream, spec.layout, step, learning_rate, sampler))
             done = step + 1
-            clock.exclude(observer.after(done))
-
             row_due = done % row_every == 0 or done == steps
             evaluation_due = done % evaluate_every == 0 or done == steps
-            stopping = context.stop_requested()
-            if not (row_due or evaluation_due or stopping):
+            saving = done < steps and (row_due or evaluation_due) and clock.checkpoint_due(spec.checkpoint_seconds)
+            wishes = Wishes(context.stop_requested(), saving)
+            stats, agreed = agreed_step(trainable, stream, spec.layout, step, learning_rate, wishes, sampler, ranks)
+            pending.append(stats)
+            clock.exclude(observer.after(done))
+            if not (row_due or evaluation_due or agreed.stop):
                 continue
             seconds = clock.lap()
-            tally.add(pending, done - len(pending), spec)
-            tally.add_seconds(seconds)
+            if leads:
+                tally.add(pending, done - len(pending), spec)
+                tally.add_seconds(seconds)
+                for row in sampler.rows():
+                    context.row(row)
+                if row_due:
+                    row = tally.take_row(spec, done, learning_rate, trainable.memory())
+                    context.row(row)
+                    context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             pending.clear()
-            for row in sampler.rows():
-                context.row(row)
-            if row_due:
-                row = tally.take_row(spec, done, learning_rate, trainable.memory())
-                context.row(row)
-                context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             if evaluation_due:
-                found = evaluate(trainable, evaluation, other_draws=done == steps)
-                context.row(tally.add_evaluation(found, done, spec))
+                found = evaluate(trainable, evaluation, other_draws=done == steps, ranks=ranks)
+                if leads:
+                    context.row(tally.add_evaluation(found, done, spec))
                 clock.restart()
-            if stopping or (done < steps and clock.checkpoint_due(spec.checkpoint_seconds)):
-                clock.save(partial(save, trainable, context, Start(done, tally, stream)))
-            if stopping:
+            if agreed.stop or agreed.save:
+                clock.save(partial(save, trainable, context, Start(done, tally, stream), ranks))
+            if agreed.stop:
                 raise Interrupted
     except Diverged as broken:
         context.row(broken.row(tokens_per_step))
         return RunResult(Outcome.DIVERGED, str(broken), result(broken.step), Pairing.VERIFIED)
-    if spec.keep_end:
+    if spec.keep_end and leads:
         keep_end(trainable, spec, context, stream.first + steps * spec.layout.global_batch_size)
     return RunResult(Outcome.COMPLETED, "", result(steps), Pairing.VERIFIED)

@@ -7,18 +7,23 @@ import platform
 import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 import numpy as np
 
 import batchlab
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import Batch, Inspectable, MemoryBound
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.optimizer import is_plain
+from batchlab.simulated.ranks import run_in_threads
 from batchlab.simulated.trainable import SimulatedTrainable
+
+Result = TypeVar("Result")
 
 
 class SimulatedFramework:
@@ -49,6 +54,10 @@ class SimulatedFramework:
     def holds_device(self) -> bool:
         """A simulated device belongs to no process."""
         return False
+
+    def on_ranks(self, size: int, device: DeviceSettings, body: Callable[[Ranks], Result]) -> Result:
+        """Run `body` on every rank, in threads of this process: a simulated device needs no process of its own."""
+        return body(ALONE) if size == 1 else run_in_threads(size, body)
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task. Raises InputError if the model is no Simulation or a setting is not simulated."""

@@ -26,6 +26,7 @@ class Machine:
     seconds_per_sample: float = 1e-4
     step_overhead_seconds: float = 2e-4
     knee_samples: int = 8
+    all_reduce_seconds: float = 2e-4  # of several devices, for the sum of their gradients
     fails_above: float = 0.0  # an update at a higher learning rate raises an error, as an overflow check does; 0: never
 
     def peak_bytes(self, samples: int) -> int:
@@ -46,8 +47,10 @@ class Machine:
         return self.pass_overhead_seconds + self.seconds_per_sample * max(samples, self.knee_samples)
 
     def step_seconds(self, layout: BatchLayout) -> float:
-        """Seconds for one optimizer step."""
-        return self.step_overhead_seconds + sum(map(self.pass_seconds, layout.micro_batch_sizes()))
+        """Seconds for one optimizer step. The first device has the largest share of the batch."""
+        devices = layout.data_parallel_size
+        shared = self.all_reduce_seconds if devices > 1 else 0.0
+        return self.step_overhead_seconds + shared + sum(map(self.pass_seconds, layout.micro_batch_sizes()))
 
     def samples_per_second(self, layout: BatchLayout) -> float:
         """Training throughput."""

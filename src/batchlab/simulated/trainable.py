@@ -14,6 +14,7 @@ import numpy.typing as npt
 from batchlab.core.format import format_bytes
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemory, StepStats
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.simulated.machine import Simulation
@@ -38,9 +39,11 @@ class SimulatedTrainable:
         self._optimizer_settings = optimizer
         self._clip = optimizer.config.grad_clip
         self._clock = 0.0
+        self._ranks = ALONE
 
     def init(self, seed: int) -> None:
         """Draw initial signs and rounding errors from the seed. Raises OutOfMemory if the fixed bytes do not fit."""
+        self._ranks = ALONE
         self._peak = 0
         self._reserve(0)
         self._random = np.random.Generator(np.random.PCG64(seed))
@@ -50,6 +53,21 @@ class SimulatedTrainable:
         self._rounding = self.problem.rounding
         self._others = self.problem.start**2 if self.problem.copies > 1 else None
         self._clear()
+
+    def join(self, ranks: Ranks) -> None:
+        """Step on gradients summed over these ranks, when the slowest of them is ready."""
+        self._ranks = ranks
+
+    def accumulate_last(self, batch: Batch, weight: float) -> None:
+        """`accumulate`: sums over ranks take their time after the last pass."""
+        self.accumulate(batch, weight)
+
+    def rank_state(self) -> bytes:
+        """Nothing: rounding errors are the same on every rank."""
+        return b""
+
+    def load_rank_state(self, state: bytes) -> None:
+        """Nothing."""
 
     def count(self, batch: Batch) -> float:
         """Number of samples."""
@@ -94,6 +112,7 @@ class SimulatedTrainable:
         """Clip, update the parameters and add the rounding error, clear the gradient."""
         if 0 < self.machine.fails_above < learning_rate:
             raise RuntimeError(f"overflow at a learning rate of {learning_rate:.3g}")
+        self._sum_over_ranks()
         with np.errstate(over="ignore", invalid="ignore"):
             norm = math.sqrt(float(self._gradient @ self._gradient))
             clipped = self._clip is not None and norm > self._clip
@@ -191,6 +210,17 @@ class SimulatedTrainable:
     def mixing_layer(self, batch: Batch, half: int) -> str | None:
         """None: samples never influence each other."""
         return None
+
+    def _sum_over_ranks(self) -> None:
+        ranks = self._ranks
+        if ranks.size == 1:
+            return
+        clocks = [self._clock * (rank == ranks.rank) for rank in range(ranks.size)]
+        sums = ranks.sum([*self._gradient, self._loss, self._squared_weights, *clocks])
+        n = self.problem.dimensions
+        self._gradient = np.array(sums[:n])
+        self._loss, self._squared_weights = sums[n], sums[n + 1]
+        self._clock = max(sums[n + 2 :]) + self.machine.all_reduce_seconds
 
     def _mean_loss(self, batch: Batch) -> float:
         n = len(batch[0])

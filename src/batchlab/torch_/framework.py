@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from batchlab.core.protocols import Batch, MemoryBound
+from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import Environment, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import device as devices
 from batchlab.torch_ import memory
 from batchlab.torch_.inspection import InspectableTorchTrainable
+from batchlab.torch_.ranks import run_on_ranks
+
+Result = TypeVar("Result")
 
 
 class TorchFramework:
@@ -56,6 +61,10 @@ class TorchFramework:
     def holds_device(self) -> bool:
         """Whether torch has initialised CUDA here, or counted its devices through the driver."""
         return devices.in_use()
+
+    def on_ranks(self, size: int, device: DeviceSettings, body: Callable[[Ranks], Result]) -> Result:
+        """Run `body` as one of `size` processes."""
+        return body(ALONE) if size == 1 else run_on_ranks(size, devices.torch_device(device.name), body)
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> InspectableTorchTrainable:
         """A Trainable for this task; nothing is allocated before its `init`."""

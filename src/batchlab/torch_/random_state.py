@@ -18,6 +18,14 @@ def seed_everything(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
+def seed_of_rank(seed: int, rank: int) -> int:
+    """A seed for the random numbers that one rank draws in training: dropout must differ between the shares of a batch.
+
+    Rank 0 goes on with those of a run on one device.
+    """
+    return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])
+
+
 def capture(device: torch.device) -> dict[str, Any]:
     """The state of all generators, as tensors, numbers and tuples that `torch.load(weights_only=True)` accepts."""
     numpy_state: Any = np.random.get_state(legacy=True)

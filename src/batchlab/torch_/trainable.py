@@ -16,6 +16,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.nested import batch_size, map_leaves, select
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, ByteSink, MemoryReading, StepStats
+from batchlab.core.ranks import Ranks
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.targets import count_targets
@@ -25,7 +26,9 @@ from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
+from batchlab.torch_.gradient_sum import GradientSum
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
+from batchlab.torch_.ranks import TorchRanks
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -51,6 +54,8 @@ class TorchTrainable:
         self.optimizer: optimizers.GroupedOptimizer
         self._parameters: list[nn.Parameter] = []
         self._loss: Tensor | None = None
+        self._seed = 0
+        self._shared: GradientSum | None = None
         self._detail: Literal["light", "full"] = "light"
         self._watch: StepWatch | None = None
 
@@ -58,6 +63,7 @@ class TorchTrainable:
         """Create parameters, optimizer state and random state. The same seed gives bit-identical parameters."""
         memory.restart_peak(self.device)
         random_state.seed_everything(seed)
+        self._seed, self._shared = seed, None
         try:
             self._build()
         except (RuntimeError, MemoryError) as error:
@@ -84,6 +90,30 @@ class TorchTrainable:
             # The default is to continue uncompiled without an error.
             torch._dynamo.config.fail_on_recompile_limit_hit = True
             self.model.compile()
+
+    def join(self, ranks: Ranks) -> None:
+        """Step on gradients summed over these ranks. All but rank 0 get random numbers of their own."""
+        if not isinstance(ranks, TorchRanks):
+            raise TypeError(f"torch cannot add up gradients over {type(ranks).__name__}")
+        self._shared = GradientSum(self._parameters, ranks)
+        if ranks.rank:
+            random_state.seed_everything(random_state.seed_of_rank(self._seed, ranks.rank))
+
+    def accumulate_last(self, batch: Batch, weight: float) -> None:
+        """`accumulate` the step's last batch on this rank: sums over ranks begin during its backward pass."""
+        assert self._shared is not None
+        self._shared.last_pass()
+        self.accumulate(batch, weight)
+
+    def rank_state(self) -> bytes:
+        """The random state, which differs between ranks."""
+        file = io.BytesIO()
+        torch.save(random_state.capture(self.device), file)
+        return file.getvalue()
+
+    def load_rank_state(self, state: bytes) -> None:
+        """Restore what `rank_state` returned."""
+        random_state.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True), self.device)
 
     def count(self, batch: Batch) -> float:
         """Number of targets that the loss averages over: the task's `count`, or that of `core.targets`."""
@@ -137,6 +167,8 @@ class TorchTrainable:
             raise RuntimeError("apply() needs at least one accumulate() before it")
         loss, self._loss = self._loss, None
         try:
+            if self._shared is not None:
+                loss = self._shared.finish(loss)
             if self._watch is not None:
                 self._watch.before_update()
             norm, clipped = self._clip()

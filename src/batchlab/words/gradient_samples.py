@@ -15,6 +15,7 @@ _REASONS = {
         "a parameter's gradient arrives in pieces within one backward pass, as with reentrant activation checkpointing "
         "of shared weights; use checkpoint(…, use_reentrant=False)"
     ),
+    NoGradientSamples.SEVERAL_DEVICES: "it is measured in runs on one device only",
     NoGradientSamples.SPARSE: "a parameter has sparse gradients; build its embedding with sparse=False",
 }
 
