@@ -11,6 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
+LISTENER = "BATCHLAB_RANKS_LISTENER"
+"""Environment of rank 0: the number of a socket that listens already, for the store through which the ranks meet. Only
+where no agent of torchrun keeps one."""
+
+
 class RankLost(Exception):
     """Another rank of the run has died, or does not answer. Nothing is known about the run itself: it is tried again,
     from its last checkpoint."""

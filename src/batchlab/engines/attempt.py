@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from batchlab.core.errors import InputError, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
+from batchlab.core.ranks import RankLost
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.storage.atomic import storage_failure
@@ -76,6 +78,14 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new")
     return record
 
 
+def follow(run: LiveRun) -> None:
+    """Execute a run as a rank other than the first, which records it. Errors go to the run's log."""
+    from batchlab.runs.execute import execute
+
+    with suppress(Interrupted):
+        execute(run.spec, run)
+
+
 def result_of_out_of_memory(spec: Spec, *, certain: bool = True) -> Result | None:
     """The result of a run that ran out of memory, or possibly did: a capacity probe records that it does not fit."""
     return (
@@ -93,7 +103,7 @@ def _execute(run: LiveRun) -> RunResult:
     try:
         integration = integration_of(run.spec)
         return execute(run.spec, run) if integration is None else integration.run(run.spec, run)
-    except (Interrupted, StorageFailed, StudyChanged):
+    except (Interrupted, StorageFailed, StudyChanged, RankLost):
         raise
     except InputError as error:
         return RunResult(Outcome.FAILED, str(error), None)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec
+from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec, devices_of
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.addresses import at_fixed_addresses
+from batchlab.engines.rank_group import group_program
 
 HERE = WorkerCommand(
     (sys.executable, "-P", "-m", "batchlab.engines.worker"),
@@ -46,18 +47,23 @@ def must_be_new(spec: Spec) -> bool:
     return isinstance(spec, CapacitySpec) and spec.new_process
 
 
+def ranks_of(spec: Spec) -> int:
+    """Processes that execute a spec together: one per device. Simulated devices share a process."""
+    return 1 if spec.device.name == "simulated" else devices_of(spec)
+
+
 def worker_command(
     base: WorkerCommand, study: Path, spec: Spec, device: str | None, inherited: Mapping[str, str] = os.environ
 ) -> WorkerCommand:
     """The command of a worker that may execute `spec`.
 
-    device: the one CUDA device it may see; None: all. A variable that the person set takes precedence over those that
+    device: the CUDA devices it may see, one for each of its ranks; None: all. A variable that the person set takes precedence over those that
     only tune (`inherited`).
     """
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
-    if must_be_new(spec):
+    if must_be_new(spec) or ranks_of(spec) > 1:
         fork_server = ()
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
@@ -69,6 +75,8 @@ def worker_command(
     environment |= _ALWAYS | dict.fromkeys(_THREAD_VARIABLES, str(spec.device.threads))
     if device is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device
+    if ranks_of(spec) > 1:
+        program = group_program(ranks_of(spec), program)
     return replace(
         base,
         program=program,

@@ -265,6 +265,9 @@ class Dispatcher:
             if not slot.ready:
                 self._lose(slot, job, "did not start in time")
                 continue
+            if job.ranks > 1:  # they may wait for each other for ever, which says nothing about the run
+                self._lose(slot, job, f"made no progress for {self._silence_seconds:g} seconds")
+                continue
             slot.job, slot.leaving = None, True
             slot.process.kill()
             failure = failure_of_silence(self._silence_seconds, job.folder.log_tail())

@@ -17,7 +17,7 @@ from batchlab.core.worker import (
     WorkerProcess,
     parse_message,
 )
-from batchlab.engines.command import worker_command
+from batchlab.engines.command import ranks_of, worker_command
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -41,9 +41,19 @@ class Job:
         return isinstance(self.spec, TrainSpec)
 
     @property
+    def ranks(self) -> int:
+        """Processes that share it."""
+        return ranks_of(self.spec)
+
+    @property
+    def threads(self) -> int:
+        """Of all its processes."""
+        return self.ranks * self.spec.device.threads
+
+    @property
     def shared_with(self) -> str | None:
         """Jobs with equal keys may run in one process, one after the other; None: the job needs its own process."""
-        if self.exclusive or self.fresh:
+        if self.exclusive or self.fresh or self.ranks > 1:
             return None
         if isinstance(self.spec, TraceSpec):
             return f"trace {self.spec.workload.model_dump_json()}"
@@ -59,7 +69,7 @@ class WorkerSlot:
 
     process: WorkerProcess
     key: str | None
-    device: str | None
+    device: str | None  # the CUDA devices of its ranks, joined by commas
     heard: float  # when it last gave a sign of life, by the engine's count of seconds
     job: Job | None = None
     ready: bool = False
@@ -185,8 +195,8 @@ class Pool:
         running = [slot.job for slot in self.slots if slot.job is not None]
         if any(other.exclusive for other in running) or (job.exclusive and running):
             return None
-        threads = sum(other.spec.device.threads for other in running)
-        if running and (len(running) >= self._workers or threads + job.spec.device.threads > self._cores):
+        threads = sum(other.threads for other in running)
+        if running and (len(running) >= self._workers or threads + job.threads > self._cores):
             return None
         idle, key = self._idle(), job.shared_with
         shared = [slot for slot in idle if key is not None and slot.key == key]
@@ -206,7 +216,8 @@ class Pool:
     def _open(self, job: Job, key: str | None, now: float) -> WorkerSlot:
         device = None
         if job.spec.device.name == "cuda" and len(self._devices) > 1:
-            device = min(self._devices, key=[slot.device for slot in self.slots].count)
+            used = [card for slot in self.slots if slot.device is not None for card in slot.device.split(",")]
+            device = ",".join(sorted(self._devices, key=used.count)[: job.ranks])
         command = worker_command(self._command, self._study, job.spec, device)
         slot = WorkerSlot(self._processes.start(command), key, device, now)
         self.slots.append(slot)

@@ -28,10 +28,12 @@ from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
 from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.ranks import Membership
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
-from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
-from batchlab.storage.atomic import storage_errors
+from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, follow, run_attempt
+from batchlab.storage.atomic import make_folders, storage_errors
+from batchlab.storage.files import DISK
 
 PROGRESS_SECONDS = 0.2
 """Least time between two progress events of one run."""
@@ -63,6 +65,7 @@ class Worker:
     def __init__(self, study: Path, *, forked: bool = False) -> None:
         self._study = study
         self._forked = forked
+        self._leads = Membership.of().rank == 0  # other ranks of a run execute it too, in silence
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._current: Spec | None = None
         self._stop = False
@@ -102,10 +105,18 @@ class Worker:
             self._current = spec
             self._last_progress = 0.0
             _redirect_output(run.log_path)
+            if not self._leads:
+                follow(run)
+                return
             run_attempt(run, attempt=command.get("attempt", 1), process=self._process)
             self._trained_before = True
 
         try:
+            if not self._leads:
+                with storage_errors(run.path):
+                    make_folders(run.path, DISK)
+                attempt()
+                return True
             return carry_out(run, attempt, self._emit)
         finally:
             self._current = None
@@ -123,6 +134,8 @@ class Worker:
             self._emit("progress", **asdict(progress))
 
     def _emit(self, event: str, **values: object) -> None:
+        if not self._leads:
+            return
         rest = json.dumps({"event": event, **values}).encode() + b"\n"
         try:
             while rest:

@@ -26,12 +26,9 @@ from torch import Tensor
 from batchlab.core.errors import InputError
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, OutOfMemory
-from batchlab.core.ranks import Membership, RankLost
+from batchlab.core.ranks import LISTENER, Membership, RankLost
 
 Result = TypeVar("Result")
-
-LISTENER = "BATCHLAB_RANKS_LISTENER"
-"""Environment of rank 0: the number of a socket that listens already, where no agent of torchrun keeps the store."""
 
 JOIN_SECONDS = 300.0
 """Ranks may start so far apart: one may still encode its data."""
@@ -230,11 +227,13 @@ class _Heart:
         self._store = _scoped(_client(LOST_BEATS * BEAT_SECONDS))
         self._seen = [b""] * membership.size
         self._missed = [0] * membership.size
+        self._unanswered = 0
 
     def start(self) -> None:
         """Beat until the process ends."""
         self._store.set(self._key(self._membership.rank), "0")
-        threading.Thread(target=self._live, name="batchlab-ranks", daemon=True).start()
+        for live in (self._live, self._watch_store):
+            threading.Thread(target=live, name="batchlab-ranks", daemon=True).start()
 
     def _key(self, rank: int) -> str:
         return f"beat/{rank}"
@@ -249,12 +248,24 @@ class _Heart:
                 caused = self._membership.rank == 0 and self._store.check(["cause"])
             except RuntimeError:
                 lost, caused = [0], False  # whoever keeps the store does not answer
+            self._unanswered = 0
             if lost:
-                print(f"Lost: rank {lost[0]}.", file=sys.stderr, flush=True)
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._end(lost[0])
             if caused:
                 self._end_with_cause()
             time.sleep(BEAT_SECONDS)
+
+    def _watch_store(self) -> None:
+        """A store whose process is stopped answers nothing, for ever: no request to it has a time limit."""
+        while self._unanswered < LOST_BEATS:
+            time.sleep(BEAT_SECONDS)
+            self._unanswered += 1
+        self._end(0)
+
+    def _end(self, lost: int) -> None:
+        """Whoever started the ranks then ends all of them."""
+        print(f"Lost: rank {lost}.", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _watch(self) -> list[int]:
         """Ranks that have missed too many beats. One that has not begun to beat is still joining."""
@@ -270,6 +281,7 @@ class _Heart:
     def _end_with_cause(self) -> None:
         """Rank 0 normally meets the end of a failed rank in its next sum; it does not while it waits for its device."""
         cause = json.loads(self._store.get("cause"))
+        self._unanswered = -LOST_BEATS
         time.sleep(LOST_BEATS * BEAT_SECONDS)
         print(cause["text"], file=sys.stderr, flush=True)
         os._exit(1)

@@ -1,0 +1,118 @@
+"""What every rank of test_ranks.py executes: the case named on the command line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import batchlab
+from batchlab.core.experiment import OptimizerConfig
+from batchlab.core.protocols import Batch
+from batchlab.core.ranks import Membership, Ranks
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.testing.ranks import check_shared_sums
+from batchlab.torch_.framework import TorchFramework
+from batchlab.torch_.trainable import TorchTrainable
+
+SAMPLES, LENGTH, WORDS = 8, 12, 17
+
+
+class Model(nn.Module):
+    """Embedding, a block, a head; `unused` never gets a gradient, `late` only from batches with an even first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 16)
+        self.inner = nn.Linear(16, 32)
+        self.head = nn.Linear(32, WORDS)
+        self.unused = nn.Linear(3, 3)
+        self.late = nn.Parameter(torch.ones(32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.inner(self.embedding(x)))
+        if (x[:, 0] % 2 == 0).any():
+            hidden = torch.where((x[:, :1] % 2 == 0)[..., None], hidden * self.late, hidden)
+        return self.head(hidden)
+
+
+def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum, which is 0 for a share whose targets are all masked."""
+    total = F.cross_entropy(model(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction="sum")
+    return total, (y != -100).sum()
+
+
+def targets(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> int:
+    return int((y != -100).sum())
+
+
+def batch_of(step: int) -> Batch:
+    """Tokens and targets, about 40 % of them masked, unequally over the samples."""
+    random = np.random.default_rng(step)
+    x, y = (random.integers(0, WORDS, (SAMPLES, LENGTH)) for _ in range(2))
+    y[random.random((SAMPLES, LENGTH)) < np.linspace(0.1, 0.8, SAMPLES)[:, None]] = -100
+    return x, y
+
+
+def trainable_of(dtype: torch.dtype, **settings: Any) -> TorchTrainable:
+    data = batch_of(0)
+    task = batchlab.task(model=lambda: Model().to(dtype), loss=loss, count=targets, train=data, valid=data)
+    config = OptimizerConfig(grad_clip=0.3, **settings)
+    return TorchTrainable(task, DeviceSettings(), OptimizerSettings(config=config))
+
+
+SHARES = {
+    2: ([[6], [2]], [[2, 2, 2], [2]], [[1], [7]]),
+    4: ([[2], [2], [2], [2]], [[3], [1], [2, 1], [1]]),
+}
+
+
+def train(ranks: Ranks) -> None:
+    for shares in SHARES[ranks.size]:
+        for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-4)):
+            check_shared_sums(lambda dtype=dtype: trainable_of(dtype), batch_of, shares, ranks, tolerance=tolerance)  # type: ignore[misc]
+
+
+def exchange(ranks: Ranks) -> None:
+    assert ranks.sum([1.0, ranks.rank]) == [ranks.size, sum(range(ranks.size))]
+    assert ranks.gather(b"x" * ranks.rank) == [b"x" * rank for rank in range(ranks.size)]
+    assert ranks.broadcast(b"from %d" % ranks.rank) == b"from 0"
+    assert ranks.broadcast(b"") == b""
+
+
+def dropout(ranks: Ranks) -> None:
+    trainable = trainable_of(torch.float32)
+    trainable.init(0)
+    trainable.join(ranks)
+    drawn = ranks.gather(torch.rand(4).numpy().tobytes())
+    assert len(set(drawn)) == ranks.size
+    state = trainable.rank_state()
+    drawn = ranks.gather(torch.rand(4).numpy().tobytes())
+    trainable.load_rank_state(state)
+    assert ranks.gather(torch.rand(4).numpy().tobytes()) == drawn
+
+
+def all_that_ends_well(ranks: Ranks) -> None:
+    for case in (exchange, dropout, train):
+        case(ranks)
+
+
+def fails(ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise ValueError("only here")
+    ranks.sum([0.0])
+
+
+def runs_out(ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    ranks.sum([0.0])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    TorchFramework().on_ranks(Membership.of().size, DeviceSettings(), globals()[sys.argv[1]])
