@@ -102,12 +102,14 @@ def all_that_ends_well(ranks: Ranks) -> None:
 
 
 def fails(ranks: Ranks) -> None:
+    ranks.sum([0.0])
     if ranks.rank == 1:
         raise ValueError("only here")
     ranks.sum([0.0])
 
 
 def runs_out(ranks: Ranks) -> None:
+    ranks.sum([0.0])
     if ranks.rank == 1:
         raise torch.OutOfMemoryError("CUDA out of memory")
     ranks.sum([0.0])

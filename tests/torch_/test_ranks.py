@@ -30,7 +30,9 @@ def test_four_ranks_with_unequal_shares_train_as_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "error"), [("fails", "Rank 1: ValueError: only here"), ("runs_out", "OutOfMemory: Rank 1: ")])
+@pytest.mark.parametrize(
+    ("case", "error"), [("fails", "Rank 1: ValueError: only here"), ("runs_out", "OutOfMemory: Rank 1: ")]
+)
 def test_what_another_rank_raised_is_raised_by_rank_0(case: str, error: str) -> None:
     ended = run(2, case)
     assert ended.returncode == 1

@@ -76,7 +76,7 @@ def assemble(
     sizes, prior = experiment.batch.global_batch_sizes, decided.prior
     memory = decided.memory or CapacityDecision(searched_up_to=sizes[-1])
     variants = [MemoryVariant(name, **variant.model_dump()) for name, variant in decided.variants.items()]
-    throughput = throughput_finding(records)
+    throughput = throughput_finding(records, experiment.device.data_parallel_size)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or _of_sweep(s, experiment, tokens_at)]
     runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
     surface = surface_finding(

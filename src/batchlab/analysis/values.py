@@ -34,6 +34,30 @@ class ThroughputPoint:
     peak_bytes: int | None
     other_load: float | None = None  # share of the processor that other programs used meanwhile
 
+    @property
+    def share(self) -> float:
+        """Samples of a step on each device."""
+        return self.layout.global_batch_size / self.layout.data_parallel_size
+
+    @property
+    def device_speed(self) -> float:
+        """Tokens/s of each device."""
+        return self.tokens_per_second.value / self.layout.data_parallel_size
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """A batch on several devices, and the share of one of them on that device alone, in the same micro-batches."""
+
+    layout: BatchLayout
+    tokens_per_second: Interval
+    alone: Interval  # tokens/s of one device with its share
+
+    @property
+    def efficiency(self) -> float:
+        """Speed ÷ that of as many devices which did not communicate."""
+        return self.tokens_per_second.value / (self.layout.data_parallel_size * self.alone.value)
+
 
 @dataclass(frozen=True, slots=True)
 class ThroughputFinding:
@@ -42,6 +66,7 @@ class ThroughputFinding:
     knee: int | None  # smallest global batch size within 10 % of the fastest
     falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: host-memory fallback, slow kernel
     disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor
+    scaling: tuple[ScalingPoint, ...] = ()  # batches that several devices share
 
     def at(self, global_batch_size: int) -> ThroughputPoint | None:
         return next((p for p in self.points if p.layout.global_batch_size == global_batch_size), None)

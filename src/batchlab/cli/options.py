@@ -16,6 +16,7 @@ from batchlab.core.parse import (
     MOST_SEEDS,
     MOST_WORKERS,
     parse_count,
+    parse_devices,
     parse_duration,
     parse_learning_rates,
     parse_sizes,
@@ -66,6 +67,8 @@ class Options:
         Memory that a worker may use above its warmed-up baseline, e.g. 16GiB.
     device
         auto, cpu, cuda, cuda:1 or mps.
+    devices
+        Devices of this machine that share every batch: 4. 1,2,4 also measures the throughput on fewer.
     precision
         fp32, tf32 or bf16.
     workers
@@ -102,6 +105,7 @@ class Options:
     max_tokens: str | None = None
     memory_limit: str | None = None
     device: str | None = None
+    devices: str | None = None
     precision: str | None = None
     workers: Annotated[int | None, whole(1, MOST_WORKERS)] = None
     low_resource: Annotated[bool, Parameter(negative=())] = False
@@ -148,6 +152,7 @@ def _replaced(options: Options) -> tuple[str, ...]:
 
 def _flags(options: Options) -> dict[str, object]:
     """Dotted setting → the value of the flag that sets it; None where the flag was not given."""
+    devices = parse_devices(options.devices) if options.devices is not None else ()
     return {
         "batch.global_batch_sizes": _if_given(parse_sizes, options.batch_sizes),
         "sweep.search": options.search,
@@ -163,6 +168,8 @@ def _flags(options: Options) -> dict[str, object]:
         "budget.max_tokens": _if_given(parse_count, options.max_tokens, "--max-tokens"),
         "device.memory_limit": options.memory_limit,
         "device.name": options.device,
+        "device.data_parallel_size": devices[-1] if devices else None,
+        "device.compared_devices": devices[:-1] or None,
         "device.precision": options.precision,
         "device.workers": options.workers,
         "diagnostics": options.diagnostics,

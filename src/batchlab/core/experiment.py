@@ -386,8 +386,19 @@ class DeviceConfig(Section):
         description="a run that reports nothing for this long is ended and counts as failed",
     )
     threads: Annotated[Whole, Field(ge=1, le=4096)] | None = Field(
-        default=None, description="CPU threads per training run; default: by core count"
+        default=None, description="CPU threads per training run, and per device of one; default: by core count"
     )
+    data_parallel_size: Whole = Field(
+        default=1, ge=1, le=MOST_WORKERS, description="devices that share every batch, each in a process of its own"
+    )
+    compared_devices: tuple[Annotated[Whole, Field(ge=1, le=MOST_WORKERS)], ...] = Field(
+        default=(), max_length=100, description="further numbers of devices on which the throughput is measured"
+    )
+
+    @property
+    def most_devices(self) -> int:
+        """The largest number of devices at work together."""
+        return max(self.data_parallel_size, *self.compared_devices, 1)
 
 
 class Experiment(Section):
@@ -434,8 +445,25 @@ def build_experiment(values: Mapping[str, Any]) -> Experiment:
     except ValidationError as error:
         raise InputError(sentence_from_validation(error, field_names(Experiment))) from None
     _require_one_length(experiment)
+    _require_shares(experiment)
     _require_grid_for_rule(experiment)
     return experiment
+
+
+def _require_shares(experiment: Experiment) -> None:
+    """Raise InputError where several devices cannot share the smallest batch, or cannot be told apart."""
+    device, smallest = experiment.device, experiment.batch.global_batch_sizes[0]
+    if device.data_parallel_size > smallest:
+        raise InputError(
+            f"{device.data_parallel_size} devices cannot share a batch of {smallest}, because each needs at least one "
+            f"sample; use batch sizes from {device.data_parallel_size}, or at most {smallest} devices."
+        )
+    one_card = device.name.startswith("cuda:")
+    if device.most_devices > 1 and (one_card or device.name == "mps"):
+        raise InputError(
+            f"--device {device.name} is one device, and {device.most_devices} shall share a batch; use --device "
+            f"{'cuda, and CUDA_VISIBLE_DEVICES to choose the cards' if one_card else 'cpu, or one device'}."
+        )
 
 
 def _require_grid_for_rule(experiment: Experiment) -> None:

@@ -155,6 +155,11 @@ def _not_learning_rates(text: str, problem: str) -> InputError:
     )
 
 
+def parse_devices(text: str) -> tuple[int, ...]:
+    """Numbers of devices, in ascending order: `"4"` or `"1,2,4"`. Raises InputError naming what is possible."""
+    return tuple(sorted({parse_whole(part, "--devices", 1, MOST_WORKERS) for part in _listed(text, "--devices")}))
+
+
 def parse_sizes(text: str) -> tuple[int, ...]:
     """`"1,8,32"` is a list, `"1:512"` every doubling from 1 to 512; the last value is always included.
 

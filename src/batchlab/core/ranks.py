@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-
 LISTENER = "BATCHLAB_RANKS_LISTENER"
 """Environment of rank 0: the number of a socket that listens already, for the store through which the ranks meet. Only
 where no agent of torchrun keeps one."""

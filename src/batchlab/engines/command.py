@@ -57,8 +57,8 @@ def worker_command(
 ) -> WorkerCommand:
     """The command of a worker that may execute `spec`.
 
-    device: the CUDA devices it may see, one for each of its ranks; None: all. A variable that the person set takes precedence over those that
-    only tune (`inherited`).
+    device: the CUDA devices it may see, one for each of its ranks; None: all. A variable that the person set takes
+    precedence over those that only tune (`inherited`).
     """
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):

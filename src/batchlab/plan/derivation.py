@@ -60,15 +60,16 @@ class _Choice:
 
 
 def make_plan(
-    findings: Findings, devices: int = 1, target: Target = HERE, objective: Objective | None = None
+    findings: Findings, devices: int | None = None, target: Target = HERE, objective: Objective | None = None
 ) -> TrainingPlan:
-    """The plan for `devices` data-parallel devices like the measured one, at the recommended batch, at the one that
-    serves `objective`, or at `target`.
+    """The plan for `devices` data-parallel devices like the measured ones (None: as many as were measured), at the
+    recommended batch, at the one that serves `objective`, or at `target`.
 
     `scaling` extrapolates to a batch size, budget or model size that was not measured, and every number that depends on
     it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
     shared by that many devices.
     """
+    devices = findings.experiment.device.data_parallel_size if devices is None else devices
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, extrapolated = findings.experiment, choice.extrapolated
@@ -172,7 +173,7 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     """The measured layout on one device; otherwise an equal share per device in the fewest micro-batches that fit."""
     row, size = choice.near, choice.global_batch_size
     require_devices(devices)
-    if devices == 1 and size == row.global_batch_size:
+    if devices == row.layout.data_parallel_size and size == row.global_batch_size:
         return row.layout
     if devices > size:
         raise InputError(
@@ -249,15 +250,11 @@ def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[f
     if throughput is None or not throughput.points:
         return None, Provenance(status="given", source=NO_SPEED)
     share = layout.global_batch_size // layout.data_parallel_size
-    point = min(
-        throughput.points,
-        key=lambda p: (abs(math.log(p.layout.global_batch_size / share)), p.layout.global_batch_size),
-    )
-    size, n = point.layout.global_batch_size, point.tokens_per_second.n
-    speed = point.tokens_per_second.value
-    exact = layout.data_parallel_size == 1 and size == share
+    point = min(throughput.points, key=lambda p: (abs(math.log(p.share / share)), p.share))
+    size, n, speed = math.ceil(point.share), point.tokens_per_second.n, point.device_speed
+    exact = layout.data_parallel_size == point.layout.data_parallel_size and size == share
     return speed, Provenance(
         status="measured" if exact else "extrapolated",
-        source=describe_speed(size, share, layout.data_parallel_size),
+        source=describe_speed(size, share, 1 if exact else layout.data_parallel_size),
         n=n,
     )

@@ -43,6 +43,35 @@ def speed_table(findings: Findings) -> Table:
     return Table(columns, tuple(rows))
 
 
+def scaling_table(findings: Findings) -> Table:
+    """Every batch that was measured on several devices."""
+    units = Units.of(findings)
+    columns = (
+        Column("batch"),
+        Column("devices"),
+        Column("micro × accum"),
+        Column(f"{units.name}/s"),
+        Column("share alone"),
+        Column("scaling efficiency"),
+        Column("communication"),
+    )
+    rows = [
+        Row(
+            (
+                f"{point.layout.global_batch_size:,}",
+                f"{point.layout.data_parallel_size:,}",
+                format_split(point.layout),
+                f"{point.tokens_per_second.value:,.0f}",
+                f"{point.alone.value:,.0f}",
+                f"{100 * point.efficiency:.0f} %",
+                f"{100 * max(0.0, 1 - point.efficiency):.0f} %",
+            )
+        )
+        for point in (findings.throughput.scaling if findings.throughput else ())
+    ]
+    return Table(columns, tuple(rows))
+
+
 def probes_table(findings: Findings) -> Table:
     """Every micro-batch size that was run to see whether it fits."""
     columns = (

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.critical import CriticalSection, critical_section
-from batchlab.report.device_tables import probes_table, speed_table
+from batchlab.report.device_tables import probes_table, scaling_table, speed_table
 from batchlab.report.dynamics_tables import comparison_table, stability_table
 from batchlab.report.figures.build import build_figures
 from batchlab.report.figures.curves import time_axis
@@ -19,6 +19,7 @@ from batchlab.report.sparklines import LossCurves, loss_curves, readings_table
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, time_constants
 from batchlab.words.answers import Answer
 from batchlab.words.check import describe_check
+from batchlab.words.devices import SCALING_IS
 from batchlab.words.dynamics import training_dynamics
 from batchlab.words.failures import Failure
 from batchlab.words.method import method
@@ -60,6 +61,8 @@ class Document:
     rates_note: str
     cells: Table
     speeds: Table
+    scaling: Table
+    scaling_note: str
     probes: Table
     memory: MemorySection
     conclusions: tuple[str, ...]
@@ -105,6 +108,8 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         rates_note=note,
         cells=cells_table(findings),
         speeds=speed_table(findings),
+        scaling=scaling_table(findings),
+        scaling_note=SCALING_IS,
         probes=probes_table(findings),
         memory=memory_section(findings),
         conclusions=story.conclusions,

@@ -15,11 +15,13 @@ from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
+from batchlab.core.format import format_plural
 from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
 from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
 from batchlab.data.digests import file_digest, read_digest, remember
 from batchlab.data.verify import damaged_made
+from batchlab.engines.cards import visible_cards
 from batchlab.engines.forked import ForkServers
 from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
@@ -159,9 +161,30 @@ def prepare(
     """
     task_info = inspect(asked, make_engine, files)
     experiment = complete(asked, task_info)
+    require_devices_here(experiment, task_info)
     if sweep:
         require_sound(experiment, task_info)
     return experiment, task_info
+
+
+def require_devices_here(experiment: Experiment, task_info: TaskInfo) -> None:
+    """Raise InputError where this machine or the task's trainer cannot use as many devices as asked for."""
+    wanted = experiment.device.most_devices
+    if wanted == 1:
+        return
+    if task_info.integration is not None:
+        raise InputError(
+            f"--devices {wanted} starts a process per device for tasks that batchlab trains itself, and this one is "
+            "trained by its own program; use a task file, or a script whose command starts its processes itself, with "
+            "command.devices."
+        )
+    cards = len(visible_cards())
+    if task_info.device == "cuda" and cards < wanted:
+        raise InputError(
+            f"--devices {wanted}: this machine shows {format_plural(cards, 'CUDA device')}; use at most {cards}."
+        )
+    if task_info.device not in ("cuda", "cpu", "simulated"):
+        raise InputError(f"--devices {wanted}: only cuda and cpu devices can share a run, not {task_info.device}.")
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = DISK) -> TaskInfo:

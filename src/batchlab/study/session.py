@@ -37,7 +37,7 @@ class Session:
             name=self.study.task_info.device,
             precision=asked.precision,
             compile=asked.compile,
-            threads=asked.threads or self._measuring_threads(),
+            threads=asked.threads or max(1, self._measuring_threads() // asked.most_devices),
             memory_limit=asked.memory_limit,
             memory_optimizations=asked.memory_optimizations,
         )

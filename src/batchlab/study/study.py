@@ -12,6 +12,7 @@ from typing import Literal
 
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.throughput import scaling_points
 from batchlab.core.batch import BatchLayout
 from batchlab.core.check import CheckResult
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
@@ -43,12 +44,13 @@ from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.critical import critical_stage, describe_runs
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.sweep import sweep_stage
-from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
+from batchlab.study.stages.throughput import compared_layouts, known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
 from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
 from batchlab.words.damage import repaired_line
+from batchlab.words.devices import describe_scaling
 from batchlab.words.search import describe_budget, describe_cost
 from batchlab.words.summary import summary_lines
 
@@ -185,6 +187,10 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     measured = throughput_stage(session, [layout for layout in layouts if not known_oom(layout, capacity)])
     for size, result in measured.items():
         view.say(f"   {progress.describe_throughput(size, result, experiment.unit)}")
+    if compared := compared_layouts(experiment, [layout for layout in layouts if layout.global_batch_size in measured]):
+        throughput_stage(session, compared)
+        for point in scaling_points(session.study.store.records()):
+            view.say(f"   {describe_scaling(point, experiment.unit)}")
     if until == "throughput":
         return
 

@@ -13,6 +13,7 @@ from batchlab.testing.engine import check_engine
 from batchlab.testing.files import check_files
 from batchlab.testing.gradients import check_measured_gradients
 from batchlab.testing.integration import check_integration
+from batchlab.testing.ranks import check_shared_sums
 from batchlab.testing.search import check_search
 from batchlab.testing.tracker import check_tracker
 from batchlab.testing.trainable import check_trainable
@@ -24,6 +25,7 @@ __all__ = [
     "check_integration",
     "check_measured_gradients",
     "check_search",
+    "check_shared_sums",
     "check_tracker",
     "check_trainable",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate as running_sums
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,7 +31,9 @@ def check_shared_sums(
     the micro-batches of each rank; they add up to the size of the batch. tolerance: relative; 1e-9 suits float64, 1e-4
     float32. Raises AssertionError on every rank.
     """
-    shared, alone = (_train(make(), batches, split, on, learning_rate) for split, on in ((shares, ranks), (_whole(shares), ALONE)))
+    shared, alone = (
+        _train(make(), batches, split, on, learning_rate) for split, on in ((shares, ranks), (_whole(shares), ALONE))
+    )
     for step, (one, other) in enumerate(zip(shared, alone, strict=True), 1):
         for name, value, expected in zip(("loss", "gradient norm", "clipped"), one, other, strict=True):
             require(
@@ -59,7 +62,7 @@ def _train(
     seen = []
     for step in range(STEPS):
         batch = batches(step)
-        own = [select(batch, slice(start, stop)) for start, stop in zip(ends, ends[1:], strict=False)]
+        own = [select(batch, slice(start, stop)) for start, stop in pairwise(ends)]
         [count] = ranks.sum([sum(trainable.count(part) for part in own)])
         for part in own[:-1]:
             trainable.accumulate(part, 1.0 / count)

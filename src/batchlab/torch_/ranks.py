@@ -59,7 +59,9 @@ class TorchRanks:
 
     def gather(self, content: bytes) -> list[bytes]:
         """The content of every rank."""
-        lengths = [int(length) for length in self.sum([len(content) * (rank == self.rank) for rank in range(self.size)])]
+        lengths = [
+            int(length) for length in self.sum([len(content) * (rank == self.rank) for rank in range(self.size)])
+        ]
         own = torch.zeros(max(1, *lengths), dtype=torch.uint8)
         own[: len(content)] = _tensor(content)
         found = [torch.empty_like(own) for _ in range(self.size)]
@@ -283,5 +285,5 @@ class _Heart:
         cause = json.loads(self._store.get("cause"))
         self._unanswered = -LOST_BEATS
         time.sleep(LOST_BEATS * BEAT_SECONDS)
-        print(cause["text"], file=sys.stderr, flush=True)
+        print(f"Rank {cause['rank']}: {cause['text']}", file=sys.stderr, flush=True)
         os._exit(1)

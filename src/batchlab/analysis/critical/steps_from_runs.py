@@ -169,9 +169,8 @@ def hours_to_target(
     if throughput is None or not throughput.points or point.tokens is None or point.batch < devices:
         return None
     share = point.batch / devices
-    nearest = min(throughput.points, key=lambda p: abs(math.log(p.layout.global_batch_size / share)))
-    speed = nearest.tokens_per_second.value
-    size = nearest.layout.global_batch_size
+    nearest = min(throughput.points, key=lambda p: abs(math.log(p.share / share)))
+    speed, size = nearest.device_speed, nearest.share
     if share < size:  # its steps cannot be faster than those of the smallest measured size
         speed *= share / size
     return point.tokens / (speed * devices) / 3600

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from batchlab.analysis.values import Interval, ThroughputFinding, ThroughputPoint
+from batchlab.analysis.values import Interval, ScalingPoint, ThroughputFinding, ThroughputPoint
 from batchlab.core.record import Outcome, Record, ThroughputResult
 from batchlab.core.spec import Spec, ThroughputSpec
 
@@ -19,21 +19,13 @@ FALL_SHARE = 0.8
 """A size whose fastest block is more than 20 % slower than a smaller size: host-memory fallback, or a slow kernel."""
 
 
-def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFinding | None:
-    """Speed per global batch size, measured alone on the device; None when nothing was measured.
+def throughput_finding(records: Iterable[tuple[Spec, Record]], devices: int = 1) -> ThroughputFinding | None:
+    """Speed per global batch size on so many devices, with nothing else at work; None when nothing was measured.
 
     The interval of a point is its slowest and fastest block around the median, not a confidence interval.
     """
-    points = sorted(
-        (
-            _point(spec, record.result)
-            for spec, record in records
-            if isinstance(spec, ThroughputSpec)
-            and record.outcome is Outcome.COMPLETED
-            and isinstance(record.result, ThroughputResult)
-        ),
-        key=lambda point: point.layout.global_batch_size,
-    )
+    measured = _points(records)
+    points = [point for point in measured if point.layout.data_parallel_size == devices]
     if not points:
         return None
     fastest = max(points, key=lambda point: point.tokens_per_second.value)
@@ -48,7 +40,45 @@ def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFind
             fallen.append(point.layout.global_batch_size)
         best_so_far = max(best_so_far, point.tokens_per_second.value)
     return ThroughputFinding(
-        tuple(points), fastest.layout.global_batch_size, knee.layout.global_batch_size, tuple(fallen), busy
+        tuple(points),
+        fastest.layout.global_batch_size,
+        knee.layout.global_batch_size,
+        tuple(fallen),
+        busy,
+        _scaling(measured),
+    )
+
+
+def scaling_points(records: Iterable[tuple[Spec, Record]]) -> tuple[ScalingPoint, ...]:
+    """Every batch that was measured on several devices, beside one device's share of it alone."""
+    return _scaling(_points(records))
+
+
+def _scaling(points: Sequence[ThroughputPoint]) -> tuple[ScalingPoint, ...]:
+    alone = {
+        (p.layout.global_batch_size, p.layout.micro_batch_size): p.tokens_per_second
+        for p in points
+        if p.layout.data_parallel_size == 1
+    }
+    found = []
+    for point in points:
+        layout = point.layout
+        share = alone.get((sum(layout.micro_batch_sizes()), layout.micro_batch_size))
+        if layout.data_parallel_size > 1 and share is not None:
+            found.append(ScalingPoint(layout, point.tokens_per_second, share))
+    return tuple(sorted(found, key=lambda point: (point.layout.global_batch_size, point.layout.data_parallel_size)))
+
+
+def _points(records: Iterable[tuple[Spec, Record]]) -> list[ThroughputPoint]:
+    return sorted(
+        (
+            _point(spec, record.result)
+            for spec, record in records
+            if isinstance(spec, ThroughputSpec)
+            and record.outcome is Outcome.COMPLETED
+            and isinstance(record.result, ThroughputResult)
+        ),
+        key=lambda point: point.layout.global_batch_size,
     )
 
 

@@ -43,7 +43,7 @@ def plan(
     folder: Path,
     /,
     *,
-    devices: Annotated[int, whole(1, MOST_DEVICES)] = 1,
+    devices: Annotated[int | None, whole(1, MOST_DEVICES)] = None,
     batch_size: Annotated[int | None, whole(1, MOST_SAMPLES)] = None,
     token_budget: str | None = None,
     parameters: str | None = None,
@@ -62,7 +62,8 @@ def plan(
     folder
         A study's folder.
     devices
-        Number of data-parallel devices; the global batch size stays, its layout is computed anew.
+        Number of data-parallel devices (default: as in the study); the global batch size stays, its layout is computed
+        anew.
     batch_size
         Another global batch size than the recommended one; it need not have been measured.
     token_budget

@@ -35,13 +35,14 @@ more."""
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
     """How many runs at a time, with how many threads. Decided once, because threads change the last bits."""
     experiment = session.study.experiment
+    shared = experiment.device.data_parallel_size  # devices of one run
     planned = plan_concurrency(
         session.study.task_info.device,
-        usable_cores(),
+        max(1, usable_cores() // shared),
         workers=experiment.device.workers,
         threads=experiment.device.threads,
-        devices=_cards(session),
-        worker_bytes=worker_bytes,
+        devices=max(1, _cards(session) // shared),
+        worker_bytes=None if worker_bytes is None else worker_bytes * shared,
         free_bytes=psutil.virtual_memory().available,
     )
     decision = ConcurrencyDecision(workers=planned.workers, threads=planned.threads)
@@ -84,7 +85,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         points=experiment.evaluation.points,
         warmup_fraction=experiment.schedule.warmup_fraction,
         workers=concurrency.workers,
-        concurrency_gain=min(concurrency.workers, _cards(session)),
+        concurrency_gain=min(concurrency.workers, max(1, _cards(session) // experiment.device.data_parallel_size)),
         unit=experiment.unit,
     )
     if asked.run_time_seconds is not None:

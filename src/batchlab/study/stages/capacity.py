@@ -88,7 +88,7 @@ LARGEST = CapacityRequest()
 
 def sweep_need(experiment: Experiment, sample_independent: bool) -> CapacityRequest:
     """The largest micro-batch that the study's global batches could use."""
-    largest = experiment.batch.global_batch_sizes[-1]
+    largest = math.ceil(experiment.batch.global_batch_sizes[-1] / experiment.device.data_parallel_size)
     return CapacityRequest(
         needed=max(min(experiment.batch.micro_batch_size or largest, largest), 1 if sample_independent else 2)
     )
@@ -309,6 +309,7 @@ class _Asker:
             workload=self.session.study.workload,
             micro_batch_size=size,
             grad_accum_steps=self.accumulation,
+            data_parallel_size=self.session.study.experiment.device.data_parallel_size,
             steps=1 + DRAWS if self.draws else steps,
             draws=self.draws,
             evaluation_batch_size=size,
@@ -358,7 +359,7 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
         return _Frame(device.memory_limit, kind, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: free memory changes all the time, and another limit would make other probes.
-        now = int(psutil.virtual_memory().available)
+        now = int(psutil.virtual_memory().available) // asked.data_parallel_size  # which share this machine's memory
         free = session.study.store.decide(Decisions(capacity_limit_bytes=now)).capacity_limit_bytes or now
         headroom, enforced = asked.headroom or SHARED_HEADROOM, request.needed is None
         return _Frame(free, LimitKind.FREE_HOST_MEMORY, headroom, device, enforced=enforced, reserved=False)

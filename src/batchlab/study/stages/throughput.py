@@ -22,7 +22,35 @@ def layout_for(
         ceiling = global_batch_size
     elif batch.micro_batching == "even":
         ceiling = largest_divisor(global_batch_size, ceiling, experiment.command.devices if experiment.command else 1)
-    return lay_out(global_batch_size, ceiling, sequence_length=experiment.sequence_length)
+    return lay_out(
+        global_batch_size,
+        ceiling,
+        data_parallel_size=experiment.device.data_parallel_size,
+        sequence_length=experiment.sequence_length,
+    )
+
+
+def compared_layouts(experiment: Experiment, layouts: Sequence[BatchLayout]) -> list[BatchLayout]:
+    """What is also measured where several devices share a batch: each of these batches on every number of devices, and
+    a device's share of it on that device alone, in the same micro-batches. Between the two lies the communication."""
+    device = experiment.device
+    if device.most_devices == 1:
+        return []
+    found: dict[BatchLayout, None] = {}
+    for layout in layouts:
+        for devices in (*device.compared_devices, device.data_parallel_size):
+            if devices > layout.global_batch_size:
+                continue
+            shared = lay_out(
+                layout.global_batch_size,
+                layout.micro_batch_size,
+                data_parallel_size=devices,
+                sequence_length=layout.sequence_length,
+            )
+            share = sum(shared.micro_batch_sizes())
+            alone = lay_out(share, shared.micro_batch_size, sequence_length=layout.sequence_length)
+            found |= {shared: None, alone: None}
+    return [layout for layout in found if layout not in layouts]
 
 
 def known_oom(layout: BatchLayout, capacity: Capacity) -> bool:
@@ -37,7 +65,7 @@ def known_oom(layout: BatchLayout, capacity: Capacity) -> bool:
 
 
 def throughput_stage(session: Session, layouts: Sequence[BatchLayout]) -> dict[int, ThroughputResult]:
-    """The measured throughput by global batch size; sizes whose measurement failed are absent."""
+    """The measured throughput of these layouts, by global batch size; where it failed, it is absent."""
     specs = [
         ThroughputSpec(
             workload=session.study.workload,
