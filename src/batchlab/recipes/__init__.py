@@ -24,8 +24,8 @@ def dashed(variant: Variant) -> str:
 class Recipe:
     """A study that ships with batchlab.
 
-    `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload, with the
-    `framework` that it needs.
+    `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload, in any
+    of `frameworks`; without a choice, in the first of them that is installed.
     `low_resource` and `quick_test` hold the changes for a CPU or MPS, and for a run of minutes on two cores.
     """
 
@@ -35,7 +35,7 @@ class Recipe:
     task: Callable[[Workload, Path], Task]
     low_resource: Mapping[str, Any] | None = None
     quick_test: Mapping[str, Any] | None = None
-    framework: str = "torch"
+    frameworks: tuple[str, ...] = ("torch",)
 
     def variant(self, variant: Variant) -> Mapping[str, Any]:
         """The changes for this variant. Raises InputError if the recipe has no such variant."""
