@@ -20,12 +20,13 @@ from batchlab.core.protocols import Framework
 class Shipped:
     """A framework with a package of its own here.
 
-    library: the package of Python that it needs, which is also the extra that installs it; empty: none. model: base
-    class of its models. cross_entropy: an import, and a mean loss that needs it, for the lines that a file lacks.
+    models: classes in its `models` module, for recipes. library: the package of Python that it needs, which is also the
+    extra that installs it; empty: none. model: base class of its models. cross_entropy: an import, and a mean loss that needs it, for the lines that a file lacks.
     """
 
     package: str
     factory: str
+    models: tuple[str, ...]
     library: str = ""
     model: str = ""
     cross_entropy: tuple[str, str] = ("", "")
@@ -40,6 +41,7 @@ SHIPPED = {
     "torch": Shipped(
         "batchlab.torch_",
         "TorchFramework",
+        ("Decoder", "LadderLM", "PostNormDecoder"),
         "torch",
         "torch.nn.Module",
         ("import torch.nn.functional as F", "F.cross_entropy(model(x), y)"),
@@ -47,11 +49,12 @@ SHIPPED = {
     "mlx": Shipped(
         "batchlab.mlx_",
         "MlxFramework",
+        ("Decoder",),
         "mlx",
         "mlx.nn.Module",
         ("import mlx.nn as nn", 'nn.losses.cross_entropy(model(x), y, reduction="mean")'),
     ),
-    "simulated": Shipped("batchlab.simulated", "SimulatedFramework"),
+    "simulated": Shipped("batchlab.simulated", "SimulatedFramework", ("Simulation",)),
 }
 """Name → framework; of two that are installed, the first is taken where nothing else decides."""
 

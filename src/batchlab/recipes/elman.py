@@ -67,6 +67,7 @@ RECIPE = Recipe(
     summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
+    model="LadderLM",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

@@ -55,5 +55,4 @@ RECIPE = Recipe(
         "evaluation": {"points": 4, "samples": 4096},
     },
     task=task,
-    frameworks=("torch", "mlx"),
 )

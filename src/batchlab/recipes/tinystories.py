@@ -85,7 +85,6 @@ RECIPE = Recipe(
     summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
-    frameworks=("torch", "mlx"),
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

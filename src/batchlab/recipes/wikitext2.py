@@ -83,6 +83,7 @@ RECIPE = Recipe(
     summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
+    model="PostNormDecoder",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )
