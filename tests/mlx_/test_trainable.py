@@ -125,16 +125,19 @@ def test_batch_norm_trains_and_resumes_to_the_bit() -> None:
     check_trainable(lambda: make(mixing, cross_entropy, task=task), VECTORS)
 
 
+def one_pass(settings: dict[str, Any]) -> None:
+    trainable = make(**settings)
+    trainable.init(0)
+    trainable.accumulate(TOKENS, 1 / 72)
+    trainable.synchronize()
+
+
 def test_a_limit_is_enforced_though_mlx_only_advises(monkeypatch: pytest.MonkeyPatch) -> None:
     before = mx.set_memory_limit(mx.get_memory_limit())
     try:
         memory.bound(200_000)
-        trainable = make()
         with pytest.raises(OutOfMemory, match="the limit is"):
-            trainable.init(0)
-            for _ in range(50):
-                trainable.accumulate(TOKENS, 1 / 72)
-                trainable.synchronize()
+            one_pass({})
     finally:
         mx.set_memory_limit(before)
         memory.bound(None)
@@ -165,9 +168,7 @@ class Nothing(nn.Module):
 )
 def test_a_wrong_turn_is_told_in_a_sentence(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
-        trainable = make(**settings)
-        trainable.init(0)
-        trainable.accumulate(TOKENS, 1 / 72)
+        one_pass(settings)
 
 
 def test_a_loss_computed_in_numpy_has_no_gradient_that_the_check_could_miss() -> None:

@@ -21,7 +21,8 @@ class Shipped:
     """A framework with a package of its own here.
 
     models: classes in its `models` module, for recipes. library: the package of Python that it needs, which is also the
-    extra that installs it; empty: none. model: base class of its models. cross_entropy: an import, and a mean loss that needs it, for the lines that a file lacks.
+    extra that installs it; empty: none. model: base class of its models. cross_entropy: an import, and a mean loss that
+    needs it, for the lines that a file lacks.
     """
 
     package: str

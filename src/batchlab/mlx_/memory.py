@@ -1,6 +1,6 @@
 """Memory that MLX's allocator holds on its device, and a limit on it.
 
-MLX counts the bytes of live arrays (active) with their peak, and those of buffers kept for later arrays (cache). Its own
+MLX counts the bytes of live arrays (active), their peak, and the bytes of buffers kept for later arrays (cache). Its own
 limit (`mx.set_memory_limit`) is a guideline: an allocation above it waits for running work and then goes ahead. So the
 peak is compared with the limit here, after work that was evaluated. What a device truly cannot hold ends the process
 instead, without an error from MLX.
@@ -61,7 +61,7 @@ def restart_peak() -> None:
 
 
 def read() -> MemoryReading:
-    """Current and peak bytes of live arrays above the baseline. The cache grows to what was freed, so it is left out."""
+    """Current and peak bytes of live arrays above the baseline, without the cache, which keeps what was freed."""
     active = max(0, mx.get_active_memory() - _baseline.active)
     peak = max(active, mx.get_peak_memory() - _baseline.active)
     return MemoryReading(

@@ -183,8 +183,8 @@ class MlxTrainable:
         loss = result[0] if pair else result
         if not isinstance(loss, mx.array):
             raise InputError(
-                f"loss(model, …) returned {type(loss).__module__}.{type(loss).__name__}, which has no gradient; compute "
-                "it with mlx.core from the model's output on, and return one number, the mean, or (sum, count)."
+                f"loss(model, …) returned {type(loss).__module__}.{type(loss).__name__}, which has no gradient; "
+                "compute it with mlx.core from the model's output on, and return one number, the mean, or (sum, count)."
             )
         if loss.size != 1:
             raise InputError(
