@@ -356,6 +356,7 @@ class Framework(Protocol):
 
     def import_all(self) -> None:
         """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+        return
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the context, computations start no threads, which a process forked afterwards would miss."""
@@ -392,6 +393,7 @@ class Framework(Protocol):
 
     def release_memory(self) -> None:
         """Give memory that the framework keeps for later allocations back to the device."""
+        return
 
     def watched(self, model: Any, parameters: Literal["all", "norm_layers"], scaler: Any) -> Watched:
         """The measuring part of `batchlab.observe`. Raises InputError where this model cannot be watched."""

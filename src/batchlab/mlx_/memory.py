@@ -1,6 +1,6 @@
 """Memory that MLX's allocator holds on its device, and a limit on it.
 
-MLX counts the bytes of live arrays (active), their peak, and the bytes of buffers kept for later arrays (cache). Its own
+MLX counts the bytes of live arrays (active), their peak, and those of buffers kept for later arrays (cache). Its own
 limit (`mx.set_memory_limit`) is a guideline: an allocation above it waits for running work and then goes ahead. So the
 peak is compared with the limit here, after work that was evaluated. What a device truly cannot hold ends the process
 instead, without an error from MLX.
