@@ -11,7 +11,7 @@ import pytest
 import batchlab
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import OptimizerConfig
-from batchlab.core.protocols import OutOfMemory
+from batchlab.core.protocols import AddedNorms, OutOfMemory
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 
@@ -98,6 +98,7 @@ def test_only_norm_layers_are_measured() -> None:
     trainable = make()
     trainable.init(0)
     norms = trainable.accumulate_measured([TOKENS, TOKENS], 1 / 144, "norm_layers")
+    assert isinstance(norms, AddedNorms)
     named = {name: value for name, value in trainable.gradients().items() if "norm" in name}
     assert float(norms.squared_sum) == pytest.approx(sum((value**2).sum() for value in named.values()), rel=1e-4)
     without = make(network, cross_entropy)
@@ -143,16 +144,11 @@ def test_a_limit_is_enforced_though_mlx_only_advises(monkeypatch: pytest.MonkeyP
         memory.bound(None)
 
 
-class Nothing(nn.Module):
-    def __call__(self, x: Any) -> Any:
-        return x
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"model": dict}, "model=… returned dict; return an mlx.nn.Module"),
-        ({"model": Nothing}, "without trainable parameters"),
+        ({"model": lambda: nn.ReLU()}, "without trainable parameters"),
         ({"loss": lambda m, x, y: float(np.array(m(x)).mean())}, "returned builtins.float, which has no gradient"),
         ({"loss": lambda m, x, y: m(x)}, "an array of shape"),
         ({"task": {"optimizer": lambda params, lr: object()}}, "returned builtins.object for an MLX model"),

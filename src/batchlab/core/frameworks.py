@@ -20,14 +20,16 @@ from batchlab.core.protocols import Framework
 class Shipped:
     """A framework with a package of its own here.
 
-    models: classes in its `models` module, for recipes. library: the package of Python that it needs, which is also the
-    extra that installs it; empty: none. model: base class of its models. cross_entropy: an import, and a mean loss that
-    needs it, for the lines that a file lacks.
+    models: classes in its `models` module, for recipes. forks: whether a process that was forked after it had been
+    imported can compute. library: the package of Python that it needs, which is also the extra that installs it; empty:
+    none. model: base class of its models. cross_entropy: an import, and a mean loss that needs it, for the lines that a
+    file lacks.
     """
 
     package: str
     factory: str
     models: tuple[str, ...]
+    forks: bool
     library: str = ""
     model: str = ""
     cross_entropy: tuple[str, str] = ("", "")
@@ -40,22 +42,26 @@ class Shipped:
 
 SHIPPED = {
     "torch": Shipped(
-        "batchlab.torch_",
-        "TorchFramework",
-        ("Decoder", "LadderLM", "PostNormDecoder"),
-        "torch",
-        "torch.nn.Module",
-        ("import torch.nn.functional as F", "F.cross_entropy(model(x), y)"),
+        package="batchlab.torch_",
+        factory="TorchFramework",
+        models=("Decoder", "LadderLM", "PostNormDecoder"),
+        forks=True,
+        library="torch",
+        model="torch.nn.Module",
+        cross_entropy=("import torch.nn.functional as F", "F.cross_entropy(model(x), y)"),
     ),
     "mlx": Shipped(
-        "batchlab.mlx_",
-        "MlxFramework",
-        ("Decoder",),
-        "mlx",
-        "mlx.nn.Module",
-        ("import mlx.nn as nn", 'nn.losses.cross_entropy(model(x), y, reduction="mean")'),
+        package="batchlab.mlx_",
+        factory="MlxFramework",
+        models=("Decoder",),
+        forks=False,
+        library="mlx",
+        model="mlx.nn.Module",
+        cross_entropy=("import mlx.nn as nn", 'nn.losses.cross_entropy(model(x), y, reduction="mean")'),
     ),
-    "simulated": Shipped("batchlab.simulated", "SimulatedFramework", ("Simulation",)),
+    "simulated": Shipped(
+        package="batchlab.simulated", factory="SimulatedFramework", models=("Simulation",), forks=True
+    ),
 }
 """Name → framework; of two that are installed, the first is taken where nothing else decides."""
 
@@ -72,6 +78,11 @@ def load_framework(name: str) -> Framework:
             f"This task trains with {name}, which is not installed; run: pip install 'batchlab[{name}]'."
         ) from None
     return framework
+
+
+def forks(name: str | None) -> bool:
+    """Whether workers of this framework may be forked; not where it is none that ships, and None is not known yet."""
+    return name is None or (name in SHIPPED and SHIPPED[name].forks)
 
 
 def models(name: str | None) -> ModuleType:
