@@ -138,7 +138,7 @@ class Trainable(Protocol):
         """Bytes now and at the peak."""
 
     def synchronize(self) -> float:
-        """Wait until the device is idle and return the time on its clock, in seconds."""
+        """Wait until the device is idle and return the time on its clock, in seconds; also before `init`."""
 
 
 @runtime_checkable
