@@ -71,7 +71,7 @@ def test_a_file_without_a_task_gets_lines_in_mlx(tmp_path: Path) -> None:
 def test_devices() -> None:
     framework = load_framework("mlx")
     assert framework.resolve_device("auto") in ("cpu", "gpu")
-    with pytest.raises(InputError, match="MLX has no device 'mps' here. Possible: auto"):
+    with pytest.raises(InputError, match=r"MLX has no device 'mps' here\. Possible: auto"):
         framework.resolve_device("mps")
     found = framework.environment(DeviceSettings())
     assert found.framework.startswith("mlx ")
@@ -86,6 +86,9 @@ def test_metal_tells_what_it_recommends() -> None:
 
 
 def test_mlx_alone_imports_no_torch() -> None:
-    code = "import sys; from batchlab.core.frameworks import load_framework; load_framework('mlx'); print('torch' in sys.modules)"
+    code = (
+        "import sys; from batchlab.core.frameworks import load_framework\n"
+        "load_framework('mlx'); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr
