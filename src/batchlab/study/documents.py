@@ -158,7 +158,7 @@ def write_locked(store: Store, reader: Reader, *, devices: int = 1, in_full: boo
     if in_full:
         store.tidy()
     store.write_tables(records)
-    store.write_documents(texts | render_report(findings, plan, store.notes()))
+    store.write_documents(texts | render_report(findings, plan, store.notes(), store.clock.now()))
     return findings
 
 

@@ -7,15 +7,14 @@ from batchlab.report.figures.critical import cost_to_target, noise_series
 from batchlab.report.figures.curves import gradient_norms, training_curves, validation_curves
 from batchlab.report.figures.device import memory, speed
 from batchlab.report.figures.figure import Figure
-from batchlab.report.figures.loss import loss_vs_batch, loss_vs_hours
+from batchlab.report.figures.loss import decision
 from batchlab.report.figures.surface import surface
 
 
 def build_figures(findings: Findings) -> dict[str, Figure]:
     """Every figure by its key; one that has nothing to show says why instead."""
     made = (
-        loss_vs_batch(findings),
-        loss_vs_hours(findings),
+        decision(findings),
         surface(findings),
         validation_curves(findings),
         training_curves(findings),
