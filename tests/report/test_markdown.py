@@ -34,7 +34,16 @@ def cells(line: str) -> int:
 def test_every_state_renders_with_whole_tables(study: Study, state: str, plan: Any) -> None:
     found = study(state)
     text = render_markdown(build_document(found, tell(found), plan() if found.recommended else None, None))
-    for heading in ("Setup", "Results", "Findings", "Training dynamics", "Recommendations", "Failures", "Method"):
+    for heading in (
+        "Summary",
+        "Results",
+        "Findings",
+        "Training dynamics",
+        "Recommendations",
+        "Failures",
+        "Conclusion",
+        "Method",
+    ):
         assert f"\n## {heading}" in text
     assert "None" not in re.sub(r"None of|`[^`]*`", "", text)
     assert "nan" not in text.split()
@@ -46,7 +55,7 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     found = study("whole")
     assert found.surface is not None
     text = render_markdown(build_document(found, tell(found), plan(), None))
-    results = next(t for t in tables(text) if "final val loss" in t[0])
+    results = next(t for t in tables(text) if "val loss" in t[0])
     assert len(results) == 2 + len(found.experiment.batch.global_batch_sizes)
     best = found.surface.best
     assert best is not None

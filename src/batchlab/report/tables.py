@@ -145,6 +145,7 @@ def endings_table(findings: Findings) -> Table:
     """More about the runs at each size's best learning rate than the loss they are judged by; means over seeds."""
     tokens = findings.experiment.unit is Unit.TOKENS
     clips = findings.experiment.optimizer.grad_clip is not None
+    allocator = any(run.measured == "reserved" for run in findings.runs)
     columns = (
         Column("batch"),
         Column("best LR"),
@@ -154,18 +155,22 @@ def endings_table(findings: Findings) -> Table:
         Column("gradient norm"),
         *((Column("clipped steps"),) if clips else ()),
         Column("wall seconds"),
+        *((Column("peak in use"), Column("peak reserved")) if allocator else ()),
     )
     rows = [
-        _ending(row.best, tokens=tokens, clips=clips)
+        _ending(row.best, tokens=tokens, clips=clips, allocator=allocator)
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]
     return Table(columns, tuple(rows))
 
 
-def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
+def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
+    """`allocator`: a caching allocator holds more than what is in use, and both are shown."""
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
     value, norm = perplexity(cell.quoted_loss), _mean([run.grad_norm for run in done])
+    in_use = max((run.peak_in_use_bytes for run in done if run.peak_in_use_bytes), default=None)
+    reserved = max((run.peak_bytes for run in done if run.peak_bytes and run.measured == "reserved"), default=None)
     clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
     texts = (
         f"{cell.global_batch_size:,}",
@@ -176,6 +181,11 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
         NONE if norm is None else f"{norm:.3g}",
         *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
+        *(
+            (format_bytes(in_use) if in_use else NONE, format_bytes(reserved) if reserved else NONE)
+            if allocator
+            else ()
+        ),
     )
     return Row(texts)
 

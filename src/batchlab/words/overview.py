@@ -57,9 +57,7 @@ def _what_came_out(found: Findings) -> str:
     rate = format_learning_rate(best.best.learning_rate)
     text = f"Batch {best.global_batch_size:,} at learning rate {rate} had the lowest validation loss"
     if surface.noise_sd is None:
-        return (
-            f"{text}. No seed was repeated, so whether it is better than the others, or only luckier, is unknown."
-        )
+        return f"{text}. No seed was repeated, so whether it is better than the others, or only luckier, is unknown."
     text += f", {format_interval(best.val_loss)} ({format_seeds(surface, best)})"
     tied = [row for row in surface.tied if row is not best]
     if not tied:
@@ -76,10 +74,10 @@ def _towards_the_ends(surface: SurfaceFinding, best: BatchRow) -> str:
     larger = [row for row in worse if row.global_batch_size > best.global_batch_size]
     parts = []
     if smaller:
-        parts.append(f"at the smaller {format_span(smaller, judged)}")
+        parts.append(f"smaller batches ({format_span(smaller, judged)})")
     if larger:
-        parts.append(f"at the larger {format_span(larger, judged)}")
-    return f"The loss is higher {' and '.join(parts)}." if parts else ""
+        parts.append(f"larger ones ({format_span(larger, judged)})")
+    return f"The loss is higher at {' and at '.join(parts)}." if parts else ""
 
 
 def _on_the_device(found: Findings) -> str:

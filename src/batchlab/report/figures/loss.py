@@ -13,7 +13,6 @@ from batchlab.report.figures.scales import time_scale
 from batchlab.words.figures import loss as words
 from batchlab.words.units import Units
 
-
 MOST_OF_MEDIAN = 12.0
 """The axis of losses ends at this many times the distance from the lowest loss to the median."""
 
@@ -157,9 +156,7 @@ def decision(findings: Findings) -> Figure:
                 **({"anchor": "y2"} if time else {}),
             ),
             yaxis=axis(words.LOSS_AXIS, **({"domain": [0.4, 1]} if time else {}), nticks=5, **_loss_range(rows)),
-            **(
-                {"yaxis2": axis(words.time_axis(unit), domain=[0, 0.27], rangemode="tozero", nticks=4)} if time else {}
-            ),
+            **({"yaxis2": axis(words.time_axis(unit), domain=[0, 0.27], rangemode="tozero", nticks=4)} if time else {}),
             shapes=[{**shape, "yref": "y"} for shape in shapes],
         ),
         height=420,
@@ -169,9 +166,7 @@ def decision(findings: Findings) -> Figure:
 def _loss_range(rows: Sequence[BatchRow]) -> dict[str, object]:
     """Cuts off what is far above: one bad size must not flatten the differences among good ones."""
     values = sorted(row.val_loss.value for row in rows if row.val_loss)
-    ends = [
-        end for row in rows if row.val_loss for end in (row.val_loss.low, row.val_loss.high) if end is not None
-    ]
+    ends = [end for row in rows if row.val_loss for end in (row.val_loss.low, row.val_loss.high) if end is not None]
     low, middle, high = min([*values, *ends]), values[len(values) // 2], max([*values, *ends])
     cut = values[0] + MOST_OF_MEDIAN * max(middle - values[0], 1e-9)
     if len(values) < 4 or high <= cut:
@@ -179,9 +174,7 @@ def _loss_range(rows: Sequence[BatchRow]) -> dict[str, object]:
     return {"range": [low - 0.08 * (cut - low), cut]}
 
 
-def _time(
-    rows: Sequence[BatchRow], sizes: Sequence[float], hours: Sequence[float | None]
-) -> tuple[list[Trace], str]:
+def _time(rows: Sequence[BatchRow], sizes: Sequence[float], hours: Sequence[float | None]) -> tuple[list[Trace], str]:
     """Bars of the time that the budget takes, and its unit; empty where no speed was measured."""
     known = [(size, value) for size, value in zip(sizes, hours, strict=True) if value is not None]
     if not known:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 from batchlab.analysis.values import ThroughputFinding, ThroughputPoint
-from batchlab.core.format import format_bytes, format_list, format_plural, format_split
-from batchlab.words.capacity_reasons import describe_limit, probe_reason
+from batchlab.core.format import format_list, format_plural, format_split
+from batchlab.words.capacity_reasons import probe_reason
 from batchlab.words.units import Units
 
 NO_SPEED = "Speed was not measured in this study."

@@ -28,7 +28,7 @@ def surface_caption(surface: SurfaceFinding, capped_at: float | None, *, numbers
     cells = [cell for row in rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
     text = (
-        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}; a click shows those of a cell. "
+        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. "
         f"{NUMBERS if numbers else COLOURS}"
     )
     if capped_at is not None:
