@@ -42,7 +42,7 @@ def _what_was_run(found: Findings) -> str:
     of = f" of {run_length(found)} each" if run_length(found) else ""
     text = (
         f"This study trained {task_name(found.experiment.task)} at batch {span}: "
-        f"{format_plural(len(found.runs), 'run')}{of}"
+        f"{format_plural(len(found.runs), 'run')}{of}{' so far' if found.partial else ''}"
     )
     ended = Counter(run.outcome.label for run in found.runs if run.outcome is not Outcome.COMPLETED)
     if not ended:

@@ -13,6 +13,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.core.format import format_list, format_plural
 from batchlab.core.record import Outcome
+from batchlab.words.phrases import format_tied
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ def _no_winner(found: Findings) -> str:
     surface = found.surface
     if surface is None or surface.best is None:
         return ""
-    return "no seed was repeated" if surface.noise_sd is None else ""
+    if surface.noise_sd is None:
+        return "no seed was repeated"
+    return f"batch {format_tied(surface)} are within noise" if len(surface.tied) > 1 else ""
 
 
 def _at_the_edge(found: Findings) -> str:
@@ -134,7 +137,7 @@ _ROWS: tuple[tuple[str, str, str, Seen], ...] = (
     ),
     (
         "Low throughput",
-        "tokens/s below what is expected",
+        "slower than expected",
         "Larger micro-batches up to the knee, TF32 or bf16, compilation; `batchlab throughput` compares them.",
         _low_throughput,
     ),

@@ -14,8 +14,8 @@ from batchlab.words.figures.device import NO_MEMORY, NO_SPEED
 from batchlab.words.figures.loss import NO_RUNS, no_loss
 
 KEYS = [
-    *("decision", "surface", "curves", "training", "gradients"),
-    *("noise-scale", "cost-to-target", "speed", "memory"),
+    *("decision", "surface", "speed", "memory", "curves", "training", "gradients"),
+    *("noise-scale", "cost-to-target"),
 ]
 Study = Callable[[str], Findings]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.cost import CURVATURE, margin
+from batchlab.analysis.values import Interval
 from batchlab.report.figures.loss import decision
 from batchlab.words.figures.loss import RECOMMENDED, TIME, WITH_NOISE, WITHOUT_NOISE, tolerated
 
@@ -87,9 +89,13 @@ def test_without_a_measured_speed_there_is_no_time_and_no_second_panel(study: St
 
 
 def test_one_bad_size_does_not_flatten_the_others(study: Study) -> None:
-    figure = decision(study("ten sizes"))
+    found = study("whole")
+    assert found.surface is not None
+    *others, last = found.surface.rows
+    bad = replace(last, val_loss=Interval(9.0))
+    figure = decision(replace(found, surface=replace(found.surface, rows=(*others, bad))))
     assert figure.layout is not None
-    low, high = figure.layout["yaxis"].get("range", (0, 0))
-    losses = [y for one in figure.data if "error_y" in one for y in one["y"]]
-    assert low < min(losses)
-    assert sum(low <= loss <= high for loss in losses) > len(losses) / 2
+    low, high = figure.layout["yaxis"]["range"]
+    losses = [row.val_loss.value for row in others if row.val_loss]
+    assert low < min(losses) < max(losses) < high < 9.0
+    assert "range" not in (decision(found).layout or {})["yaxis"]

@@ -16,12 +16,12 @@ def build_figures(findings: Findings) -> dict[str, Figure]:
     made = (
         decision(findings),
         surface(findings),
+        speed(findings),
+        memory(findings),
         validation_curves(findings),
         training_curves(findings),
         gradient_norms(findings),
         noise_series(findings),
         cost_to_target(findings),
-        speed(findings),
-        memory(findings),
     )
     return {figure.key: figure for figure in made}

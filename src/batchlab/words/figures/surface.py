@@ -27,10 +27,7 @@ def surface_caption(surface: SurfaceFinding, capped_at: float | None, *, numbers
     rows = surface.rows
     cells = [cell for row in rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
-    text = (
-        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. "
-        f"{NUMBERS if numbers else COLOURS}"
-    )
+    text = f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. {NUMBERS if numbers else COLOURS}"
     if capped_at is not None:
         text += f". The colour scale ends at {format_loss(capped_at)}, so that good cells differ"
     if len(rows) * len({cell.learning_rate for cell in cells}) > len(cells):
