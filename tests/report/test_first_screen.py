@@ -118,8 +118,8 @@ def known(folder: Path, rows: list[dict[str, str]]) -> Iterator[str]:
     found = read_findings(Store.open(folder))
     assert found.surface is not None
     assert found.surface.best is not None
-    assert found.surface.best.best is not None
     best = found.surface.best
+    assert best.best is not None
     at_best = cells[best.global_batch_size, best.best.learning_rate]
     if found.surface.evaluation_sd:
         yield f"{found.surface.evaluation_sd:.3g} {found.surface.evaluation_sd:.3f}"

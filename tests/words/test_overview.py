@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_without_seeds_nothing_is_claimed(synthetic_study: Study) -> None:
 
 
 def test_without_runs_there_is_no_result(synthetic_study: Study) -> None:
-    nothing = assemble(*synthetic_study(keep=0), partial=True)
+    nothing = replace(assemble(*synthetic_study(keep=0)), partial=True)
     assert summary(nothing)[0] == "No training run has finished yet."
     assert conclusion(nothing)[0].startswith("This study does not say what to train with.")
     assert "finishes the study" in conclusion(nothing)[-1]
