@@ -8,13 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
-
-if TYPE_CHECKING:
-    from batchlab.core.protocols import Framework
 
 OptimizerFactory = Callable[..., Any]
 """`(params, lr)` or `(model, lr)` → one optimizer or a list of them; `optimizer_argument` tells which it takes."""
@@ -52,7 +49,7 @@ def task(
     collate: Callable[[list[Any]], Any] | None = None,
     reduction: str = "mean",
     sample_independent: bool | None = None,
-    framework: str | Framework | None = None,
+    framework: Any = None,
 ) -> Task:
     """Describe what to train, for `batchlab study this_file.py`.
 
