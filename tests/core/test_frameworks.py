@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -29,7 +31,8 @@ def test_a_model_is_recognised_by_the_names_of_its_bases(monkeypatch: pytest.Mon
 
 def test_only_libraries_that_are_installed_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frameworks, "find_spec", lambda name: None)
-    monkeypatch.setattr(frameworks.sys, "modules", {"mlx": None})
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "mlx", ModuleType("mlx"))
     assert installed() == ("mlx",)
 
 
