@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from batchlab.core.protocols import MemoryReading
 from batchlab.core.ranks import Ranks
@@ -13,5 +14,14 @@ def largest(own: MemoryReading, ranks: Ranks) -> MemoryReading:
     if ranks.size == 1:
         return own
     readings = [MemoryReading(*json.loads(content)) for content in ranks.gather(json.dumps(own).encode())]
-    known = [[value for value in column if value is not None] for column in list(zip(*readings, strict=True))[:4]]
-    return MemoryReading(*(max(values, default=None) for values in known), own.measured)
+
+    def most(values: Iterable[int | None]) -> int | None:
+        return max((value for value in values if value is not None), default=None)
+
+    return MemoryReading(
+        most(reading.in_use_bytes for reading in readings),
+        most(reading.reserved_bytes for reading in readings),
+        most(reading.peak_in_use_bytes for reading in readings),
+        most(reading.peak_bytes for reading in readings),
+        own.measured,
+    )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import random
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
 
-import batchlab
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Batch, Inspectable, MemoryBound
+from batchlab.core.host import host_environment
+from batchlab.core.protocols import Batch, Framework, Inspectable, MemoryBound
 from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
@@ -26,7 +23,7 @@ from batchlab.simulated.trainable import SimulatedTrainable
 Result = TypeVar("Result")
 
 
-class SimulatedFramework:
+class SimulatedFramework(Framework):
     """Creates SimulatedTrainables. Its only device is named "simulated"."""
 
     def resolve_device(self, name: str) -> str:
@@ -39,17 +36,6 @@ class SimulatedFramework:
         """Seed the global random state for the user's code. The simulation itself uses only its own seed."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
-
-    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
-        """Nothing to watch: nobody trains here but SimulatedTrainable."""
-        return nullcontext()
-
-    def import_all(self) -> None:
-        """Nothing is imported later."""
-
-    def one_thread(self) -> AbstractContextManager[None]:
-        """Simulations compute in one thread."""
-        return nullcontext()
 
     def holds_device(self) -> bool:
         """A simulated device belongs to no process."""
@@ -99,17 +85,8 @@ class SimulatedFramework:
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""
-        return Environment(
-            batchlab=batchlab.__version__,
-            python=platform.python_version(),
-            numpy=np.__version__,
-            framework="simulated",
-            platform=platform.platform(),
-            processor=platform.processor(),
-            device="simulated",
-            device_memory_bytes=device.memory_limit,
-            cores=os.cpu_count() or 1,
-            threads=device.threads,
+        return host_environment(
+            "simulated", threads=device.threads, device="simulated", device_memory_bytes=device.memory_limit
         )
 
 

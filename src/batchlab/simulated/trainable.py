@@ -242,7 +242,7 @@ class SimulatedTrainable:
         self._peak = max(self._peak, needed)
 
     def _clear(self) -> None:
-        self._gradient = np.zeros(self.problem.dimensions)
-        self._loss = 0.0
-        self._squared_weights = 0.0
+        self._gradient: Vector = np.zeros(self.problem.dimensions)
+        self._loss: float = 0.0
+        self._squared_weights: float = 0.0
         self._accumulated = False

@@ -40,7 +40,10 @@ class GradientSum:
         self._last_pass = False
         self._arrived: list[set[int]] = []
         self._begun: list[_Begun] = []
-        self._hooks = [p.register_post_accumulate_grad_hook(self._complete) for p in self._parameters]
+        self._hooks = [
+            p.register_post_accumulate_grad_hook(self._complete)  # type: ignore[no-untyped-call]
+            for p in self._parameters
+        ]
 
     def close(self) -> None:
         """Leave the parameters alone."""
@@ -131,7 +134,8 @@ def _flat(parameter: nn.Parameter) -> Tensor:
 
 
 def _write_back(begun: _Begun) -> None:
-    for parameter, values in zip(
-        begun.parameters, begun.values.split([p.numel() for p in begun.parameters]), strict=True
-    ):
-        parameter.grad = values.view(parameter.shape)
+    start = 0
+    for parameter in begun.parameters:
+        stop = start + parameter.numel()
+        parameter.grad = begun.values[start:stop].view(parameter.shape)
+        start = stop

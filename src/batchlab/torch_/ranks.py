@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,9 @@ from batchlab.core.errors import InputError
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, OutOfMemory
 from batchlab.core.ranks import LISTENER, Membership, RankLost
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 Result = TypeVar("Result")
 
@@ -138,8 +141,8 @@ def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
 
 
-def _client(seconds: float) -> dist.TCPStore:
-    return dist.TCPStore(
+def _client(seconds: float) -> Store:
+    return dist.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         is_master=False,
@@ -148,12 +151,13 @@ def _client(seconds: float) -> dist.TCPStore:
     )
 
 
-def _scoped(store: dist.Store) -> dist.Store:
+def _scoped(store: Store) -> Store:
     """torchrun keeps one store over its restarts."""
-    return dist.PrefixStore(f"batchlab/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    scope = f"batchlab/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    return dist.PrefixStore(scope, store)  # type: ignore[attr-defined]
 
 
-def _store(membership: Membership) -> dist.Store:
+def _store(membership: Membership) -> Store:
     """What all ranks write to and read from. Rank 0 keeps it, unless an agent of torchrun does."""
     if membership.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return _scoped(_client(JOIN_SECONDS))
@@ -163,7 +167,7 @@ def _store(membership: Membership) -> dist.Store:
         bound = socket.create_server((os.environ["MASTER_ADDR"], port))
         listener = str(bound.detach())
     return _scoped(
-        dist.TCPStore(
+        dist.TCPStore(  # type: ignore[attr-defined]
             os.environ["MASTER_ADDR"],
             port,
             is_master=True,
@@ -174,7 +178,7 @@ def _store(membership: Membership) -> dist.Store:
     )
 
 
-def _join(store: dist.Store, membership: Membership, device: torch.device) -> None:
+def _join(store: Store, membership: Membership, device: torch.device) -> None:
     backend = f"cpu:gloo,{device.type}:nccl" if device.type == "cuda" else "gloo"
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"Several processes can share a run on cuda and on cpu, not on {device.type}; use one device.")
@@ -184,7 +188,7 @@ def _join(store: dist.Store, membership: Membership, device: torch.device) -> No
         raise RankLost(str(error)) from error
 
 
-def _tell_cause(store: dist.Store, membership: Membership, error: Exception) -> None:
+def _tell_cause(store: Store, membership: Membership, error: Exception) -> None:
     """Leave for rank 0 what this rank raised."""
     traceback.print_exception(error)
     memory = as_out_of_memory(error)
@@ -199,7 +203,7 @@ def _tell_cause(store: dist.Store, membership: Membership, error: Exception) -> 
         store.set("cause", json.dumps(cause))
 
 
-def _raise_cause(store: dist.Store) -> None:
+def _raise_cause(store: Store) -> None:
     """Raise what another rank raised; return where none has said anything."""
     deadline = time.monotonic() + _CAUSE_SECONDS
     while time.monotonic() < deadline:
