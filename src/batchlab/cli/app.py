@@ -27,6 +27,7 @@ from batchlab.cli.commands.init import init
 from batchlab.cli.commands.listing import doctor, recipes, settings
 from batchlab.cli.commands.reading import mirror, plan, report, status
 from batchlab.cli.commands.stages import check, study, sweep, throughput
+from batchlab.cli.commands.train import train
 from batchlab.core.errors import ECHO, BatchlabError, InputError, StudyInterrupted, did_you_mean, quote, shorten
 
 app = App(
@@ -49,6 +50,7 @@ for command in (
     audit,
     report,
     plan,
+    train,
     status,
     mirror,
     init,

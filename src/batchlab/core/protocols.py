@@ -432,6 +432,10 @@ class Framework(Protocol):
         """The measuring part of `batchlab.observe`. Raises InputError where this model cannot be watched."""
         raise InputError(f"batchlab.observe cannot watch a {type(model).__name__}: its framework does not measure it.")
 
+    def export_weights(self, state: bytes, path: Path) -> bool:
+        """Write the model's weights of a Trainable's state as safetensors; False where this framework writes none."""
+        return False
+
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and thread count, for the record."""
 

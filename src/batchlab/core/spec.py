@@ -191,6 +191,9 @@ class TrainSpec(Frozen):
         return self.steps < MIN_STEPS or 0 < warmup_steps < MIN_WARMUP_STEPS
 
 
+LARGEST_EVALUATION_BATCH = 64
+"""Held-out samples of a batch, at most; all runs of a study have the same."""
+
 MIN_STEPS = 50
 MIN_WARMUP_STEPS = 5
 

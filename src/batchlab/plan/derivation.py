@@ -20,6 +20,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.format import format_count, format_list
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.spec import LARGEST_EVALUATION_BATCH, DeviceSettings, OptimizerSettings
 from batchlab.integrations.script.answer import answer_command
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.provenance import measured_provenance, with_proof
@@ -29,9 +30,11 @@ from batchlab.plan.training_plan import (
     HardwareCalibration,
     MadeFrom,
     OptimizerPlan,
+    PlannedTask,
     Provenance,
     TrainingPlan,
 )
+from batchlab.runs.workload import workload_of
 from batchlab.scaling import Refused, beta2_at, decay_timescale, epsilon_at, weight_decay_of
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.critical import beyond_warnings
@@ -122,10 +125,40 @@ def make_plan(
             n=loss.n if loss else 0,
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
+        task=_task(findings, choice, layout),
         provenance=provenance,
         unknown=unknown(findings),
         warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
         confirm=describe_confirmation(extrapolated.confirmation, experiment.unit) if extrapolated else "",
+    )
+
+
+def _task(findings: Findings, choice: _Choice, layout: BatchLayout) -> PlannedTask | None:
+    """The task as it was measured; None for another model, or where a person's own program trains it."""
+    experiment, info = findings.experiment, findings.task_info
+    if info.integration is not None or not choice.same_model:
+        return None
+    runs = choice.near.best.runs if choice.near.best and choice.near.layout == layout else ()
+    fits = findings.memory.max_micro_batch_size if findings.memory else None
+    return PlannedTask(
+        workload=workload_of(experiment, info),
+        optimizer=OptimizerSettings(
+            config=experiment.optimizer,
+            batch_ratio=layout.global_batch_size / experiment.reference_batch_size,
+            rate_ratio=experiment.optimizer.rate_ratio(choice.learning_rate),
+        ),
+        device=DeviceSettings(
+            name=info.device,
+            precision=experiment.device.precision,
+            compile=experiment.device.compile,
+            memory_optimizations=experiment.device.memory_optimizations,
+        ),
+        framework=findings.environment.framework if findings.environment else "",
+        parameter_count=info.parameter_count,
+        peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
+        evaluation_points=experiment.evaluation.points,
+        evaluation_samples=experiment.evaluation.samples,
+        evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, fits or layout.micro_batch_size),
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.experiment import AcrossBatch, ScheduleConfig
 from batchlab.core.optimizer_group import OptimizerGroup
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.words.plan import confirmation_note, extrapolation_note, group_note, paste_title
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
@@ -99,6 +100,16 @@ class BatchConfiguration(Frozen):
                 f"grad_accum_steps is {self.grad_accum_steps}, but this batch in micro-batches of "
                 f"{self.micro_batch_size} takes {self.layout.grad_accum_steps}"
             )
+        if self.tokens_per_step != self.layout.tokens_per_step:
+            raise ValueError(
+                f"tokens_per_step is {self.tokens_per_step:,}, but {self.global_batch_size:,} × "
+                f"{self.sequence_length:,} are {self.layout.tokens_per_step:,}"
+            )
+        if self.steps < 1 or self.steps != self.token_budget // self.tokens_per_step:
+            raise ValueError(
+                f"steps is {self.steps:,}, but token_budget {self.token_budget:,} makes "
+                f"{self.token_budget // self.tokens_per_step:,} steps of {self.tokens_per_step:,}"
+            )
         return self
 
     @property
@@ -128,6 +139,23 @@ class Expectation(Frozen):
     hours: float | None = None
 
 
+class PlannedTask(Frozen):
+    """What `batchlab train` needs besides the configuration: the task as the study saw it, and how it was evaluated."""
+
+    workload: Workload
+    optimizer: OptimizerSettings = Field(description="of the study at this batch; applies to a task's own optimizer")
+    device: DeviceSettings
+    framework: str = Field(default="", description="version with which the study measured")
+    parameter_count: int | None = None
+    peak_bytes: int | None = Field(default=None, description="of one device in training, where it was measured")
+    evaluation_points: int
+    evaluation_samples: int
+    evaluation_batch_size: int
+
+
+SCHEMA_VERSION = 1
+
+
 class TrainingPlan(Frozen):
     """The file other programs read. `TrainingPlan.model_json_schema()` describes it."""
 
@@ -137,6 +165,7 @@ class TrainingPlan(Frozen):
     command: str = Field(default="", description="of a person's own script, with this configuration filled in")
     hardware_calibration: HardwareCalibration
     expectation: Expectation
+    task: PlannedTask | None = Field(default=None, description="None where a person's own program trains it")
     provenance: dict[str, Provenance]
     unknown: tuple[str, ...] = Field(description="what the study does not answer")
     warnings: tuple[str, ...] = Field(

@@ -18,10 +18,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from batchlab.core.errors import InputError, did_you_mean, quote
-from batchlab.core.experiment import TaskReference
+from batchlab.core.experiment import Experiment, TaskReference
 from batchlab.core.frameworks import SHIPPED, installed, load_framework, name_of_model, own_name, possible_models
 from batchlab.core.protocols import Dataset, Framework
-from batchlab.core.record import FileDigest
+from batchlab.core.record import FileDigest, TaskInfo
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.data.digests import file_digest
@@ -209,6 +209,27 @@ def data_files(paths: Iterable[str | Path], cache_dir: Path) -> dict[str, FileDi
     found = [Path(path).expanduser().resolve() for path in paths]
     files = [file for path in found for file in (text_files(path, "data") if path.is_dir() else [path])]
     return {str(file): file_digest(file, cache_dir) for file in files if file.is_file()}
+
+
+def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Workload:
+    """What the study's specs train. The digests, which enter the run ids, are known once the task is inspected."""
+    workload = Workload(
+        task=experiment.task,
+        unit=experiment.unit,
+        sequence_length=experiment.sequence_length,
+        model=experiment.model,
+        framework=experiment.framework,
+        data=experiment.data,
+        command=experiment.command,
+    )
+    if task_info is None:
+        return workload
+    known = {
+        "integration": task_info.integration,
+        "data_digest": task_info.data_digest,
+        "code_digest": digest_of(task_info.code),
+    }
+    return workload.model_copy(update=known)
 
 
 def digest_of(code: dict[str, str]) -> str:

@@ -27,7 +27,7 @@ from batchlab.engines.inline import InlineEngine
 from batchlab.engines.local import LocalEngine
 from batchlab.engines.resources import usable_cores
 from batchlab.integrations.script.fit import fitted
-from batchlab.runs.workload import digest_of, hash_files
+from batchlab.runs.workload import hash_files, workload_of
 from batchlab.search.budget import quantum, runs_within, token_budget_of
 from batchlab.storage.atomic import scratch_folder, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
@@ -75,27 +75,6 @@ class OpenStudy:
     def workload(self) -> Workload:
         """What the study's specs train."""
         return workload_of(self.experiment, self.task_info)
-
-
-def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Workload:
-    """What the study's specs train. The digests, which enter the run ids, are known once the task is inspected."""
-    workload = Workload(
-        task=experiment.task,
-        unit=experiment.unit,
-        sequence_length=experiment.sequence_length,
-        model=experiment.model,
-        framework=experiment.framework,
-        data=experiment.data,
-        command=experiment.command,
-    )
-    if task_info is None:
-        return workload
-    known = {
-        "integration": task_info.integration,
-        "data_digest": task_info.data_digest,
-        "code_digest": digest_of(task_info.code),
-    }
-    return workload.model_copy(update=known)
 
 
 def open_study(

@@ -22,7 +22,7 @@ from batchlab.core.files import Files
 from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
-from batchlab.core.spec import MIN_STEPS, CapacitySpec
+from batchlab.core.spec import LARGEST_EVALUATION_BATCH, MIN_STEPS, CapacitySpec
 from batchlab.search.cost import cost_of
 from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
@@ -34,7 +34,6 @@ from batchlab.study.session import Session, run_alone
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, decided_budget, learning_rates_of
 from batchlab.study.stages.capacity import (
     LARGEST,
-    LARGEST_EVALUATION_BATCH,
     CapacityRequest,
     capacity_stage,
     sweep_need,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -101,6 +102,13 @@ class TorchFramework(Framework):
     def watched(self, model: Any, parameters: Literal["all", "norm_layers"], scaler: Any) -> ObservedModel:
         """The measuring part of `batchlab.observe`; `scaler` is the torch.amp.GradScaler in use."""
         return ObservedModel(model, parameters, scaler)
+
+    def export_weights(self, state: bytes, path: Path) -> bool:
+        """Write the model's state_dict as safetensors."""
+        from batchlab.torch_.weights import write_weights
+
+        write_weights(state, path)
+        return True
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""

@@ -8,9 +8,9 @@ import pytest
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 from batchlab.core.experiment import build_experiment
+from batchlab.core.spec import LARGEST_EVALUATION_BATCH
 from batchlab.engines.resources import Concurrency
 from batchlab.search.budget import SweepDesign, fixed_budget
-from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.study.stages.context import SweepContext
 
 

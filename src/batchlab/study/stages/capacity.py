@@ -18,7 +18,13 @@ from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
 from batchlab.core.protocols import Engine
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
-from batchlab.core.spec import CapacitySpec, DeviceSettings, OptimizerSettings, Spec, TraceSpec
+from batchlab.core.spec import (
+    CapacitySpec,
+    DeviceSettings,
+    OptimizerSettings,
+    Spec,
+    TraceSpec,
+)
 from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced
 from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind, SlowProbe
 from batchlab.storage.store import Store
@@ -27,8 +33,6 @@ from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.gradient_sampling import probed_sampling
 from batchlab.words import progress
-
-LARGEST_EVALUATION_BATCH = 64
 
 HEADROOM = "5%"
 """Kept free by default: later steps fragment memory, logging and checkpoints need a little."""

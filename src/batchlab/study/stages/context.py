@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment
-from batchlab.core.spec import GradientSampling
+from batchlab.core.spec import LARGEST_EVALUATION_BATCH, GradientSampling
 from batchlab.engines.resources import Concurrency
 from batchlab.storage.decisions import BudgetDecision
-from batchlab.study.stages.capacity import LARGEST_EVALUATION_BATCH
 from batchlab.study.stages.gradient_sampling import gradient_sampling
 from batchlab.study.stages.throughput import known_oom, layout_for
 
