@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart schema test test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -30,6 +30,9 @@ browser:
 		|| echo "chromium is not installed and cannot be from here: the browser test will be skipped"
 
 # While working (≤ 4 min on 2 cores). COVERAGE holds more options for pytest; `make test` sets it.
+schema: setup-dev  ## the JSON Schema of training_plan.json
+	$(BIN)/python -m batchlab.plan > docs/training_plan.schema.json
+
 check: setup-dev
 	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/ruff check src tests examples benchmarks

@@ -208,4 +208,4 @@ def test_torchrun_parses_its_part(plan: TrainingPlan) -> None:
 
     read = parse_args(command_words(format_plan(plan, "torchrun"))[1:])
     assert read.nproc_per_node == str(plan.batch_configuration.data_parallel_size)
-    assert read.training_script == "your_train.py"
+    assert (read.module, read.training_script) == (True, "batchlab")

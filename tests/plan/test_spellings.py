@@ -133,8 +133,8 @@ def test_nanochat_counts_tokens(findings: Findings) -> None:
 
 def test_torchrun_is_one_command(findings: Findings) -> None:
     words = shlex.split(format_plan(make_plan(findings, devices=8), "torchrun"))
-    assert words[:5] == ["torchrun", "--standalone", "--nproc-per-node", "8", "your_train.py"]
-    assert words[words.index("--micro-batch-size") + 1] == "8"
+    assert words[:4] == ["torchrun", "--standalone", "--nproc-per-node", "8"]
+    assert words[4:] == ["-m", "batchlab", "train", "training_plan.json"]
 
 
 def test_an_unknown_format_names_those_there_are(findings: Findings) -> None:

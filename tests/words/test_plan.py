@@ -17,6 +17,7 @@ from batchlab.words.plan import (
     describe_loss,
     describe_nearest_layout,
     describe_rate,
+    describe_shareable,
     describe_speed,
     describe_untested,
     extrapolation_note,
@@ -70,3 +71,10 @@ def test_comments_of_exports() -> None:
     assert note == "extrapolated: learning_rate by √B, 1.0e-3 to 2.0e-3 (a paper; valid for batch 8 to 64)"
     assert paste_title("mine", 64, Unit.TOKENS, 128) == "batchlab study mine: 64 sequences per step"
     assert "1.0e-3 was measured with adamw" in nanochat_note(1e-3, "adamw", ())
+
+
+def test_of_batches_that_can_be_shared_the_tied_ones_are_named() -> None:
+    said = describe_shareable(4, [8, 32], 8, None)
+    assert said == "Of those that 4 can share, 8 and 32 are statistically tied with the best: --batch-size 8."
+    assert describe_shareable(4, [], 32, None) == "The nearest that 4 can share is 32: --batch-size 32."
+    assert describe_shareable(4, [], None, None) == ""

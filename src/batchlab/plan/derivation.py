@@ -22,6 +22,7 @@ from batchlab.core.format import format_count, format_list
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import LARGEST_EVALUATION_BATCH, DeviceSettings, OptimizerSettings
 from batchlab.integrations.script.answer import answer_command
+from batchlab.plan.distributed import distributed_config
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.provenance import measured_provenance, with_proof
 from batchlab.plan.training_plan import (
@@ -38,7 +39,7 @@ from batchlab.runs.workload import workload_of
 from batchlab.scaling import Refused, beta2_at, decay_timescale, epsilon_at, weight_decay_of
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.critical import beyond_warnings
-from batchlab.words.plan import NO_SPEED, describe_speed
+from batchlab.words.plan import NO_SPEED, describe_shareable, describe_speed
 from batchlab.words.refusals import describe_refusal
 from batchlab.words.scaling import describe_confirmation
 from batchlab.words.sweep import no_answer
@@ -63,16 +64,22 @@ class _Choice:
 
 
 def make_plan(
-    findings: Findings, devices: int | None = None, target: Target = HERE, objective: Objective | None = None
+    findings: Findings,
+    devices: int | None = None,
+    target: Target = HERE,
+    objective: Objective | None = None,
+    *,
+    nodes: int = 1,
 ) -> TrainingPlan:
-    """The plan for `devices` data-parallel devices like the measured ones (None: as many as were measured), at the
-    recommended batch, at the one that serves `objective`, or at `target`.
+    """The plan for `devices` data-parallel devices like the measured ones (None: as many as were measured) on each of
+    `nodes`, at the recommended batch, at the one that serves `objective`, or at `target`.
 
     `scaling` extrapolates to a batch size, budget or model size that was not measured, and every number that depends on
     it is marked. InputError where the study has no answer, no rule reaches the target, or the batch cannot be
     shared by that many devices.
     """
-    devices = findings.experiment.device.data_parallel_size if devices is None else devices
+    per_node = findings.experiment.device.data_parallel_size if devices is None else devices
+    devices = nodes * per_node
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, extrapolated = findings.experiment, choice.extrapolated
@@ -105,6 +112,7 @@ def make_plan(
     if extrapolated:
         provenance |= extrapolated_provenance(extrapolated, choice.near)
     provenance["micro_batch_size"] = with_proof(findings, layout, provenance["micro_batch_size"])
+    task = _task(findings, choice, layout)
     return TrainingPlan(
         made_from=MadeFrom(
             study=experiment.name,
@@ -125,7 +133,10 @@ def make_plan(
             n=loss.n if loss else 0,
             hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
         ),
-        task=_task(findings, choice, layout),
+        task=task,
+        distributed_config=distributed_config(
+            nodes, per_node, device=findings.task_info.device, trains=task is not None
+        ),
         provenance=provenance,
         unknown=unknown(findings),
         warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
@@ -211,14 +222,14 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
     if devices > size:
         raise InputError(
             f"{devices} devices cannot share a batch of {size}, because each needs at least one sample; use at "
-            f"most {size} devices or a larger measured batch."
+            f"most {size} devices or a larger measured batch. {_shareable(findings, size, devices)}".rstrip()
         )
     if size % devices:
         fewer = next(count for count in range(devices, 0, -1) if size % count == 0)
         more = next(count for count in range(devices, size + 1) if size % count == 0)
         raise InputError(
             f"{devices} devices cannot share a batch of {size} equally, and most trainers need that; "
-            f"use {fewer} or {more} devices, or another measured batch."
+            f"use {fewer} or {more} devices, or another measured batch. {_shareable(findings, size, devices)}".rstrip()
         )
     if not findings.sample_independent and devices > 1:
         raise InputError(
@@ -235,6 +246,21 @@ def _layout(findings: Findings, choice: _Choice, devices: int) -> BatchLayout:
             "known to fit at once; plan for a smaller batch."
         )
     return lay_out(size, most, data_parallel_size=devices, sequence_length=row.layout.sequence_length)
+
+
+def _shareable(findings: Findings, size: int, devices: int) -> str:
+    """Measured batches that so many devices can share: the statistically tied ones, else the nearest and its cost."""
+    surface = findings.surface
+    rows = [
+        row
+        for row in (surface.rows if surface else ())
+        if row.global_batch_size % devices == 0 and row.best is not None and not row.undertrained
+    ]
+    rows.sort(key=lambda row: abs(math.log(row.global_batch_size / size)))
+    tied = [row.global_batch_size for row in rows if row.tied]
+    costs = {cost.global_batch_size: cost for cost in findings.costs}
+    nearest = rows[0].global_batch_size if rows else None
+    return describe_shareable(devices, tied, nearest, costs.get(nearest) if nearest else None)
 
 
 def _optimizer(findings: Findings, choice: _Choice, layout: BatchLayout) -> OptimizerPlan:

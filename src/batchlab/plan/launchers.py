@@ -6,12 +6,13 @@ Except for DeepSpeed's, optimizer and data loader are the script's own, and comm
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from batchlab.core.errors import InputError
 from batchlab.plan.expressible import adamw_of, require_equal_micro_batches
 from batchlab.plan.pretraining import optimizer_comments
-from batchlab.plan.training_plan import TrainingPlan, literal
+from batchlab.plan.train_spec import require_task
+from batchlab.plan.training_plan import TrainingPlan
 from batchlab.words.plan import group_note, loader_note, paste_title, schedule_note
 
 
@@ -109,22 +110,11 @@ def _deepspeed_scheduler(plan: TrainingPlan) -> dict[str, Any]:
             raise InputError("The study's schedule is that of a script, which only its command has.")
 
 
-def torchrun(plan: TrainingPlan) -> str:
-    """A sketch of a launch: your script, arguments in this plan's words."""
-    c = plan.batch_configuration
-    arguments = {
-        "micro-batch-size": c.micro_batch_size,
-        "grad-accum-steps": c.grad_accum_steps,
-        "learning-rate": literal(c.learning_rate),
-        "warmup-steps": c.warmup_steps,
-        "steps": c.steps,
-        "beta2": literal(c.optimizer.beta2) if c.optimizer.beta2 is not None else None,
-    }
-    listed = [f"--{key} {value}" for key, value in arguments.items() if value is not None]
-    groups = "".join(f"# {group_note(group)}\n" for group in c.optimizer.groups)
-    return groups + " \\\n  ".join(
-        [f"torchrun --standalone --nproc-per-node {c.data_parallel_size} your_train.py", *listed]
-    )
+def launch_line(plan: TrainingPlan, launcher: Literal["torchrun", "srun"]) -> str:
+    """The command that starts `batchlab train` on the plan's devices. InputError where batchlab does not train it."""
+    require_task(plan)
+    groups = "".join(f"# {group_note(group)}\n" for group in plan.batch_configuration.optimizer.groups)
+    return groups + plan.distributed_config.launch[launcher]
 
 
 def _script_comments(plan: TrainingPlan) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Literal, get_args
 from batchlab.core.errors import InputError
 from batchlab.plan.expressible import adamw_of
 from batchlab.plan.huggingface import sft_config, training_arguments
-from batchlab.plan.launchers import accelerate, deepspeed, lightning, torchrun
+from batchlab.plan.launchers import accelerate, deepspeed, launch_line, lightning
 from batchlab.plan.pretraining import nanochat, nanogpt, optimizer_comments, torchtitan
 from batchlab.plan.training_plan import TrainingPlan
 
 Format = Literal[
-    "json", "hf", "trl", "lightning", "accelerate", "deepspeed", "torchtitan", "nanochat", "nanogpt", "torchrun"
+    "json", "hf", "trl", "lightning", "accelerate", "deepspeed", "torchtitan", "nanochat", "nanogpt", "torchrun", "srun"
 ]
 
 WITHOUT_COMMENTS: frozenset[Format] = frozenset({"hf", "trl", "deepspeed"})
@@ -45,8 +45,8 @@ def format_plan(plan: TrainingPlan, format: Format = "json") -> str:
             return comments + nanochat(plan)
         case "nanogpt":
             return comments + nanogpt(plan)
-        case "torchrun":
-            return comments + torchrun(plan)
+        case "torchrun" | "srun":
+            return comments + launch_line(plan, format)
     raise InputError(f"There is no plan format {format!r}; possible: {', '.join(get_args(Format))}.")
 
 

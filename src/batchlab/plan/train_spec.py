@@ -54,8 +54,12 @@ def require_task(plan: TrainingPlan) -> PlannedTask:
     """The plan's task. Raises InputError where a person's own program trains it."""
     if plan.task is not None:
         return plan.task
-    how = f"run it with the plan's numbers: {plan.command}" if plan.command else "batchlab plan has --format for those"
-    raise InputError(f"The task of this plan is trained by its own program, not by batchlab; {how}.")
+    if plan.command:
+        raise InputError(f"The task of this plan is trained by its own program, not by batchlab; run: {plan.command}")
+    raise InputError(
+        "This plan has no task that batchlab could train: a person's own Trainer does, or the plan is for another "
+        "model than was measured. Use its numbers in your own code; batchlab plan --format writes them for trainers."
+    )
 
 
 def _optimizer(plan: OptimizerPlan, task: PlannedTask) -> OptimizerSettings:

@@ -139,6 +139,16 @@ class Expectation(Frozen):
     hours: float | None = None
 
 
+class DistributedConfig(Frozen):
+    """Nodes, devices of each, and the command lines that start the plan there."""
+
+    nodes: int = 1
+    devices_per_node: int = 1
+    launch: dict[str, str] = Field(
+        default_factory=dict, description="launcher → command; empty where a person's own program trains the task"
+    )
+
+
 class PlannedTask(Frozen):
     """What `batchlab train` needs besides the configuration: the task as the study saw it, and how it was evaluated."""
 
@@ -165,7 +175,10 @@ class TrainingPlan(Frozen):
     command: str = Field(default="", description="of a person's own script, with this configuration filled in")
     hardware_calibration: HardwareCalibration
     expectation: Expectation
-    task: PlannedTask | None = Field(default=None, description="None where a person's own program trains it")
+    task: PlannedTask | None = Field(
+        default=None, description="None where a person's own program trains it, or the model is another one"
+    )
+    distributed_config: DistributedConfig = DistributedConfig()
     provenance: dict[str, Provenance]
     unknown: tuple[str, ...] = Field(description="what the study does not answer")
     warnings: tuple[str, ...] = Field(

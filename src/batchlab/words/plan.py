@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
-from batchlab.analysis.verdict import Recommendation
+from batchlab.analysis.verdict import Cost, Recommendation
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
-from batchlab.core.format import batch_items, format_learning_rate, format_plural
+from batchlab.core.format import batch_items, format_learning_rate, format_list, format_plural
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
 from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
@@ -92,6 +93,20 @@ def describe_nearest_layout(measured: int, size: int) -> str:
 
 def describe_devices(layout: BatchLayout) -> str:
     return "one device" if layout.data_parallel_size == 1 else ASKED_FOR
+
+
+def describe_shareable(devices: int, tied: Sequence[int], nearest: int | None, cost: Cost | None) -> str:
+    """Which measured batches so many devices can share. `nearest` is the nearest of them, at `cost`."""
+    if tied:
+        verb = "is" if len(tied) == 1 else "are"
+        sizes = format_list(tied)
+        found = f"Of those that {devices} can share, {sizes} {verb} statistically tied with the best"
+        return f"{found}: --batch-size {tied[0]}."
+    if nearest is None:
+        return ""
+    tokens = cost.tokens.value if cost is not None and cost.tokens is not None else None
+    price = f", which costs {100 * tokens:.2g} % more tokens" if tokens is not None and math.isfinite(tokens) else ""
+    return f"The nearest that {devices} can share is {nearest}{price}: --batch-size {nearest}."
 
 
 def describe_warmup(schedule: ScheduleConfig) -> str:

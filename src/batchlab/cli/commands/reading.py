@@ -44,6 +44,7 @@ def plan(
     /,
     *,
     devices: Annotated[int | None, whole(1, MOST_DEVICES)] = None,
+    nodes: Annotated[int, whole(1, MOST_DEVICES)] = 1,
     batch_size: Annotated[int | None, whole(1, MOST_SAMPLES)] = None,
     token_budget: str | None = None,
     parameters: str | None = None,
@@ -52,7 +53,17 @@ def plan(
     target_loss: Annotated[float | None, positive(1e9)] = None,
     recheck: Annotated[bool, Parameter(negative=())] = False,
     format: Literal[
-        "json", "hf", "trl", "lightning", "accelerate", "deepspeed", "torchtitan", "nanochat", "nanogpt", "torchrun"
+        "json",
+        "hf",
+        "trl",
+        "lightning",
+        "accelerate",
+        "deepspeed",
+        "torchtitan",
+        "nanochat",
+        "nanogpt",
+        "torchrun",
+        "srun",
     ] = "json",
 ) -> int:
     """The training plan of a study, for a number of devices, in a trainer's own names.
@@ -62,8 +73,10 @@ def plan(
     folder
         A study's folder.
     devices
-        Number of data-parallel devices (default: as in the study); the global batch size stays, its layout is computed
-        anew.
+        Number of data-parallel devices of a node (default: as in the study); the global batch size stays, its layout is
+        computed anew.
+    nodes
+        Number of nodes.
     batch_size
         Another global batch size than the recommended one; it need not have been measured.
     token_budget
@@ -103,11 +116,11 @@ def plan(
     serves = Objective(objective, target_loss) if objective else None
     store = Store.open(folder)
     findings = read_findings(store)
-    made = make_plan(findings, devices, target, serves)
+    made = make_plan(findings, devices, target, serves, nodes=nodes)
     if recheck:
         _recheck(store, made.batch_configuration.layout)
         findings = read_findings(store)
-        made = make_plan(findings, devices, target, serves)
+        made = make_plan(findings, devices, target, serves, nodes=nodes)
     print(format_plan(made, format))
     for warning in (*made.warnings, *damage_lines(findings.damaged)):
         print(f"batchlab: {warning}", file=sys.stderr)
