@@ -78,7 +78,7 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
     value, start, resumed = 1.0, 0, 0
     if saved is not None:
         header, state = saved
-        value, start, resumed = float(state.decode()), header["step"], header["resumed"] + 1
+        value, start, resumed = float(state.read().decode()), header["step"], header["resumed"] + 1
     for step in range(start + 1, spec.steps + 1):
         _die(how, context, step)
         value = (value * 1.7 + spec.learning_rate * step + spec.seed) % 3.1
