@@ -144,8 +144,8 @@ def page(results: dict[tuple[str, int], list[dict[str, int]]], sizes: dict[int, 
     lines += [
         "",
         "A third of the state of AdamW is the model. While it resumes, a run holds the parameters that it was built",
-        "with and those of the checkpoint: 1.33. The optimizer keeps the tensors that were read. Files in the page cache",
-        "are not counted. A Trainer of transformers reads its own checkpoint folder, which was not measured.",
+        "with and those of the checkpoint: 1.33. The optimizer keeps the tensors that were read. Files in the page",
+        "cache are not counted. A Trainer of transformers reads its own checkpoint folder, which was not measured.",
         "",
     ]
     return "\n".join(lines)
