@@ -277,10 +277,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+    """A run is awaited that another process holds, and nothing else is left to execute; or a run waits for a file.
+
+    owner: who is awaited; may be empty. file: what they are making in the study's cache; empty where it is the run.
+    """
 
     run_id: str
     owner: str
+    file: str = ""
 
 
 Event = Progress | Finished | Waiting
