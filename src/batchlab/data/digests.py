@@ -39,7 +39,7 @@ def _print_waiting(file: Path, owner: str) -> None:
 
 
 told_of_waiting: ContextVar[Callable[[Path, str], None]] = ContextVar("told_of_waiting", default=_print_waiting)
-"""Called with (file, owner) when this process begins to wait for a file, because another one, the owner, is making files.
+"""Called with (file, owner) when this process begins to wait for a file because another one, the owner, makes some.
 A person should read it; a worker, whose output goes to a log, sends it to the study."""
 
 
