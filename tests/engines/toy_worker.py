@@ -87,8 +87,8 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
         context.progress(step, spec.steps, step * tokens_per_step, value, None)
         stopping = context.stop_requested()
         if stopping or step % int(how.get("checkpoint_every", 5)) == 0:
-            state = repr(value).encode()
-            context.save_checkpoint({"step": step, "resumed": resumed}, partial(_write, state))
+            content = repr(value).encode()
+            context.save_checkpoint({"step": step, "resumed": resumed}, partial(_write, content))
         if stopping:
             raise Interrupted
     return RunResult(

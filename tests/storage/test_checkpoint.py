@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 
 from batchlab.core.errors import StorageFailed
 from batchlab.core.protocols import ByteSink
 from batchlab.storage.checkpoint import load_checkpoint, save_checkpoint
+from batchlab.storage.files import DiskFile, DiskFiles
 
 HEADER = {"step": 7, "tally": {"loss_sum": 0.1 + 0.2, "curve": [[1, 2.5]]}}
 
@@ -83,6 +87,35 @@ def test_any_flipped_byte_of_the_state_or_its_header_counts_as_absent(tmp_path: 
         path.write_bytes(bytes(broken))
         found = loaded(path)
         assert found is None or found == ({"step": 3}, b"state"), place
+
+
+def test_a_full_disk_is_named_where_the_writer_of_the_state_raises_another_error(tmp_path: Path) -> None:
+    path, full = tmp_path / "state", False
+
+    class Full(DiskFile):
+        def write(self, content: bytes) -> None:
+            if full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(content)
+
+    class SmallDisk(DiskFiles):
+        def create(self, path: Path) -> DiskFile:
+            return Full(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+
+    disk, state = SmallDisk(), {"weights": torch.zeros(1000)}
+    save_checkpoint(path, {"step": 1}, lambda sink: torch.save(state, cast("io.BytesIO", sink)), disk)
+    whole, full = path.read_bytes(), True
+    with pytest.raises(StorageFailed, match="is full"):
+        save_checkpoint(path, {"step": 2}, lambda sink: torch.save(state, cast("io.BytesIO", sink)), disk)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [whole]
+    full = False
+    with pytest.raises(ValueError, match="of its own"):
+        save_checkpoint(path, {"step": 2}, broken, disk)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [whole]
+
+
+def broken(sink: ByteSink) -> None:
+    raise ValueError("an error of its own")
 
 
 def test_a_failed_save_keeps_the_previous_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

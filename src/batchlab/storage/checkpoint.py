@@ -33,7 +33,12 @@ def save_checkpoint(path: Path, header: Mapping[str, Any], write_state: WriteSta
     """
     with replacing(path, files) as file:
         sink = _Digesting(file)
-        write_state(sink)
+        try:
+            write_state(sink)
+        except Exception as error:
+            if sink.failure is not None:  # torch.save raises a RuntimeError in place of what the file raised
+                raise sink.failure from error
+            raise
         text = json.dumps(dict(header), sort_keys=True)
         described = {"header": text, "length": sink.length, "sha256": sink.digest_with(text)}
         line = json.dumps(described).encode()
@@ -69,16 +74,21 @@ def load_checkpoint(path: Path, files: Files = DISK) -> tuple[dict[str, Any], Bi
 
 
 class _Digesting:
-    """Passes bytes on to a file, and counts and digests them."""
+    """Passes bytes on to a file, and counts and digests them. `failure` is why the file took no more."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file
         self._digest = hashlib.sha256()
         self.length = 0
+        self.failure: OSError | None = None
 
     def write(self, content: bytes) -> int:
         """Write all of it."""
-        self._file.write(content)
+        try:
+            self._file.write(content)
+        except OSError as error:
+            self.failure = error
+            raise
         self._digest.update(content)
         self.length += memoryview(content).nbytes
         return memoryview(content).nbytes
