@@ -205,6 +205,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 
