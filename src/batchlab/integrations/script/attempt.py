@@ -28,6 +28,7 @@ from batchlab.integrations.script.metrics import Printed, Row, read_rows, traine
 from batchlab.integrations.script.process import Ended, Output, run_command
 from batchlab.integrations.script.template import parse
 from batchlab.integrations.script.trainer_rows import ROWS
+from batchlab.storage.refused_write import refused_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,9 @@ class Execution:
         return read_rows(metrics, file, output, Path(self.command.folder))
 
     def _judge(self, ended: Ended, rows: tuple[Row, ...], records: Path, *, short: bool) -> Attempt:
+        refused = refused_write("\n".join(ended.tail), self.context.path) if ended.exit_code else None
+        if refused is not None:
+            raise refused
         processes = _processes(records)
         outcome, reason, certain = _outcome(ended, self.command, short=short)
         peak, measured = _memory(processes, ended)
