@@ -204,6 +204,14 @@ class EvaluatesDraws(Protocol):
 
 
 @runtime_checkable
+class MeasuresMetric(Protocol):
+    """Of a Trainable whose task has a metric beside its loss."""
+
+    def measure(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ metric, count) in evaluation mode. Changes nothing."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 

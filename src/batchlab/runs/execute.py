@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -29,6 +30,7 @@ from batchlab.core.spec import (
     TrainSpec,
     Workload,
 )
+from batchlab.core.task import Task
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
@@ -195,6 +197,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
         optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
+        settings=_metric_settings(loaded.task),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
@@ -203,6 +206,13 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
     )
     return RunResult(Outcome.COMPLETED, "", result)
+
+
+def _metric_settings(task: Task) -> dict[str, Any]:
+    if task.metric is None:
+        return {}
+    name = getattr(task.metric, "__name__", type(task.metric).__name__)
+    return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 
 
 def _configured(workload: Workload) -> list[str]:

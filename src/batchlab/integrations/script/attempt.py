@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from batchlab import __version__
 from batchlab.core.batch import BatchLayout
 from batchlab.core.command import Command
 from batchlab.core.errors import RunFailure
+from batchlab.core.metric import Metric
 from batchlab.core.out_of_memory import Evidence, evidence_of
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import Environment, MeasuredMemory, Outcome
@@ -60,7 +61,7 @@ class Attempt:
 
     @property
     def val_loss(self) -> float | None:
-        """The last validation loss; None where there was none."""
+        """The last validation loss, or judged metric; None where there was none."""
         return next((row.val_loss for row in reversed(self.rows) if row.val_loss is not None), None)
 
     def failed(self) -> RunResult:
@@ -70,11 +71,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where and how commands are executed for one spec. resumable: the script continues what it finds in its folder."""
+    """Where and how commands are executed for one spec. metric: what is judged; None: the loss."""
 
     command: Command
     context: RunContext
     device: DeviceSettings
+    metric: Metric | None = None
 
     def attempt(self, filling: Filling, name: str = "output", *, most_seconds: float | None = None) -> Attempt:
         """Execute the command once, in the folder `name` of the run.
@@ -103,7 +105,11 @@ class Execution:
                 most_seconds=min(most_seconds or math.inf, self.command.time_limit_seconds),
                 memory_limit=self.device.memory_limit if self.device.name == "cpu" else None,
             )
-        rows = trainer_rows(records / ROWS) or printed.result() or self._read(values, output)
+        sources = (trainer_rows(records / ROWS, self.command.metrics), printed.result(), self._read(values, output))
+        rows = next((rows for rows in sources if any(row.val_loss is not None for row in rows)), None)
+        rows = rows or next(filter(None, sources), [])
+        if (metric := self.metric) is not None:
+            rows = [row if row.val_loss is None else replace(row, val_loss=metric.judged(row.val_loss)) for row in rows]
         return self._judge(ended, tuple(rows), records, short=most_seconds is not None)
 
     def _environment(self, records: Path) -> Mapping[str, str]:
@@ -158,9 +164,10 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
     if broken and found.outcome in (Outcome.COMPLETED, Outcome.FAILED):
         return Outcome.DIVERGED, str(RunFailure("The last loss that the script gave is not a finite number."))
     if found.outcome is Outcome.COMPLETED and loss is None:
-        wanted = f"{command.metrics.val_loss!r} in {command.metrics.file or command.metrics.source}"
+        wanted = f"{command.metrics.judged!r} in {command.metrics.file or command.metrics.source}"
+        judged_by = "validation loss" if command.metrics.metric is None else command.metrics.name
         failure = RunFailure(
-            f"The command ended with exit code 0, but its validation loss was not found: {wanted}."
+            f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}."
             f"{last_lines(found.ended)}"
         )
         return Outcome.FAILED, str(failure)

@@ -25,10 +25,10 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             f"The command runs on {command.devices} devices (command.devices), so batch sizes must be multiples of it; "
             f"{odd[0]} is not."
         )
-    if experiment.budget.run_time_seconds is not None:
+    if experiment.budget.run_time_seconds is not None and not template.has("steps", "tokens"):
         raise InputError(
-            "--run-time is not possible for a script, which has no placeholder for a time: give --token-budget or "
-            "--time-budget."
+            "--run-time turns the measured speed of each batch size into a length, and command.run has only {epochs}, "
+            "which would round it to whole epochs: add {steps} or {tokens}, or give --token-budget."
         )
     sweep_changes: dict[str, Any] = {}
     if not template.has("learning_rate"):

@@ -29,7 +29,7 @@ class Script:
         """See `core.protocols.Integration`."""
         command = spec.workload.command
         assert command is not None
-        execution = Execution(command, context, spec.device)
+        execution = Execution(command, context, spec.device, spec.workload.metric)
         match spec:
             case InspectSpec():
                 return RunResult(Outcome.COMPLETED, "", inspect(command, spec))

@@ -21,10 +21,7 @@ def callback() -> type:
 def _on_log(self: Any, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
     if not state.is_world_process_zero or not logs:
         return
-    names = {"loss": "train_loss", "eval_loss": "val_loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm"}
-    row = {names[name]: float(value) for name, value in logs.items() if name in names}
-    if row:
-        _write({"step": state.global_step, **row})
+    _write({"step": state.global_step, **{name: value for name, value in logs.items() if isinstance(value, int | float)}})
 
 
 def _on_step_end(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
