@@ -34,7 +34,7 @@ class CommandMetrics(_Section):
     val_loss: Pattern | None = Field(
         default=None, description="the validation loss; the last one counts, nan and inf are divergence"
     )
-    metric: Pattern | None = Field(default=None, description="what to judge by instead of val_loss, such as an accuracy")
+    metric: Pattern | None = Field(default=None, description="judged instead of val_loss, such as an accuracy")
     name: Pattern = Field(default="metric", description="what the metric is called in the report, with its unit")
     better: Better = Field(default="lower", description="whether a lower or a higher metric is better")
     best: float = Field(default=1.0, description="the best possible metric, where higher is better: 1, or 100 for %")

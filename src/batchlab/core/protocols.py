@@ -399,6 +399,13 @@ class RunContext(Protocol):
         """True after SIGTERM or Ctrl-C: the run should save and raise `Interrupted`."""
 
 
+class KilledFromOutside(Exception):
+    """What a run depends on was killed, and nothing shows that the run itself was the reason.
+
+    The worker dies like it, so that the engine decides what that means, as of any worker that was killed.
+    """
+
+
 class Interrupted(Exception):
     """A run was asked to stop and has saved its checkpoint. It has no record, and resumes when submitted again."""
 

@@ -62,7 +62,7 @@ def results_table(findings: Findings) -> Table:
         Column("micro × accum"),
         Column("steps"),
         Column("best LR"),
-        Column("final val loss"),
+        Column(f"final {units.metric or 'val loss'}"),
         Column("train loss"),
         Column("gap"),
         Column(f"{units.name}/s"),
@@ -93,7 +93,7 @@ def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
     quoted = row.best.quoted_runs if row.best else ()
     train = [run.train_loss for run in quoted if run.train_loss is not None]
-    train_loss = sum(train) / len(train) if train else None
+    train_loss, metric = sum(train) / len(train) if train else None, findings.experiment.evaluation.metric
     value = row.val_loss.value if row.val_loss else None
     peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
     measured = findings.throughput.at(row.global_batch_size) if findings.throughput else None
@@ -107,7 +107,7 @@ def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
         format_learning_rate(row.best.learning_rate if row.best else None),
         format_interval(row.val_loss),
         format_loss(train_loss),
-        format_signed(value - train_loss if value is not None and train_loss is not None else None),
+        format_signed(value - train_loss if value is not None and train_loss is not None and not metric else None),
         f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,
         format_hours(row.hours),
         format_bytes(peak) if peak else NONE,
@@ -126,7 +126,7 @@ def _not_run(findings: Findings, size: int) -> Row:
 
 def endings_table(findings: Findings) -> Table:
     """More about the runs at each size's best learning rate than the loss they are judged by; means over seeds."""
-    tokens = findings.experiment.unit is Unit.TOKENS
+    tokens = findings.experiment.unit is Unit.TOKENS and findings.experiment.evaluation.metric is None
     clips = findings.experiment.optimizer.grad_clip is not None
     columns = (
         Column("batch"),
@@ -246,7 +246,7 @@ def cells_table(findings: Findings) -> Table:
         Column("LR"),
         *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
-        Column("val loss"),
+        Column(Units.of(findings).metric or "val loss"),
         Column("each run"),
         *([Column("confirmation seeds")] if confirmed else []),
         Column("outcome", number=False),

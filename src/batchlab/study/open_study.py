@@ -195,8 +195,8 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
         asked = fitted(asked, asked.command)
     elif asked.schedule.kind == "task":
         raise InputError(
-            "schedule.kind = \"task\" is the schedule of a person's own script, and this task's learning rate is set by "
-            "batchlab: use cosine, constant or wsd."
+            'schedule.kind = "task" is for a script with a schedule of its own, and batchlab sets the learning rate of '
+            "this task: use cosine, constant or wsd."
         )
     own_metric = task_info.settings.get("evaluation", {}).get("metric")
     if asked.evaluation.metric not in (None, own_metric):

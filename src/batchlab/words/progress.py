@@ -88,7 +88,8 @@ def describe_finished(spec: Spec, record: Record) -> str:
     result = record.result
     if isinstance(result, TrainResult) and result.val_loss is not None:
         undertrained = ", undertrained" if result.undertrained else ""
-        return f"{name}: val loss {result.val_loss:.4f} in {format_duration(result.seconds)}{undertrained}"
+        judged = "val loss" if spec.workload.metric is None else spec.workload.metric.title
+        return f"{name}: {judged} {result.val_loss:.4f} in {format_duration(result.seconds)}{undertrained}"
     return f"{name}: done"
 
 

@@ -1,4 +1,4 @@
-"""The held-out loss of a Trainer's model: a mean over targets, not over batches as its own eval_loss is. Or its metric."""
+"""The held-out loss of a Trainer's model: a mean over targets, not over batches. Or the metric it is judged by."""
 
 from __future__ import annotations
 

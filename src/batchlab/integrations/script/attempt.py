@@ -6,7 +6,9 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from batchlab.core.command import Command
 from batchlab.core.errors import RunFailure
 from batchlab.core.metric import Metric
 from batchlab.core.out_of_memory import Evidence, evidence_of
-from batchlab.core.protocols import RunContext, RunResult
+from batchlab.core.protocols import KilledFromOutside, RunContext, RunResult
 from batchlab.core.record import Environment, MeasuredMemory, Outcome
 from batchlab.core.spec import DeviceSettings
 from batchlab.integrations.script import launcher
@@ -58,6 +60,7 @@ class Attempt:
     measured: MeasuredMemory
     environment: Environment
     certain: bool = True
+    resumed: bool = False
 
     @property
     def val_loss(self) -> float | None:
@@ -78,15 +81,18 @@ class Execution:
     device: DeviceSettings
     metric: Metric | None = None
 
-    def attempt(self, filling: Filling, name: str = "output", *, most_seconds: float | None = None) -> Attempt:
+    def attempt(
+        self, filling: Filling, name: str = "output", *, most_seconds: float | None = None, resumable: bool = False
+    ) -> Attempt:
         """Execute the command once, in the folder `name` of the run.
 
         most_seconds: where it is ended before the command's own limit and counts as completed, because it only had to
-        get so far.
+        get so far. resumable: with {resume}, it goes on from what an attempt that was stopped left there. Raises
+        KilledFromOutside.
         """
         template = parse(self.command.run)
         output, records = self.context.path / name, self.context.path / "processes"
-        unfinished = template.has("resume") and output.is_dir()
+        unfinished = resumable and template.has("resume") and output.is_dir()
         if not unfinished:
             shutil.rmtree(output, ignore_errors=True)
             output.mkdir()
@@ -105,12 +111,15 @@ class Execution:
                 most_seconds=min(most_seconds or math.inf, self.command.time_limit_seconds),
                 memory_limit=self.device.memory_limit if self.device.name == "cpu" else None,
             )
+        if _killed_from_outside(ended):
+            raise KilledFromOutside
         sources = (trainer_rows(records / ROWS, self.command.metrics), printed.result(), self._read(values, output))
         rows = next((rows for rows in sources if any(row.val_loss is not None for row in rows)), None)
         rows = rows or next(filter(None, sources), [])
         if (metric := self.metric) is not None:
             rows = [row if row.val_loss is None else replace(row, val_loss=metric.judged(row.val_loss)) for row in rows]
-        return self._judge(ended, tuple(rows), records, short=most_seconds is not None)
+        found = self._judge(ended, tuple(rows), records, short=most_seconds is not None)
+        return replace(found, resumed=unfinished)
 
     def _environment(self, records: Path) -> Mapping[str, str]:
         chosen = {RECORDS: str(records), "PYTHONUNBUFFERED": "1"}
@@ -167,8 +176,7 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
         wanted = f"{command.metrics.judged!r} in {command.metrics.file or command.metrics.source}"
         judged_by = "validation loss" if command.metrics.metric is None else command.metrics.name
         failure = RunFailure(
-            f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}."
-            f"{last_lines(found.ended)}"
+            f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}.{last_lines(found.ended)}"
         )
         return Outcome.FAILED, str(failure)
     return found.outcome, found.reason
@@ -191,6 +199,21 @@ def _outcome(ended: Ended, command: Command, *, short: bool) -> tuple[Outcome, s
         failure = RunFailure(f"The command ended {how}, out of memory: {_telling(ended)}")
         return Outcome.OUT_OF_MEMORY, str(failure), evidence is not Evidence.AMBIGUOUS
     return Outcome.FAILED, str(RunFailure(f"The command ended {how}.{last_lines(ended)}")), True
+
+
+_KILLED_CHILD = re.compile(r"Signal 9 \(SIGKILL\) received|exitcode\s*:\s*-9\b")
+"""What torchrun says of a process that was killed; its own exit code is 1."""
+
+
+def _killed_from_outside(ended: Ended) -> bool:
+    """Whether it was killed, by the system or a person, without having said that an allocation failed.
+
+    Without an exit code it was the supervisor that was killed.
+    """
+    text = "\n".join(ended.tail)
+    if ended.cut or ended.problem or ended.exit_code == 0 or evidence_of(text) is not None:
+        return False
+    return ended.exit_code in (None, -signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED_CHILD.search(text) is not None
 
 
 def _how(ended: Ended) -> str:

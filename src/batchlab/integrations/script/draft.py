@@ -48,9 +48,20 @@ NAMES: dict[str, tuple[str, ...]] = {
         "iters",
     ),
     "epochs": ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch"),
-    "seed": ("seed", "random_seed", "manual_seed"),
+    "seed": ("seed", "random_seed", "manual_seed", "seed_everything"),
     "warmup_steps": ("warmup_iters", "warmup_steps", "num_warmup_steps", "lr_warmup_steps", "warmup"),
-    "run_dir": ("out_dir", "output_dir", "save_dir", "run_dir", "checkpoint_dir", "log_dir", "logdir", "outdir", "out"),
+    "run_dir": (
+        "out_dir",
+        "output_dir",
+        "save_dir",
+        "run_dir",
+        "checkpoint_dir",
+        "log_dir",
+        "logdir",
+        "outdir",
+        "out",
+        "default_root_dir",
+    ),
 }
 """Placeholder → names of options that it fills, the likeliest first."""
 
@@ -62,6 +73,7 @@ FOLLOWS_STEPS = (
     "eval_every",
     "eval_steps",
     "eval_iter_interval",
+    "val_check_interval",
 )
 """Options that should have the number of steps: the decay's length, and evaluations, of which the last counts."""
 
@@ -69,6 +81,9 @@ LENGTHS = ("block_size", "sequence_length", "seq_len", "seq_length", "max_seq_le
 """Names of what may be the tokens of a sample."""
 
 UNMATCHED_SHOWN = 40
+
+TRAINERS = (Style.TRAINING_ARGUMENTS, Style.TRL)
+"""Styles of scripts with a Trainer of transformers, whose log the launcher reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +109,11 @@ def draft(script: Script, name: str) -> Draft:
     filled = {option.flag: placeholder for placeholder, option in chosen.items()}
     if "steps" in chosen:
         filled |= {option.flag: "steps" for option in script.options if option.name in FOLLOWS_STEPS}
-    words = ["{python}", shlex.quote(name)]
+    words = ["{python}", shlex.quote(name), *script.words]
     for flag, placeholder in filled.items():
         words += _spelt(script.style, flag, placeholder)
-    if script.style is Style.TRAINING_ARGUMENTS:
-        words += ["--do_train", "--do_eval", "--save_strategy", "no"]
+    if script.style in TRAINERS:
+        words += ["--save_strategy", "no"]
     placeholders = set(filled.values())
     missing = [
         *([] if placeholders & BATCH else ["batch_size"]),

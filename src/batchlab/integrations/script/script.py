@@ -90,7 +90,7 @@ def _train(execution: Execution, spec: TrainSpec) -> RunResult:
         seed=spec.seed,
         warmup_steps=round(spec.warmup_tokens / spec.layout.tokens_per_step),
     )
-    found = execution.attempt(filling)
+    found = execution.attempt(filling, resumable=True)
     steps, tokens = trained(command, filling)
     for row in _metric_rows(found, steps, tokens):
         execution.context.row(row)
@@ -151,6 +151,7 @@ def _result(found: Attempt, spec: TrainSpec, steps: int, tokens: int) -> TrainRe
         val_curve=tuple(curve.items()),
         epochs=tokens / spec.layout.sequence_length / epoch if epoch else 0.0,
         undertrained=spec.undertrained,
+        resumed=int(found.resumed),
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds > 0 else None,
         peak_bytes=found.peak_bytes,

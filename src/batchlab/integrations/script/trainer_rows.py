@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import time
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def callback() -> type:
 def _on_log(self: Any, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
     if not state.is_world_process_zero or not logs:
         return
-    _write({"step": state.global_step, **{name: value for name, value in logs.items() if isinstance(value, int | float)}})
+    numbers = {name: float(value) for name, value in logs.items() if isinstance(value, Real)}
+    _write({**numbers, "step": state.global_step})
 
 
 def _on_step_end(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
