@@ -19,6 +19,7 @@ from batchlab.core.format import (
     format_list,
     format_plural,
 )
+from batchlab.core.integration import IntegrationName
 from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
@@ -72,6 +73,21 @@ def critical_title(runs: int, kind: Literal["whole runs", "segments", "decays", 
         "branches": format_plural(runs, "branch", "branches"),
     }
     return f"critical: {what[kind]}"
+
+
+_TRAINERS: dict[IntegrationName, str] = {
+    "script": "a script",
+    "hf": "the Trainer of transformers",
+    "lightning": "Lightning",
+}
+
+
+def no_further_runs(integration: IntegrationName) -> str:
+    """Why a study that batchlab's own loop did not train gets no runs for its critical batch size."""
+    return (
+        f"This study was trained by {_TRAINERS[integration]}, and `critical --run` needs the inside of a step, for "
+        "branches that begin where another run ended: port the training to a batchlab.task, or judge by the sweep."
+    )
 
 
 def describe_finished(spec: Spec, record: Record) -> str:
