@@ -10,7 +10,7 @@ from batchlab.core.batch import MOST_DEVICES, Frozen
 from batchlab.core.metric import Better, Metric
 from batchlab.core.parse import MOST_SAMPLES, MOST_SECONDS
 
-MetricsSource = Literal["stdout", "jsonl", "csv", "tensorboard", "trainer_state"]
+MetricsSource = Literal["stdout", "jsonl", "csv", "tensorboard", "trainer_state", "wandb"]
 
 Line = Annotated[str, Field(min_length=1, max_length=16_384)]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -26,7 +26,7 @@ class CommandMetrics(_Section):
     """Where the script's losses are. A regular expression with one group for stdout, a name everywhere else."""
 
     source: MetricsSource = Field(
-        default="stdout", alias="from", description="stdout, or a file: jsonl, csv, tensorboard, trainer_state, ..."
+        default="stdout", alias="from", description="stdout, wandb, or a file: jsonl, csv, tensorboard, trainer_state"
     )
     file: Line | None = Field(
         default=None, description="the file, e.g. {run_dir}/metrics.jsonl; * and ** match, and the newest counts"
@@ -81,6 +81,9 @@ class Command(_Section):
     )
     devices: Annotated[int, Strict(), Field(ge=1, le=MOST_DEVICES)] = Field(
         default=1, description="data-parallel devices or processes that the command itself starts"
+    )
+    seconds: Seconds | None = Field(
+        default=None, description="training time of a run where {seconds} is its length; --run-time sets it"
     )
     time_limit_seconds: Seconds = Field(default=86_400.0, description="a run that takes longer is ended and failed")
     folder: str = Field(default="", description="where the command runs: the folder of the study.toml")

@@ -9,7 +9,7 @@ from batchlab.integrations.script.options import Style
 
 _MISSING = {
     "batch_size": "no option for the batch size was found: add it with {micro_batch_size} or {batch_size}",
-    "length": "no option for the length was found: add it with {steps}, {tokens} or {epochs}",
+    "length": "no option for the length was found: add it with {steps}, {tokens}, {epochs} or {seconds}",
     "learning_rate": "no option for the learning rate was found: add it with {learning_rate}, or give the one it uses "
     "as learning_rates = [3e-4] under [sweep]",
     "seed": "no option for the seed was found: without {seed} every cell is run once, and noise is not measured",

@@ -27,15 +27,19 @@ from batchlab.core.record import Environment, MeasuredMemory, Outcome
 from batchlab.core.spec import DeviceSettings
 from batchlab.integrations.script import launcher
 from batchlab.integrations.script.launcher import RECORDS
-from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows
+from batchlab.integrations.script.logged_rows import TRAINER_ROWS, WANDB_ROWS
+from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows, wandb_rows
 from batchlab.integrations.script.process import Ended, Output, run_command
 from batchlab.integrations.script.template import parse
-from batchlab.integrations.script.trainer_rows import ROWS
+
+SHORT_SECONDS = 5.0
+"""What {seconds} is for runs that only try or measure something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What one execution is asked for. tokens: of the whole execution, as the study counts them."""
+    """What one execution is asked for. tokens: of the whole execution, as the study counts them. seconds: of training,
+    where the command is told a time."""
 
     layout: BatchLayout
     learning_rate: float
@@ -43,6 +47,7 @@ class Filling:
     tokens: int
     seed: int = 0
     warmup_steps: int = 0
+    seconds: float = SHORT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,13 @@ class Execution:
             )
         if _killed_from_outside(ended):
             raise KilledFromOutside
-        sources = (trainer_rows(records / ROWS, self.command.metrics), printed.result(), self._read(values, output))
+        metrics = self.command.metrics
+        sources = (
+            trainer_rows(records / TRAINER_ROWS, metrics),
+            wandb_rows(records / WANDB_ROWS, metrics),
+            printed.result(),
+            self._read(values, output),
+        )
         rows = next((rows for rows in sources if any(row.val_loss is not None for row in rows)), None)
         rows = rows or next(filter(None, sources), [])
         if (metric := self.metric) is not None:
@@ -123,11 +134,13 @@ class Execution:
 
     def _environment(self, records: Path) -> Mapping[str, str]:
         chosen = {RECORDS: str(records), "PYTHONUNBUFFERED": "1"}
+        if "WANDB_MODE" not in os.environ:
+            chosen |= {"WANDB_MODE": "offline", "WANDB_DIR": str(records)}  # the runs of a study are not for its server
         return chosen | {"CUDA_VISIBLE_DEVICES": ""} if self.device.name == "cpu" else chosen
 
     def _read(self, values: Mapping[str, str | tuple[str, ...]], output: Path) -> list[Row]:
         metrics = self.command.metrics
-        if metrics.source == "stdout":
+        if metrics.source in ("stdout", "wandb"):
             return []
         file = None if metrics.file is None else " ".join(parse(metrics.file).filled(values))
         return read_rows(metrics, file, output, Path(self.command.folder))
@@ -158,6 +171,7 @@ def placeholder_values(
         "steps": str(filling.steps),
         "tokens": str(filling.tokens),
         "epochs": str(max(1, round(filling.tokens / epoch))),
+        "seconds": f"{filling.seconds:g}",
         "seed": str(filling.seed),
         "warmup_steps": str(filling.warmup_steps),
         "run_dir": str(output),

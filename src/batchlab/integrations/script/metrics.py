@@ -135,6 +135,7 @@ def read_rows(metrics: CommandMetrics, file: str | None, output: Path, folder: P
 
 _NAMES = {
     "stdout": "",
+    "wandb": "",
     "trainer_state": "trainer_state.json",
     "tensorboard": "events.out.tfevents.*",
     "jsonl": "*.jsonl",
@@ -201,6 +202,13 @@ def _of_tensorboard(path: Path, metrics: CommandMetrics) -> list[Row]:
             elif value.tag == metrics.train_loss:
                 rows.append(replace(row, train_loss=number))
     return rows
+
+
+def wandb_rows(path: Path, metrics: CommandMetrics) -> list[Row]:
+    """The rows that the launcher recorded of a W&B run, where the losses are there."""
+    if metrics.source != "wandb" or not path.is_file():
+        return []
+    return _of_mappings(_json_lines(path), metrics.model_copy(update={"step": metrics.step or "_step"}))
 
 
 def trainer_rows(path: Path, metrics: CommandMetrics) -> list[Row]:

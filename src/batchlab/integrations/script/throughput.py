@@ -9,9 +9,9 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import RunFailure
 from batchlab.core.protocols import RunResult
 from batchlab.core.record import Outcome, ThroughputResult
-from batchlab.integrations.script.attempt import Attempt, Execution, Filling
+from batchlab.integrations.script.attempt import Attempt, Execution, Filling, last_lines
 from batchlab.integrations.script.metrics import Row
-from batchlab.integrations.script.template import parse
+from batchlab.integrations.script.template import by_time, parse
 
 LEARNING_RATE = 1e-6
 SHORT_STEPS = 5
@@ -34,9 +34,9 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
 
     Evaluations that the longer run has beyond the shorter are counted with the training.
     """
-    command = execution.command
+    command, template = execution.command, parse(execution.command.run)
     epoch = (command.train_samples or 1) * layout.sequence_length
-    by_epochs = parse(command.run).has("epochs") and not parse(command.run).has("steps", "tokens")
+    by_epochs = template.has("epochs") and not template.has("steps", "tokens")
     unit = epoch if by_epochs else layout.tokens_per_step
     length = 1 if by_epochs else SHORT_STEPS
     runs: list[tuple[int, Attempt]] = []
@@ -50,6 +50,12 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
         rates = timed_rates(found.rows, layout.tokens_per_step)
         if rates:
             return _result(rates, layout, found, found.ended.seconds)
+        if by_time(template):
+            failure = RunFailure(
+                "A command that is told its {seconds} has a speed only where it prints its steps: say how they look in "
+                f"command.metrics.step.{last_lines(found.ended)}"
+            )
+            return RunResult(Outcome.FAILED, str(failure), None, environment=found.environment)
         if len(runs) > 1 and (_differ(runs[0][1], found) or sum(run.ended.seconds for _, run in runs) > MOST_SECONDS):
             break
         length *= 2 if by_epochs else GROWTH
