@@ -22,7 +22,7 @@ from batchlab.core.format import (
 from batchlab.core.integration import IntegrationName
 from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
-from batchlab.core.spec import Spec, TrainSpec
+from batchlab.core.spec import CheckSpec, Spec, TrainSpec
 from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
@@ -100,7 +100,8 @@ def describe_finished(spec: Spec, record: Record) -> str:
     else:
         name = record.run_id
     if record.outcome is not Outcome.COMPLETED:
-        return f"{name}: {record.outcome.label}. {record.reason}"
+        reason = "" if isinstance(spec, CheckSpec) else f" {record.reason}"  # which ends the study, and is said there
+        return f"{name}: {record.outcome.label}.{reason}"
     result = record.result
     if isinstance(result, TrainResult) and result.val_loss is not None:
         undertrained = ", undertrained" if result.undertrained else ""

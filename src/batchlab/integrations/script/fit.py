@@ -25,7 +25,7 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             f"The command runs on {command.devices} devices (command.devices), so batch sizes must be multiples of it; "
             f"{odd[0]} is not."
         )
-    run_time = experiment.budget.run_time_seconds
+    run_time = experiment.budget.run_time_seconds or (command.seconds if by_time(template) else None)
     if run_time is not None and not template.has("steps", "tokens", "seconds"):
         raise InputError(
             "--run-time turns the measured speed of each batch size into a length, and command.run has only {epochs}, "
@@ -55,6 +55,7 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
                 update={"micro_batching": "even" if accumulates(template) and batch.micro_batching != "off" else "off"}
             ),
             "sweep": sweep.model_copy(update=sweep_changes),
+            "budget": experiment.budget.model_copy(update={"run_time_seconds": run_time}),
             "schedule": experiment.schedule.model_copy(update=schedule),
             "command": command.model_copy(update={"seconds": run_time}),
             "noise": experiment.noise.model_copy(update={"points": 0}),
