@@ -161,6 +161,17 @@ def test_what_starts_a_process_group_is_told_how(scripts: Path, tmp_path: Path) 
     assert "torchrun" in toml_of(found)
 
 
+def test_a_seed_that_is_no_option_is_pointed_out(tmp_path: Path) -> None:
+    source = "import torch\nbatch_size = 8\nmax_iters = 10\nexec(open('c.py').read())\ntorch.manual_seed(1337)\n"
+    found = draft_of(source, tmp_path)
+    assert "line 5 sets a seed" in toml_of(found)
+
+
+def test_a_process_group_that_is_only_sometimes_there_is_not_pointed_out(tmp_path: Path) -> None:
+    source = "batch_size = 8\nddp = False\nif ddp:\n    init_process_group(backend='nccl')\n"
+    assert not draft_of(source, tmp_path).script.distributed
+
+
 def test_the_loss_of_a_test_set(scripts: Path, tmp_path: Path) -> None:
     pattern = draft_of(scripts / "mnist_style.py", tmp_path).script.val_loss
     assert pattern is not None

@@ -91,7 +91,7 @@ def test_a_time_is_a_length_that_has_to_be_given() -> None:
 
 def test_whole_epochs_have_no_equal_time() -> None:
     command = command_of("{python} t.py {batch_size} {epochs} {learning_rate}", train_samples=100)
-    with pytest.raises(InputError, match="only {epochs}"):
+    with pytest.raises(InputError, match="would round it to whole epochs"):
         fitted(experiment_of(command.run, budget={"run_time_seconds": 300.0}), command)
 
 

@@ -54,6 +54,8 @@ def _comments(draft: Draft) -> list[str]:
 def _remarks(draft: Draft) -> list[str]:
     """What a person still has to look at."""
     lines = [_MISSING[name] for name in draft.missing]
+    if "seed" in draft.missing and draft.script.seed_line is not None:
+        lines.append(f"line {draft.script.seed_line} sets a seed: make its number an option named seed")
     if draft.script.required:
         lines.append(f"it does not start without {format_list(draft.script.required)}: add that to run")
     if draft.script.distributed:

@@ -56,6 +56,7 @@ class Script:
     step: str | None = None
     tensorboard: bool = False
     distributed: bool = False  # it starts a process group
+    seed_line: int | None = None  # where it sets a seed
 
 
 TRAINING_ARGUMENTS = (
@@ -95,6 +96,7 @@ def read_script(path: Path) -> Script:
         train_loss=loss_pattern(texts, TRAIN_LOSS),
         step=step_pattern(texts),
         distributed=_distributed(tree),
+        seed_line=_seed_line(tree),
         tensorboard=any(isinstance(node, ast.alias) and node.name == "SummaryWriter" for node in ast.walk(tree)),
     )
 
@@ -155,8 +157,22 @@ def _of_lightning(tree: ast.Module) -> Iterator[Option]:
     )
 
 
-def _distributed(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.Call) and called(node) == "init_process_group" for node in ast.walk(tree))
+SEEDS = ("manual_seed", "set_seed", "seed_everything")
+"""Functions that set the seed of everything."""
+
+
+def _seed_line(tree: ast.Module) -> int | None:
+    """The first line that sets a seed."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in SEEDS and node.args)
+    return min((call.lineno for call in calls), default=None)
+
+
+def _distributed(node: ast.AST) -> bool:
+    """Whether it starts a process group in any case, and not only where an `if` says so."""
+    if isinstance(node, ast.Call) and called(node) == "init_process_group":
+        return True
+    optional = isinstance(node, ast.If) and "__main__" not in ast.unparse(node.test)
+    return not optional and any(_distributed(child) for child in ast.iter_child_nodes(node))
 
 
 def _executes(node: ast.stmt) -> bool:
