@@ -37,7 +37,9 @@ class CommandMetrics(_Section):
     metric: Pattern | None = Field(default=None, description="judged instead of val_loss, such as an accuracy")
     name: Pattern = Field(default="metric", description="what the metric is called in the report, with its unit")
     better: Better = Field(default="lower", description="whether a lower or a higher metric is better")
-    best: float = Field(default=1.0, description="the best possible metric, where higher is better: 1, or 100 for %")
+    best: float = Field(
+        default=1.0, ge=-1e12, le=1e12, description="the best possible metric, where higher is better: 1, or 100 for %"
+    )
     train_loss: Pattern | None = None
     step: Pattern | None = Field(default=None, description="the optimizer step that a loss belongs to")
 

@@ -321,7 +321,9 @@ class EvaluationConfig(Section):
         default=None, description="what sizes are judged by instead of the loss; it comes with the task"
     )
     metric_better: Better = "lower"
-    metric_best: Number = Field(default=1.0, description="best possible value of a metric that should be high")
+    metric_best: Number = Field(
+        default=1.0, ge=-1e12, le=1e12, description="best possible value of a metric that should be high"
+    )
 
     @property
     def judged_by(self) -> Metric | None:

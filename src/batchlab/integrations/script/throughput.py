@@ -26,7 +26,10 @@ MOST_SECONDS = 300.0
 """No further run is tried once they took this long together."""
 
 LEAST_TIMED = 4
-"""Steps with a time of their own from which the speed is taken, instead of from whole runs."""
+"""Blocks of steps with times of their own from which the speed is taken, instead of from whole runs."""
+
+BLOCK_SECONDS = 0.1
+"""The shortest block: over a pipe, lines of less time come at once."""
 
 
 def measure(execution: Execution, layout: BatchLayout) -> RunResult:
@@ -77,17 +80,22 @@ def _differ(first: Attempt, last: Attempt) -> bool:
 
 
 def timed_rates(rows: tuple[Row, ...], tokens_per_step: int) -> tuple[float, ...]:
-    """Tokens per second between rows whose step and time are both known; none where there are too few.
+    """Tokens per second of blocks of steps whose times are known; none where there are too few blocks.
 
-    The first two rows are left out: they hold what is compiled or allocated.
+    The first two rows are left out: they hold what is compiled or allocated. A block lasts at least BLOCK_SECONDS,
+    because lines that are printed in less arrive together.
     """
     timed = [(row.step, row.time) for row in rows if row.step is not None and row.time is not None]
     apart = [one for one, other in pairwise([*timed, (None, None)]) if one[0] != other[0]][2:]
-    rates = [
-        (after - before) * tokens_per_step / (late - early)  # type: ignore[operator]
-        for (before, early), (after, late) in pairwise(apart)
-        if late > early and after > before  # type: ignore[operator]
-    ]
+    rates: list[float] = []
+    before: int | None = None
+    early = 0.0
+    for step, at in apart:
+        if before is None:
+            before, early = step, at
+        elif step > before and at - early >= BLOCK_SECONDS:
+            rates.append((step - before) * tokens_per_step / (at - early))
+            before, early = step, at
     return tuple(rates) if len(rates) >= LEAST_TIMED else ()
 
 
