@@ -68,7 +68,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def test_runs_of_equal_time_have_the_tokens_of_their_speed(toml: Path, tmp_path: Path) -> None:
     folder = tmp_path / "study"
-    finish(start(toml, folder, "--run-time", "100ms"))
+    finish(start(toml, folder, "--run-time", "0.1s"))
     decided = json.loads((folder / "decisions.json").read_text())["budget"]["by_size"]
     tokens = {int(row["global_batch_size"]): int(row["tokens"]) for row in rows(folder)}
     assert tokens == {int(size): found["token_budget"] for size, found in decided.items()}
@@ -79,7 +79,7 @@ def test_runs_of_equal_time_have_the_tokens_of_their_speed(toml: Path, tmp_path:
 
 def test_equal_time_needs_a_length_that_is_not_in_epochs(toml: Path, tmp_path: Path) -> None:
     toml.write_text(STUDY.replace("{steps}", "{epochs}").replace("[command]", "[command]\ntrain_samples = 2048"))
-    said = finish(start(toml, tmp_path / "study", "--run-time", "100ms"), code=2)
+    said = finish(start(toml, tmp_path / "study", "--run-time", "0.1s"), code=2)
     assert "command.run has only {epochs}" in said
 
 
