@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.integrations.conftest import SCRIPTS
 
 pytestmark = pytest.mark.slow
 
@@ -123,6 +125,19 @@ def kill_one_of(find: Callable[[int], list[psutil.Process]]) -> Callable[[subpro
     return kill
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """outcomes.csv of a study that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    shutil.copytree(SCRIPTS, folder / "mine")
+    toml = folder / "mine" / "study.toml"
+    toml.write_text(STUDY, encoding="utf-8")
+    finish(start(toml, folder / "study", *TOKENS))
+    outcomes = (folder / "study" / "outcomes.csv").read_bytes()
+    assert outcomes.count(b",completed\n") >= 5
+    return outcomes
+
+
 @pytest.mark.parametrize(
     ("kill", "kills"),
     [
@@ -132,12 +147,8 @@ def kill_one_of(find: Callable[[int], list[psutil.Process]]) -> Callable[[subpro
     ],
 )
 def test_a_killed_study_ends_with_the_same_outcomes(
-    kill: Callable[[subprocess.Popen[str]], bool], kills: int, toml: Path, tmp_path: Path
+    kill: Callable[[subprocess.Popen[str]], bool], kills: int, toml: Path, tmp_path: Path, undisturbed: bytes
 ) -> None:
-    undisturbed = tmp_path / "undisturbed"
-    finish(start(toml, undisturbed, *TOKENS))
-    expected = (undisturbed / "outcomes.csv").read_bytes()
-    assert expected.count(b",completed\n") >= 5
     folder = tmp_path / "study"
     process = start(toml, folder, *TOKENS)
     done = 0
@@ -154,7 +165,7 @@ def test_a_killed_study_ends_with_the_same_outcomes(
         assert "run the same command again" in said
         finish(start(toml, folder, *TOKENS))
     assert done
-    assert (folder / "outcomes.csv").read_bytes() == expected
+    assert (folder / "outcomes.csv").read_bytes() == undisturbed
     assert not [
         process for process in psutil.process_iter(["cmdline"]) if str(folder) in (process.info["cmdline"] or [])
     ]

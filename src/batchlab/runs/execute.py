@@ -218,7 +218,7 @@ def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
         return {}
     if not isinstance(trainable, MeasuresMetric):
         raise InputError(
-            "batchlab.task(metric=…) is measured by torch only; omit it, and sizes are judged by the loss."
+            "batchlab.task(metric=…) is measured by torch only; without it the loss is judged."
         )
     name = getattr(task.metric, "__name__", type(task.metric).__name__)
     return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
