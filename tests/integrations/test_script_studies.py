@@ -189,8 +189,7 @@ def test_a_script_that_can_resume_goes_on_where_it_was_killed(scripts: Path, tmp
     losses = [[row["val_loss"] for row in rows(tmp_path / name)] for name in ("whole", "killed")]
     assert losses[0] == losses[1]
     logs = [path.read_text() for path in (tmp_path / "killed" / "runs").glob("train-*/log.txt")]
-    assert logs
-    assert all("resumed at step 50" in log for log in logs)
+    assert sum("resumed at step 50" in log for log in logs) >= 5  # one run has half of the budget
 
 
 def test_branches_are_refused(toml: Path, tmp_path: Path) -> None:

@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Literal,
+    NamedTuple,
+    Protocol,
+    SupportsFloat,
+    TypeVar,
+    runtime_checkable,
+)
 
 from batchlab.core.errors import InputError
 from batchlab.core.optimizer_group import OptimizerGroup
@@ -143,10 +153,13 @@ class Trainable(Protocol):
 
 @runtime_checkable
 class StreamsState(Trainable, Protocol):
-    """A Trainable that writes its state without a copy of it in memory; without it `state` is written as a whole."""
+    """A Trainable that writes and reads its state piece by piece, without a copy of all its bytes in memory."""
 
     def write_state(self, sink: ByteSink) -> None:
         """Write what `load` needs, as `state` returns it."""
+
+    def read_state(self, source: BinaryIO) -> None:
+        """`load` from a file that can be read at any place, from its first byte to its last."""
 
 
 @runtime_checkable
@@ -273,10 +286,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+    """A run is awaited that another process holds, and nothing else is left to execute; or a run waits for a file.
+
+    owner: who is awaited; may be empty. file: what they are making in the study's cache; empty where it is the run.
+    """
 
     run_id: str
     owner: str
+    file: str = ""
 
 
 Event = Progress | Finished | Waiting
@@ -437,13 +454,16 @@ class RunContext(Protocol):
     def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
+        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh.
+
+        The state is read from its file, by whoever loads it, before the next checkpoint is saved.
+        """
 
     def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep a finished run's state for runs that start from it; it is not removed with the run's checkpoint."""
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         """The state that another run of the same study kept; None where it kept none."""
 
     def stop_requested(self) -> bool:

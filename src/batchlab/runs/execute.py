@@ -208,6 +208,7 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 
@@ -217,9 +218,7 @@ def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
     if task.metric is None:
         return {}
     if not isinstance(trainable, MeasuresMetric):
-        raise InputError(
-            "batchlab.task(metric=…) is measured by torch only; without it the loss is judged."
-        )
+        raise InputError("batchlab.task(metric=…) is measured by torch only; without it the loss is judged.")
     name = getattr(task.metric, "__name__", type(task.metric).__name__)
     return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 

@@ -14,7 +14,7 @@ parser.add_argument("--max_steps", type=int, default=100)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--out_dir", default="out")
 parser.add_argument("--resume", default="false")
-parser.add_argument("--stop_at", type=int, default=0, help="end here by a signal, unless it was resumed")
+parser.add_argument("--stop_at", type=int, default=0, help="where training runs are killed, unless they were resumed")
 args = parser.parse_args()
 
 saved = os.path.join(args.out_dir, "state")
@@ -26,7 +26,7 @@ if args.resume == "true" and os.path.exists(saved):
     problem.weights, problem.velocity = np.array(state["weights"]), np.array(state["velocity"])
     print(f"resumed at step {first}")
 for step in range(first, args.max_steps):
-    if step == args.stop_at and first == 0 and args.stop_at:
+    if args.stop_at and step == args.stop_at and first == 0 and "train-" in os.path.abspath(args.out_dir):
         os.kill(os.getpid(), 9)
     if step % 10 == 0:
         arrays = {"weights": problem.weights.tolist(), "velocity": problem.velocity.tolist()}
