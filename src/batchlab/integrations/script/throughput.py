@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from itertools import pairwise
+from itertools import zip_longest
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import RunFailure
@@ -86,14 +86,11 @@ def timed_rates(rows: tuple[Row, ...], tokens_per_step: int) -> tuple[float, ...
     because lines that are printed in less arrive together.
     """
     timed = [(row.step, row.time) for row in rows if row.step is not None and row.time is not None]
-    apart = [one for one, other in pairwise([*timed, (None, None)]) if one[0] != other[0]][2:]
+    apart = [one for one, other in zip_longest(timed, timed[1:]) if other is None or one[0] != other[0]][2:]
     rates: list[float] = []
-    before: int | None = None
-    early = 0.0
+    before, early = apart[0] if apart else (0, 0.0)
     for step, at in apart:
-        if before is None:
-            before, early = step, at
-        elif step > before and at - early >= BLOCK_SECONDS:
+        if step > before and at - early >= BLOCK_SECONDS:
             rates.append((step - before) * tokens_per_step / (at - early))
             before, early = step, at
     return tuple(rates) if len(rates) >= LEAST_TIMED else ()
