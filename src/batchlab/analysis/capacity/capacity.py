@@ -9,7 +9,8 @@ from typing import Any, Literal
 from batchlab.analysis.capacity.host_memory_fallback import HostMemoryFallback
 from batchlab.core.batch import BatchLayout, lay_out
 from batchlab.core.record import PhasePeak, TracePoint
-from batchlab.search.memory_curve import MemoryCurve, needed_bytes
+from batchlab.search.forecast import needed_bytes
+from batchlab.search.memory_curve import MemoryCurve
 from batchlab.storage.decisions import LimitKind, SlowProbe
 
 CARDS_GIB = (16, 24, 40, 48, 80, 141)
