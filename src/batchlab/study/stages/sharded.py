@@ -9,6 +9,7 @@ from batchlab.analysis.capacity.capacity import ShardedCapacity
 from batchlab.analysis.capacity.sharded import Sharding, Strategy, in_flight, model_states, sharded_phases
 from batchlab.core.record import ShardingUnit, TracePoint, TraceResult
 from batchlab.search.capacity import CapacitySearch, Trace, Traced
+from batchlab.study.stages.failure import StageFailed
 
 TraceSizes = Callable[[tuple[int, ...]], TraceResult]
 
@@ -36,6 +37,8 @@ def _found(
         search.tell(asked, [Traced(_phase_bytes(traced.points, units, sharding))])
     if search.curve is None:
         return None
+    if not units:
+        raise StageFailed("The trace of this task names no parameters, so several devices have nothing to share.")
     return ShardedCapacity(
         sharding=sharding,
         max_micro_batch_size=search.largest,
