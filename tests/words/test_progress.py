@@ -10,6 +10,7 @@ import pytest
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import TaskReference, build_experiment
+from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import CapacitySpec, TrainSpec, Workload
 from batchlab.storage.decisions import BudgetDecision, LimitKind
@@ -24,6 +25,7 @@ from batchlab.words.progress import (
     describe_remaining,
     describe_throughput,
     describe_token_file,
+    describe_waiting,
     describe_whole_runs,
     refused_size,
     status_lines,
@@ -228,3 +230,14 @@ def test_a_token_file_is_described_with_the_command_that_uses_it(continued: int,
     assert "--tokenizer out/t.json" in lines[3]
     assert "--set data.path=out/a.bin --set data.vocabulary=300" in lines[4]
     assert len(describe_token_file(Path("a.bin"), made, trained=False)) == 4  # type: ignore[arg-type]
+
+
+def test_what_is_awaited_is_named_with_its_owner() -> None:
+    after = "; if that process was stopped, continue or end it"
+    assert (
+        describe_waiting(Waiting("train-1", "process 7 on a"))
+        == f"waiting until process 7 on a has finished train-1{after}"
+    )
+    made = describe_waiting(Waiting("train-1", "process 7 on a", "/cache/text.txt"))
+    assert made == f"waiting until process 7 on a has made /cache/text.txt{after}"
+    assert describe_waiting(Waiting("train-1", "")).startswith("waiting until another process has")

@@ -13,8 +13,8 @@ from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
-from batchlab.storage.atomic import storage_failure
 from batchlab.storage.files import DISK
+from batchlab.storage.refused_write import as_refused_write
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -102,7 +102,7 @@ def _execute(run: LiveRun) -> RunResult:
         if memory is not None:
             reason = str(memory) or "Out of memory."
             return RunResult(Outcome.OUT_OF_MEMORY, reason, result_of_out_of_memory(run.spec, certain=memory.certain))
-        failure = storage_failure(error, run.path) if isinstance(error, OSError) else None
+        failure = as_refused_write(error, run.path)
         if failure is not None:
             raise failure from error
         run.log("".join(traceback.format_exception(error)))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from batchlab.core.frameworks import forks
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.addresses import at_fixed_addresses
@@ -54,7 +55,13 @@ def wanted_later(spec: Spec) -> CapacitySpec | None:
 
     Starting that process ahead hides the seconds that it takes to import torch behind the trace and the calibration.
     """
-    if not isinstance(spec, TraceSpec) or spec.device.name != "cpu" or spec.workload.integration is not None:
+    workload = spec.workload
+    if (
+        not isinstance(spec, TraceSpec)
+        or spec.device.name != "cpu"
+        or workload.integration
+        or not forks(workload.framework)
+    ):
         return None
     return CapacitySpec(workload=spec.workload, micro_batch_size=1, device=spec.device, new_process=True)
 
@@ -70,7 +77,9 @@ def worker_command(
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
-    if must_be_new(spec):
+    if not forks(spec.workload.framework):
+        fork_server = ()
+    elif must_be_new(spec):
         program, fork_server = (*program, IMPORT_ALL), ()
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)

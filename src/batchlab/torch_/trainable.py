@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 import numpy as np
 import torch
@@ -267,7 +267,11 @@ class TorchTrainable:
 
     def load(self, state: bytes) -> None:
         """Restore what `state` returned. Only tensors and plain values are loaded; no code is executed."""
-        content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+        self.read_state(io.BytesIO(state))
+
+    def read_state(self, source: BinaryIO) -> None:
+        """`load` from a file, one tensor at a time. On a CPU the optimizer keeps the tensors that were read."""
+        content = torch.load(source, map_location="cpu", weights_only=True)
         self.model.load_state_dict(content["model"])
         buffers = dict(self.model.named_buffers())
         for name, value in content["buffers"].items():

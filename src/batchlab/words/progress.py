@@ -98,8 +98,9 @@ def waiting_line(owner: str) -> str:
 
 
 def describe_waiting(waiting: Waiting) -> str:
-    """A run is awaited from another process."""
-    return f"waiting until {waiting.owner or _UNNAMED} has finished {waiting.run_id}; {_IF_STOPPED}"
+    """A run, or a file that a run needs, is awaited from another process."""
+    done = f"made {waiting.file}" if waiting.file else f"finished {waiting.run_id}"
+    return f"waiting until {waiting.owner or _UNNAMED} has {done}; {_IF_STOPPED}"
 
 
 def describe_remaining(done: int, runs: int, seconds_left: float) -> str:
