@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    parser.add_argument("--import-all", action="store_true", help="import the framework before it is ready")
+    parser.add_argument("--import-all", action="store_true", help="first import the framework")
     given = parser.parse_args(arguments)
     del sys.argv[1:]  # what the person's code parses when it is called
     return Worker(given.study.absolute(), import_all=given.import_all).serve()
