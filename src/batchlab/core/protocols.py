@@ -218,6 +218,14 @@ class EvaluatesDraws(Protocol):
 
 
 @runtime_checkable
+class MeasuresMetric(Protocol):
+    """Of a Trainable whose task has a metric beside its loss."""
+
+    def measure(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ metric, count) in evaluation mode. Changes nothing."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 
@@ -460,6 +468,13 @@ class RunContext(Protocol):
 
     def stop_requested(self) -> bool:
         """True after SIGTERM or Ctrl-C: the run should save and raise `Interrupted`."""
+
+
+class KilledFromOutside(Exception):
+    """What a run depends on was killed, and nothing shows that the run itself was the reason.
+
+    The worker dies like it, so that the engine decides what that means, as of any worker that was killed.
+    """
 
 
 class Interrupted(Exception):

@@ -7,10 +7,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.core.errors import InputError, StorageFailed, StudyChanged
+from batchlab.core.errors import InputError, RunFailure, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
-from batchlab.core.protocols import Interrupted, Progress, RunResult
+from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.storage.files import DISK
@@ -93,9 +93,9 @@ def _execute(run: LiveRun) -> RunResult:
     try:
         integration = integration_of(run.spec)
         return execute(run.spec, run) if integration is None else integration.run(run.spec, run)
-    except (Interrupted, StorageFailed, StudyChanged):
+    except (Interrupted, KilledFromOutside, StorageFailed, StudyChanged):
         raise
-    except InputError as error:
+    except (InputError, RunFailure) as error:
         return RunResult(Outcome.FAILED, str(error), None)
     except (Exception, SystemExit) as error:  # no error of a run may end the study
         memory = as_out_of_memory(error)

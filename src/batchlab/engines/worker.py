@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
-from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.data.digests import told_of_waiting
@@ -178,6 +178,8 @@ def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
         run.unlock()
         emit("interrupted", run_id=run.run_id)
         return False
+    except KilledFromOutside:
+        os.kill(os.getpid(), signal.SIGKILL)
     except StorageFailed as error:
         emit("failed_storage", run_id=run.run_id, text=str(error))
         return False
