@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fully_sharded import LAYERS, Model
+from tests.torch_.fully_sharded import LAYERS, Model
 from torch import nn
 
 from batchlab.analysis.capacity.sharded import Sharding, model_states
@@ -35,7 +35,7 @@ def test_a_parameter_of_two_blocks_or_of_a_block_and_the_rest_is_gathered_with_t
 
 
 def test_units_hold_every_parameter_once() -> None:
-    model = Decoder(vocabulary=32, sequence_length=8, d_model=16, layers=2, heads=2)
+    model = Decoder(vocabulary=32, sequence_length=8, d_model=16, d_ff=32, layers=2, heads=2)
     units = sharding_units(model)
     counted = sum(torch.Size(p.shape).numel() for unit in units for p in unit.parameters)
     assert counted == sum(parameter.numel() for parameter in model.parameters())
