@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import numpy as np
 
-from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, Trainable
+from batchlab.core.metric import Metric
+from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, MeasuresMetric, Trainable
 from batchlab.core.ranks import ALONE, Ranks
 
 DRAWS = 4
@@ -42,15 +44,27 @@ def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iter
 
 
 def evaluate(
-    trainable: Trainable, batches: Sequence[Batch], *, other_draws: bool = False, ranks: Ranks = ALONE
+    trainable: Trainable,
+    batches: Sequence[Batch],
+    *,
+    metric: Metric | None = None,
+    other_draws: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Evaluation:
-    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means. Batches are dealt over ranks.
+    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means. With a metric, that instead.
+
+    Batches are dealt over ranks.
 
     `other_draws`: measure the spread over further draws, where the loss draws anything.
 
     The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, so that
     correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
+    if metric is not None:
+        assert isinstance(trainable, MeasuresMetric)
+        measure = trainable.measure
+        measured = _dealt(lambda place: measure(batches[place]), len(batches), ranks)
+        return evaluation_of([(metric.judged(total / count) * count, count) for total, count in measured])
     sums = _sums(trainable, batches, 0, ranks)
     return evaluation_of(sums, _draws_sd(trainable, batches, sums, ranks) if other_draws else None)
 
@@ -69,10 +83,17 @@ Sums = Sequence[tuple[float, float]]
 
 
 def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int, ranks: Ranks) -> Sums:
-    """With one set of draws; every batch has its own of it. Rank i of n evaluates batches i, i + n, i + 2n, …"""
-    own = [0.0] * (2 * len(batches))
-    for place in range(ranks.rank, len(batches), ranks.size):
-        own[2 * place : 2 * place + 2] = _of_batch(trainable, batches[place], draws * len(batches) + place)
+    """With one set of draws; every batch has its own of it."""
+    first = draws * len(batches)
+    return _dealt(lambda place: _of_batch(trainable, batches[place], first + place), len(batches), ranks)
+
+
+def _dealt(of: Callable[[int], tuple[SupportsFloat, float]], number: int, ranks: Ranks) -> Sums:
+    """(Σ, count) of each of so many batches: rank i of n evaluates batches i, i + n, i + 2n, … and tells the others."""
+    own = [0.0] * (2 * number)
+    for place in range(ranks.rank, number, ranks.size):
+        total, count = of(place)
+        own[2 * place : 2 * place + 2] = float(total), count
     found = ranks.sum(own)
     return list(zip(found[::2], found[1::2], strict=True))
 

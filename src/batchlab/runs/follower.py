@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 from batchlab.core.protocols import RunContext, WriteState
 from batchlab.core.record import MetricRow
@@ -29,13 +29,13 @@ class Follower:
     def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Nothing."""
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
         """None: rank 0 sends what it has loaded."""
 
     def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Nothing."""
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         """None: rank 0 sends what it has loaded."""
 
     def stop_requested(self) -> bool:

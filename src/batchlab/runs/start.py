@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import RunContext, SharesSums, StreamsState, Trainable, WriteState
@@ -38,7 +38,7 @@ def start(
         saved = context.load_checkpoint()
         if saved is not None:
             header, state = saved
-            trainable.load(state)
+            _read(trainable, state)
         elif spec.start is not None:
             header = {"first": _load_end(spec.start, trainable, spec, context)}
     if ranks.size > 1:
@@ -84,6 +84,13 @@ def _writer(trainable: Trainable) -> WriteState:
     return lambda sink: sink.write(trainable.state())
 
 
+def _read(trainable: Trainable, state: BinaryIO) -> None:
+    if isinstance(trainable, StreamsState):
+        trainable.read_state(state)
+    else:
+        trainable.load(state.read())
+
+
 def _load_end(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunContext) -> int:
     """Load the state that `run_id` kept; samples of this run's order seen there, which is none with another seed."""
     found = context.end_of(run_id)
@@ -98,7 +105,7 @@ def _load_end(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunCo
             f"The state that {run_id} left is of another model, data or task than this run trains; "
             "start from a run of the same study, or train from scratch."
         )
-    trainable.load(state)
+    _read(trainable, state)
     return int(header["samples"]) if header.get("seed") == spec.seed else 0
 
 

@@ -86,7 +86,8 @@ def train(
                     context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             pending.clear()
             if evaluation_due:
-                found = evaluate(trainable, evaluation, other_draws=done == steps, ranks=ranks)
+                judged_by = spec.workload.metric
+                found = evaluate(trainable, evaluation, metric=judged_by, other_draws=done == steps, ranks=ranks)
                 if leads:
                     context.row(tally.add_evaluation(found, done, spec))
                 clock.restart()

@@ -221,6 +221,7 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         framework=experiment.framework,
         data=experiment.data,
         command=experiment.command,
+        metric=experiment.evaluation.judged_by,
     )
     if task_info is None:
         return workload

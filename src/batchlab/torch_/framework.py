@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -103,7 +103,7 @@ class TorchFramework(Framework):
         """The measuring part of `batchlab.observe`; `scaler` is the torch.amp.GradScaler in use."""
         return ObservedModel(model, parameters, scaler)
 
-    def export_weights(self, state: bytes, path: Path) -> bool:
+    def export_weights(self, state: BinaryIO, path: Path) -> bool:
         """Write the model's state_dict as safetensors."""
         from batchlab.torch_.weights import write_weights
 
