@@ -1,0 +1,138 @@
+"""`batchlab train PLAN` with torch on two processes: killed, begun again, and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from batchlab.core.batch import BatchLayout, Unit
+from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.plan.distributed import distributed_config
+from batchlab.plan.training_plan import (
+    BatchConfiguration,
+    Expectation,
+    HardwareCalibration,
+    MadeFrom,
+    OptimizerPlan,
+    PlannedTask,
+    TrainingPlan,
+)
+
+pytestmark = pytest.mark.slow
+
+TASK = """
+import time
+import numpy as np
+import torch.nn.functional as F
+from torch import nn
+import batchlab
+
+random = np.random.default_rng(0)
+data = [(random.normal(size=(n, 6)), random.integers(0, 3, n)) for n in (256, 64)]
+
+
+def loss(model, x, y):
+    time.sleep(0.01)
+    return F.cross_entropy(model(x), y)
+
+
+task = batchlab.task(
+    model=lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).double(),
+    loss=loss, train=data[0], valid=data[1],
+)
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(TASK)
+    layout = BatchLayout(global_batch_size=7, micro_batch_size=4, data_parallel_size=2)
+    made = TrainingPlan(
+        made_from=MadeFrom(study="mine", run_ids=()),
+        batch_configuration=BatchConfiguration(
+            micro_batch_size=4,
+            per_gpu_batch_size=4,
+            grad_accum_steps=layout.grad_accum_steps,
+            gradient_accumulation_steps=layout.grad_accum_steps,
+            data_parallel_size=2,
+            global_batch_size=7,
+            total_batch_size=7,
+            sequence_length=1,
+            unit=Unit.SAMPLES,
+            tokens_per_step=7,
+            learning_rate=1e-2,
+            warmup_tokens=70,
+            warmup_steps=10,
+            token_budget=2100,
+            steps=300,
+            schedule=ScheduleConfig(),
+            optimizer=OptimizerPlan(name="adamw", weight_decay=0.1, grad_clip=1.0, across_batch=AcrossBatch.FIXED),
+            precision="fp32",
+            compile=False,
+        ),
+        hardware_calibration=HardwareCalibration(measured_performance={}, workload_distribution={}),
+        expectation=Expectation(),
+        task=PlannedTask(
+            workload=Workload(
+                task=TaskReference(kind="file", target=str(tmp_path / "mine.py")),
+                unit=Unit.SAMPLES,
+                framework="torch",
+            ),
+            optimizer=OptimizerSettings(config=OptimizerConfig()),
+            device=DeviceSettings(),
+            evaluation_points=4,
+            evaluation_samples=64,
+            evaluation_batch_size=16,
+        ),
+        distributed_config=distributed_config(1, 2, device="cpu", trains=True),
+        provenance={},
+        unknown=(),
+    )
+    path = tmp_path / "training_plan.json"
+    path.write_text(made.model_dump_json())
+    return path
+
+
+def command(plan: Path, out: str) -> list[str]:
+    return ["-m", "batchlab", "train", str(plan), "--out", str(plan.parent / out), "--json"]
+
+
+def finished(process: subprocess.CompletedProcess[str]) -> float:
+    assert process.returncode == 0, process.stderr
+    loss: float = json.loads(process.stdout[process.stdout.index("{") :])["record"]["result"]["val_loss"]
+    return loss
+
+
+def test_killed_begun_again_and_under_torchrun_it_is_one_run(plan: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen([sys.executable, *command(plan, "killed")], env=environment, start_new_session=True)
+    deadline = time.monotonic() + 90
+    while not list(plan.parent.glob("killed/runs/*/metrics.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGTERM)
+    assert killed.wait(60) == 130
+    assert list(plan.parent.glob("killed/runs/*/checkpoint/state"))
+
+    def run(program: list[str], out: str) -> float:
+        words = [*program, *command(plan, out)]
+        return finished(
+            subprocess.run(words, env=environment, capture_output=True, text=True, timeout=180, check=False)
+        )
+
+    again = run([sys.executable], "killed")
+    launched = run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], "torchrun")
+    assert again == launched
+    from safetensors.torch import load_file
+
+    one, other = (load_file(plan.parent / out / "weights.safetensors") for out in ("killed", "torchrun"))
+    assert set(one) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert all(one[name].equal(other[name]) for name in one)
