@@ -14,7 +14,8 @@ from pathlib import Path
 from reference import command_line_page, files_page, python_page, settings_page
 
 ROOT = Path(__file__).parents[2]
-STAGED, BUILT = ROOT / "build/pages", ROOT / "build/site"
+BUILD = ROOT / "build"
+STAGED = BUILD / "pages"
 PAGES = ("*.md", "docs/**/*.md", "docs/*.png", "benchmarks/*/*.md", "benchmarks/*/*.py", "examples/*")
 """What pages link to: other pages, pictures, and programs, which are served as they are."""
 
@@ -28,6 +29,7 @@ def stage() -> None:
                 target = STAGED / path.relative_to(ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, target)
+    shutil.copy(ROOT / "docs/site/zensical.toml", BUILD)  # the builder works beside its settings
     (STAGED / "README.md").rename(STAGED / "index.md")
     shutil.copy(ROOT / "LICENSE", STAGED)
     reference = STAGED / "docs/reference"
@@ -45,17 +47,8 @@ def stage() -> None:
 def main() -> int:
     """Stage and build; the exit code of the builder, which is strict."""
     stage()
-    builder = [
-        sys.executable,
-        "-m",
-        "zensical",
-        "build",
-        "--strict",
-        "--clean",
-        "-f",
-        str(ROOT / "docs/site/zensical.toml"),
-    ]
-    return subprocess.run(builder, cwd=ROOT, check=False).returncode
+    builder = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    return subprocess.run(builder, cwd=BUILD, check=False).returncode
 
 
 if __name__ == "__main__":

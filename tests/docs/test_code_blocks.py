@@ -59,8 +59,9 @@ def blocks() -> Iterator[Block]:
 
 def commands() -> Iterator[tuple[str, str]]:
     """(where, arguments) of every call of batchlab on a line of its own."""
-    for block in blocks():
-        joined = block.text.replace("\\\n", " ")
+    scripts = [Block(path, 1, path.read_text(), "sh") for path in sorted((ROOT / "examples").glob("*.sh"))]
+    for block in (*blocks(), *scripts):
+        joined = block.text.replace("\\\n", " ").replace('"$@"', "")
         for line in joined.splitlines():
             if re.match(r"batchlab [a-z]", line):
                 for part in re.split(r" · ", line.removeprefix("batchlab ")):
