@@ -11,13 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from markdown_it import MarkdownIt
 from reference import command_line_page, files_page, python_page, settings_page
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
 STAGED = BUILD / "pages"
-PAGES = ("*.md", "docs/**/*.md", "docs/*.png", "benchmarks/*/*.md", "benchmarks/*/*.py", "examples/*")
-"""What pages link to: other pages, pictures, and programs, which are served as they are."""
+PAGES = ("*.md", "docs/**/*.md", "benchmarks/*/*.md", "examples/*.md")
+"""What they link to (pictures, programs, the licence) is staged too and served as it is."""
 
 
 def stage() -> None:
@@ -25,13 +26,11 @@ def stage() -> None:
     shutil.rmtree(STAGED, ignore_errors=True)
     for pattern in PAGES:
         for path in sorted(ROOT.glob(pattern)):
-            if path.is_file():
-                target = STAGED / path.relative_to(ROOT)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, target)
+            _copy(path)
+            for linked in _linked(path):
+                _copy(linked)
     shutil.copy(ROOT / "docs/site/zensical.toml", BUILD)  # the builder works beside its settings
     (STAGED / "README.md").rename(STAGED / "index.md")
-    shutil.copy(ROOT / "LICENSE", STAGED)
     reference = STAGED / "docs/reference"
     reference.mkdir(parents=True)
     pages = {
@@ -42,6 +41,21 @@ def stage() -> None:
     }
     for name, text in pages.items():
         (reference / name).write_text(text, encoding="utf-8")
+
+
+def _copy(path: Path) -> None:
+    target = STAGED / path.relative_to(ROOT)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, target)
+
+
+def _linked(page: Path) -> list[Path]:
+    """Files of the project, other than pages, that a page links to or shows."""
+    inline = [token for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) if token.children]
+    parts = [child for token in inline for child in token.children or ()]
+    addresses = [str(part.attrGet("href") or part.attrGet("src") or "") for part in parts]
+    targets = [(page.parent / address.partition("#")[0]).resolve() for address in addresses if address]
+    return [path for path in targets if path.is_file() and path.suffix != ".md" and path.is_relative_to(ROOT)]
 
 
 def main() -> int:

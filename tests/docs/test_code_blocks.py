@@ -34,7 +34,17 @@ micro_batches = [(x, y)]
 """
 """The loop that a block about `observe` is part of."""
 
-NOT_RUN = ("transformers", "TrainingArguments", "AutoModel", "ft.py", "Classifier()", "trainer", "lightning", "mixed")
+NOT_RUN = (
+    "transformers",
+    "TrainingArguments",
+    "AutoModel",
+    "ft.py",
+    "Classifier()",
+    "trainer",
+    "lightning",
+    "mixed",
+    "mx.",
+)
 """Blocks that use packages or models that no test may download; they have to be valid Python all the same."""
 
 
@@ -64,7 +74,7 @@ def commands() -> Iterator[tuple[str, str]]:
         joined = block.text.replace("\\\n", " ").replace('"$@"', "")
         for line in joined.splitlines():
             if re.match(r"batchlab [a-z]", line):
-                for part in re.split(r" · ", line.removeprefix("batchlab ")):
+                for part in re.split(r" · | && batchlab ", line.removeprefix("batchlab ")):
                     yield block.name, part.split(" > ")[0]
 
 
