@@ -45,7 +45,14 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
     sizes, budget = experiment.batch.global_batch_sizes, experiment.budget
     sweep = experiment.sweep
     repeats = Repeats(sweep.seeds, len(sweep.confirmation_seeds))
-    runs = runs_planned(len(sizes), len(rates), repeats, adaptive=sweep.search == "adaptive", max_runs=budget.max_runs)
+    runs = runs_planned(
+        len(sizes),
+        len(rates),
+        repeats,
+        adaptive=sweep.search == "adaptive",
+        max_runs=budget.max_runs,
+        warmups=len(experiment.warmup_fractions),
+    )
     most, tokens = None, None
     if budget.token_budget is not None:
         tokens, _ = token_budget_of(

@@ -82,7 +82,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         max_extensions=experiment.sweep.max_extensions,
         max_runs=asked.max_runs,
         points=experiment.evaluation.points,
-        warmup_fraction=experiment.schedule.warmup_fraction,
+        warmup_fractions=experiment.warmup_fractions,
         workers=concurrency.workers,
         concurrency_gain=min(concurrency.workers, _cards(session)),
         unit=experiment.unit,
@@ -130,5 +130,5 @@ def _data_bound(session: Session) -> int:
     """Tokens of DEFAULT_PASSES over the training data, or of the steps by which the largest size can be judged."""
     experiment = session.study.experiment
     passes = DEFAULT_PASSES[experiment.unit] * (session.study.task_info.train_samples or 0)
-    needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
+    needed = max(map(steps_to_judge, experiment.warmup_fractions)) * math.lcm(*experiment.batch.global_batch_sizes)
     return max(passes, needed) * experiment.sequence_length
