@@ -147,8 +147,7 @@ def _taken(
     others = {
         record.run_id
         for spec, record in swept
-        if isinstance(spec, TrainSpec)
-        and spec.schedule.warmup_fraction != taken.get(spec.layout.global_batch_size)
+        if isinstance(spec, TrainSpec) and spec.schedule.warmup_fraction != taken.get(spec.layout.global_batch_size)
     }
     return [(spec, record) for spec, record in records if record.run_id not in others]
 

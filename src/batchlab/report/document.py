@@ -17,6 +17,7 @@ from batchlab.report.figures.figure import Figure
 from batchlab.report.memory import MemorySection, memory_section
 from batchlab.report.sparklines import LossCurves, loss_curves, readings_table
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, time_constants
+from batchlab.report.warmup_table import warmup_table
 from batchlab.words.answers import Answer
 from batchlab.words.check import describe_check
 from batchlab.words.dynamics import training_dynamics
@@ -56,6 +57,7 @@ class Document:
     results: Table
     results_note: str
     endings: Table
+    warmups: Table
     rates: Table
     rates_note: str
     cells: Table
@@ -101,6 +103,7 @@ def build_document(findings: Findings, story: Story, plan: PasteReady | None, no
         results=results_table(findings),
         results_note=results_note(findings),
         endings=endings_table(findings),
+        warmups=warmup_table(findings),
         rates=rates,
         rates_note=note,
         cells=cells_table(findings),

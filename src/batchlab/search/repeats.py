@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from batchlab.search.trial import Trial, TrialOutcome
 
-
 Losses = Mapping[Trial, TrialOutcome]
 """Outcomes of trials."""
 
@@ -83,9 +82,7 @@ class Repeats:
         by_warmup: dict[float | None, dict[Trial, TrialOutcome]] = {}
         for trial, outcome in others.items():
             by_warmup.setdefault(trial.warmup_fraction, {})[trial] = outcome
-        return [
-            found[1] for slice_ in by_warmup.values() for found in best_by_size(slice_, self.first_seed).values()
-        ]
+        return [found[1] for slice_ in by_warmup.values() for found in best_by_size(slice_, self.first_seed).values()]
 
     def _losses(self, cell: Trial, outcomes: Losses) -> list[float]:
         seeds = range(self.first_seed, self.first_seed + self.seeds)

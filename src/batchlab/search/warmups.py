@@ -1,7 +1,7 @@
 """A search over batch size and learning rate at one warm-up after the other, then the repeats at the best of all.
 
-The best learning rate depends on the warm-up: a longer one allows a higher one. So each warm-up has a search of its own,
-and warm-ups are compared at the best learning rate of each. A later search may start where an earlier one ended.
+The best learning rate depends on the warm-up: a longer one allows a higher one. So each warm-up has a search of its
+own, and warm-ups are compared at the best learning rate of each. A later search may start where an earlier one ended.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
-from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_plural
+from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_percent, format_plural
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.words.optimizer_groups import describe_optimizers
 from batchlab.words.run_length import exact_run_length, run_length
@@ -155,7 +155,7 @@ def _schedule(experiment: Experiment) -> str:
     if schedule.kind == "task":
         known = f"{{warmup_steps}} is {schedule.warmup_fraction * 100:.3g} % of the steps"
         return f"the script's own; {known if schedule.warmup_fraction else 'its warm-up is not known'}"
-    warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
+    warmup = f"warm-up over {' or '.join(map(format_percent, experiment.warmup_fractions))} of the budget"
     warmup += f" and at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else ""
     end = f"{schedule.final_fraction * 100:.3g} % of the peak"
     match schedule.kind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from batchlab.analysis.sweep.loss_surface import best_cell, cells_of, fair, without
 from batchlab.analysis.sweep.noise import (
@@ -94,6 +94,7 @@ def warmup_finding(runs: Sequence[Run], confirmation_seeds: Collection[int]) -> 
     """What all warm-ups cost; None where only one was tried."""
     if len({run.warmup_fraction for run in runs}) < 2:
         return None
+    runs = [replace(run, confirms=run.seed in confirmation_seeds) for run in runs]
     by_size = _by_size(runs, confirmation_seeds)
     noise = pooled_noise(
         cell for tried in by_size.values() for each in tried if not each.undertrained for cell in each.cells
@@ -151,9 +152,7 @@ class _Comparing:
             return tried
         one, other = (fair(cell, self.confirmation_seeds) for cell in (tried.best, reference))
         found = difference(one, other, self.noise, paired=self.paired)
-        return TriedWarmup(
-            tried.warmup_fraction, tried.cells, tried.best, tried.undertrained, difference_interval(found), found.by
-        )
+        return replace(tried, cost=difference_interval(found), by=found.by)
 
     def trend(self, sizes: Sequence[SizeWarmups]) -> LargerWantLonger | None:
         """Between the smallest and the largest size of those that have a loss at the first and the last warm-up."""

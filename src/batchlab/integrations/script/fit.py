@@ -40,7 +40,7 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
         sweep_changes |= {"search": "grid", "max_extensions": 0}
     if not template.has("seed"):
         sweep_changes |= {"seeds": 1, "confirm": 0}
-    if len(experiment.warmup_fractions) > 1 and not template.has("warmup_steps"):
+    if sweep.warmup_fractions is not None and not template.has("warmup_steps"):
         raise InputError(
             "command.run has no {warmup_steps}, so --warmup cannot be tried. Add it to the option that sets the steps "
             "of warm-up, or omit --warmup."

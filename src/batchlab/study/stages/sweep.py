@@ -35,7 +35,8 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, context, tried_oom)]
             specs = [train_spec(session, trial, context) for trial in running]
-            session.view.stage(sweep_title(len(specs), budget, experiment.unit), len(specs))
+            warmups = {trial.warmup_fraction for trial in running}
+            session.view.stage(sweep_title(len(specs), budget, experiment.unit, warmups), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
         verdict_runs(session, context, engine, _left(context, len(search.outcomes)))
@@ -113,8 +114,8 @@ def _by_rule(experiment: Experiment) -> dict[int, float]:
 
 
 def _left(context: SweepContext, made: int) -> Left:
-    """What the search leaves of the runs that time was planned for (of a grid, one extension per size and warm-up among them), and
-    of the limit on tokens."""
+    """What the search leaves of the runs that time was planned for (of a grid, one extension per size and warm-up among
+    them), and of the limit on tokens."""
     asked, tokens = context.experiment.budget, context.budget.token_budget
     allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made
     budget, experiment = context.budget, context.experiment

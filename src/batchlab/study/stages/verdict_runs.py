@@ -107,7 +107,9 @@ def _of_tolerance(found: Findings) -> FurtherSeeds:
     first = sweep.first_seed + 1
     other = row.best
     assert other is not None  # a size that was compared has a best cell
-    return FurtherSeeds(cells=(best.place, other.place), seeds=tuple(range(first, first + have + reason.other.more_seeds)))
+    return FurtherSeeds(
+        cells=(best.place, other.place), seeds=tuple(range(first, first + have + reason.other.more_seeds))
+    )
 
 
 def _trial(place: Place, seed: int = 0) -> Trial:
@@ -116,9 +118,7 @@ def _trial(place: Place, seed: int = 0) -> Trial:
 
 
 def _missing(found: Findings, wanted: FurtherSeeds) -> Sequence[Trial]:
-    done = {
-        Trial(run.global_batch_size, run.learning_rate, run.seed, run.warmup_fraction) for run in found.runs
-    }
+    done = {Trial(run.global_batch_size, run.learning_rate, run.seed, run.warmup_fraction) for run in found.runs}
     trials = [_trial(cell, seed) for cell in wanted.cells for seed in wanted.seeds]
     return [trial for trial in trials if trial not in done]
 
