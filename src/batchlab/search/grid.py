@@ -169,18 +169,3 @@ def runs_at_most(sizes: int, learning_rates: int, repeats: Repeats, max_extensio
     """Runs of a grid that is extended wherever it may be."""
     extensions = sizes * max_extensions * warmups if learning_rates > 1 else 0
     return runs_expected(sizes, learning_rates, repeats, warmups) + extensions
-
-
-def default_learning_rates(optimizer_family: str) -> tuple[float, ...]:
-    """Four starting values about a factor 3 apart; the grid grows from there.
-
-    For Adam around 1e-3, where small language models have their best; for SGD with momentum around 0.1, the usual
-    value for image models; between the two for optimizers batchlab does not recognise.
-    """
-    match optimizer_family:
-        case "adam":
-            return (3e-4, 1e-3, 3e-3, 1e-2)
-        case "sgd":
-            return (0.01, 0.03, 0.1, 0.3)
-        case _:
-            return (1e-3, 3e-3, 1e-2, 3e-2)

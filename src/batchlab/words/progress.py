@@ -24,8 +24,8 @@ from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import Spec, TrainSpec
 from batchlab.search.budget import explored, token_budget_of
-from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.search.starting_rates import swept_rates
 from batchlab.storage.decisions import BudgetDecision
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.search import describe_budget
@@ -191,7 +191,7 @@ def describe_plan(experiment: Experiment, task_info: TaskInfo, cost: str) -> lis
 
 def _describe_sweep(experiment: Experiment, task_info: TaskInfo) -> str:
     sizes, sweep, budget = experiment.batch.global_batch_sizes, experiment.sweep, experiment.budget
-    rates = sweep.learning_rates or default_learning_rates(task_info.optimizer_family)
+    rates = swept_rates(experiment, task_info)
     warmups = experiment.warmup_fractions
     extra = Repeats(sweep.seeds, len(sweep.confirmation_seeds)).runs(len(sizes), len(warmups))
     batch = f"sweep: batch {format_list(sizes)}"
