@@ -11,11 +11,16 @@ import pytest
 
 from batchlab.analysis.findings import Findings
 from batchlab.cli.app import run
-from batchlab.core.experiment import ScheduleConfig
+from batchlab.core.experiment import ScheduleConfig, build_experiment
 from batchlab.core.schedule import Schedule
+from batchlab.core.settings import merge
+from batchlab.engines.inline import InlineEngine
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
 from batchlab.study.documents import read_findings
+from batchlab.study.progress import SilentView
+from batchlab.study.study import run_study
+from batchlab.study.task_source import resolve_task
 
 SIZES, RATES, WARMUPS, BUDGET = (4, 16, 64), (0.2, 0.4, 0.8, 1.4), (0.1, 0.4, 0.8), 4096
 MODEL = {"copies": 64}
@@ -114,3 +119,37 @@ def test_what_is_no_share_is_refused(given: str, tmp_path: Path, capsys: pytest.
     assert run(["study", "simulated", "--out", str(tmp_path / "s"), "--warmup", given]) == 2
     assert "not a share of a run" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
+
+
+TINY = {
+    "batch": {"global_batch_sizes": (4, 16)},
+    "sweep": {
+        "learning_rates": (5e-3, 2e-2),
+        "warmup_fractions": (0.1, 0.4),
+        "seeds": 2,
+        "confirm": 0,
+        "max_extensions": 0,
+    },
+    "budget": {"token_budget": 32_768},
+    "evaluation": {"points": 2, "samples": 512},
+    "diagnostics": "off",
+    "noise": {"points": 0},
+    "device": {"name": "cpu", "threads": 1, "workers": 1},
+}
+
+
+@pytest.mark.slow
+def test_a_decoder_is_studied_at_two_warmups(tmp_path: Path) -> None:
+    asked = build_experiment(merge(resolve_task("quickstart"), TINY))
+    done = run_study(asked, tmp_path / "study", lambda path, workers: InlineEngine(path), SilentView())
+    found = done.findings
+    assert done.answered
+    assert found.warmups is not None
+    assert {run.warmup_fraction for run in found.runs} == {0.1, 0.4}
+    for size in found.warmups.sizes:
+        losses = {each.warmup_fraction: each.best.quoted_loss for each in size.tried if each.best}
+        assert set(losses) == {0.1, 0.4}
+        assert losses[0.1] != losses[0.4]
+    assert found.warmups.trend is not None
+    text = (tmp_path / "study" / "report.md").read_text()
+    assert "Warm-ups, each at its own best learning rate" in text
