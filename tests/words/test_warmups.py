@@ -49,7 +49,7 @@ def test_no_trend_is_claimed_within_noise(found: Findings) -> None:
 def test_smaller_batches_may_want_the_longer_one(found: Findings) -> None:
     text = told(found, {8: 0.16, 16: 0.04, 32: 0.01}, noise=1e-3)
     assert "Larger batches gain less by a longer warm-up" in text
-    assert "less at batch 32 than at batch 8" in text
+    assert "changes by +0.3" in text
 
 
 def test_without_repeated_seeds_nothing_is_called_better(found: Findings) -> None:
