@@ -11,6 +11,7 @@ from typing import Any
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import BatchlabError, InputError
 from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.protocols import View
@@ -23,6 +24,7 @@ from batchlab.study.predictions import prediction_folder
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
 from batchlab.study.task_source import resolve_task
@@ -101,12 +103,24 @@ def measure_capacity(
     keep = None if study is None else (study, request.card_bytes or 0)
     with scratch_session(asked, quiet=quiet, keep=keep) as session:
         try:
-            found = capacity_stage(session, request, sample_independent=True)
+            independent = request.card_bytes is not None or _samples_are_independent(session)
+            found = capacity_stage(session, request, sample_independent=independent)
             if request.variants:
-                found = replace(found, variants=variants_stage(session, found, request, sample_independent=True))
+                found = replace(found, variants=variants_stage(session, found, request, sample_independent=independent))
             return MaxBatchSize.of(found)
         except StageFailed as failure:
             raise BatchlabError(str(failure)) from None
+
+
+def _samples_are_independent(session: Session) -> bool:
+    """Whether a batch may be split, by a check that runs steps. Raises BatchlabError where the task's code fails.
+
+    A prediction runs nothing, so it assumes that a batch may be split.
+    """
+    checked = check_stage(session, "memory")
+    if not isinstance(checked, CheckResult):
+        raise BatchlabError(f"The task failed while it was checked: {checked.reason}")
+    return checked.sample_independent
 
 
 @contextmanager
