@@ -21,12 +21,15 @@ SHOWN_SETTINGS = 20
 
 def describe_comparison(found: Comparison) -> tuple[str, ...]:
     """One line each: the verdict, both losses, caveats, and the settings that differ."""
-    lines = [describe_verdict(found)]
-    if found.verdict is not None:
-        lines += [_loss_of(found.first), _loss_of(found.second)]
-        lines += [_caveat(caveat, found) for caveat in found.caveats]
-    lines += list(_settings(found))
-    return tuple(lines)
+    return describe_verdict(found), *describe_evidence(found), *_settings(found)
+
+
+def describe_evidence(found: Comparison) -> tuple[str, ...]:
+    """Both losses and what weakens the verdict, one line each; empty where the two cannot be compared."""
+    if found.verdict is None:
+        return ()
+    caveats = (_caveat(caveat, found) for caveat in found.caveats)
+    return _loss_of(found.first), _loss_of(found.second), *caveats
 
 
 def describe_verdict(found: Comparison) -> str:
