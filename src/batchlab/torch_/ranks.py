@@ -142,19 +142,21 @@ def _tensor(content: bytes) -> Tensor:
 
 
 def _client(seconds: float) -> Store:
-    return dist.TCPStore(  # type: ignore[attr-defined]
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         is_master=False,
         timeout=timedelta(seconds=seconds),
         wait_for_workers=False,
     )
+    return store
 
 
 def _scoped(store: Store) -> Store:
     """torchrun keeps one store over its restarts."""
     scope = f"batchlab/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    return dist.PrefixStore(scope, store)  # type: ignore[attr-defined]
+    scoped: Store = dist.PrefixStore(scope, store)  # type: ignore[attr-defined]
+    return scoped
 
 
 def _store(membership: Membership) -> Store:
