@@ -80,13 +80,15 @@ def device_total(device: str) -> int | None:
     recommended = recommended_bytes()
     if recommended is not None:
         return int(SHARE * recommended)
-    total = mx.device_info().get("total_memory")
+    total = mx.device_info(mx.gpu).get("total_memory")
     return None if total is None else int(total)
 
 
 def recommended_bytes() -> int | None:
     """Metal's recommended working set; None on other devices."""
-    found = mx.device_info().get("max_recommended_working_set_size")
+    if not mx.is_available(mx.gpu):
+        return None
+    found = mx.device_info(mx.gpu).get("max_recommended_working_set_size")
     return None if found is None else int(found)
 
 
