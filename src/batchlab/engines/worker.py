@@ -50,19 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    study = parser.parse_args(arguments).study.absolute()
+    parser.add_argument("--import-all", action="store_true", help="first import the framework")
+    given = parser.parse_args(arguments)
     del sys.argv[1:]  # what the person's code parses when it is called
-    return Worker(study).serve()
+    return Worker(given.study.absolute(), import_all=given.import_all).serve()
 
 
 class Worker:
     """One process serving one study. To be created and served in the main thread, which receives signals.
 
     forked: from a process that had loaded the task, and trained nothing.
+    import_all: import what every task needs while nothing has to wait for it.
     """
 
-    def __init__(self, study: Path, *, forked: bool = False) -> None:
+    def __init__(self, study: Path, *, forked: bool = False, import_all: bool = False) -> None:
         self._study = study
+        self._import_all = import_all
         self._forked = forked
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._current: Spec | None = None
@@ -84,8 +87,10 @@ class Worker:
         faulthandler.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before `ready`
+        from batchlab.runs.execute import preload_framework  # the slow part of starting, before `ready`
 
+        if self._import_all:
+            preload_framework()
         self._emit("ready")
         while not self._stop and (command := self._commands.get()) is not None:
             if not self._execute(json.loads(command)):
