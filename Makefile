@@ -3,10 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart docs test test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
+
+# The documentation as a site in build/site, without a network; any warning, such as a dead link, is an error. The pages
+# are read from a folder: open build/site/index.html.
+docs: .venv/.ready-docs
+	$(BIN)/python docs/site/build.py
+
+.venv/.ready-docs: .venv/.ready
+	$(PIP) --editable '.[docs]'
+	touch $@
 
 # torch first and by itself: anything else that asks for it would pull whatever build is newest.
 .venv/.ready: pyproject.toml constraints.txt
@@ -55,7 +64,8 @@ OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION
 	$(PYTHON) -m venv .venv-integrations
 	$(OTHER_PIP) "torch==$$(sed -n 's/^torch==//p' constraints-integrations.txt)"
 	$(OTHER_PIP) setuptools wheel
-	$(OTHER_PIP) --editable . accelerate datasets hypothesis lightning peft pytest torchtitan transformers trl
+	$(OTHER_PIP) --editable . accelerate click datasets hypothesis "jsonargparse[signatures]" lightning peft pytest torchtitan \
+		transformers trl typer
 	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(OTHER_PIP) --no-build-isolation deepspeed
 	touch $@
 
@@ -93,6 +103,7 @@ chaos-torch: setup-dev
 bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
 	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
+	$(OTHER)/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/noise_cost/run.py

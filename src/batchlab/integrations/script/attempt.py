@@ -31,6 +31,7 @@ from batchlab.integrations.script.logged_rows import TRAINER_ROWS, WANDB_ROWS
 from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows, wandb_rows
 from batchlab.integrations.script.process import Ended, Output, run_command
 from batchlab.integrations.script.template import parse
+from batchlab.storage.refused_write import refused_write
 
 SHORT_SECONDS = 5.0
 """What {seconds} is for runs that only try or measure something."""
@@ -146,6 +147,9 @@ class Execution:
         return read_rows(metrics, file, output, Path(self.command.folder))
 
     def _judge(self, ended: Ended, rows: tuple[Row, ...], records: Path, *, short: bool) -> Attempt:
+        refused = refused_write("\n".join(ended.tail), self.context.path) if ended.exit_code else None
+        if refused is not None:
+            raise refused
         processes = _processes(records)
         outcome, reason, certain = _outcome(ended, self.command, short=short)
         peak, measured = _memory(processes, ended)
@@ -187,7 +191,7 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
     if broken and found.outcome in (Outcome.COMPLETED, Outcome.FAILED):
         return Outcome.DIVERGED, str(RunFailure("The last loss that the script gave is not a finite number."))
     if found.outcome is Outcome.COMPLETED and loss is None:
-        wanted = f"{command.metrics.judged!r} in {command.metrics.file or command.metrics.source}"
+        wanted = f"'{command.metrics.judged}' in {command.metrics.file or command.metrics.source}"
         judged_by = "validation loss" if command.metrics.metric is None else command.metrics.name
         failure = RunFailure(
             f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}.{last_lines(found.ended)}"
