@@ -40,6 +40,9 @@ class SimulatedTrainable:
         self._clip = optimizer.config.grad_clip
         self._clock = 0.0
         self._ranks = ALONE
+        self._gradient: Vector
+        self._loss: float
+        self._squared_weights: float
 
     def init(self, seed: int) -> None:
         """Draw initial signs and rounding errors from the seed. Raises OutOfMemory if the fixed bytes do not fit."""
@@ -242,7 +245,7 @@ class SimulatedTrainable:
         self._peak = max(self._peak, needed)
 
     def _clear(self) -> None:
-        self._gradient: Vector = np.zeros(self.problem.dimensions)
-        self._loss: float = 0.0
-        self._squared_weights: float = 0.0
+        self._gradient = np.zeros(self.problem.dimensions)
+        self._loss = 0.0
+        self._squared_weights = 0.0
         self._accumulated = False
