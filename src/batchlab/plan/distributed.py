@@ -12,7 +12,7 @@ PORT = 29500
 """torchrun's own default."""
 
 _TRAIN = "-m batchlab train training_plan.json"
-_FIRST_NODE = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
+_FIRST_NODE = " ".join(('"$(scontrol show hostnames', '"$SLURM_JOB_NODELIST"', '| head -n 1)"'))
 
 
 def distributed_config(nodes: int, devices_per_node: int, *, device: str, trains: bool) -> DistributedConfig:
@@ -43,7 +43,8 @@ def distributed_config(nodes: int, devices_per_node: int, *, device: str, trains
 def _torchrun(nodes: int, devices: int, first: str) -> str:
     if nodes == 1:
         return f"torchrun --standalone --nproc-per-node {devices}"
-    return f"torchrun --nnodes {nodes} --nproc-per-node {devices} --rdzv-backend c10d --rdzv-endpoint {first}:{PORT}"
+    meeting = f"--rdzv-backend c10d --rdzv-endpoint {first}:{PORT}"
+    return f"torchrun --nnodes {nodes} --nproc-per-node {devices} {meeting}"
 
 
 def _accelerate(nodes: int, devices: int) -> str:
