@@ -132,7 +132,7 @@ def _size(cost: Cost) -> int:
 def _end(found: Findings, cost: Cost) -> str:
     size, needs = f"batch {cost.global_batch_size:,}", describe_cost(cost, found.experiment.unit)
     when = describe_time(cost)
-    return f"{size} reaches the same loss {when}, with {needs}" if when else f"{size} has {needs}"
+    return f"{size} reaches the same loss {when}, with {needs}" if when else f"{size} costs {needs}"
 
 
 def _next_step(found: Findings) -> str:
