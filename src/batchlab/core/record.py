@@ -44,6 +44,11 @@ class Environment(Frozen):
     instruction_set: str = Field(default="", description="the CPU capability the framework dispatched to")
     device: str = Field(default="cpu", description="device name as its driver reports it")
     device_memory_bytes: int | None = None
+    card_uuid: str = Field(default="", description="of a CUDA card; cards of one kind differ in it")
+    driver: str = Field(default="", description="version of NVIDIA's driver")
+    cuda: str = Field(default="", description="version of CUDA, or of ROCm, that the framework is built with")
+    compute_capability: str = Field(default="", description="of a CUDA card, e.g. '8.0'")
+    max_clock_mhz: int | None = Field(default=None, description="the most that the card's multiprocessors may run at")
     cores: int = 1
     threads: int = 1
 

@@ -6,11 +6,13 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 import batchlab
+from batchlab.core import nvml
 from batchlab.core.errors import InputError
 from batchlab.core.record import Environment
 from batchlab.core.spec import DeviceSettings
@@ -103,6 +105,7 @@ def describe(settings: DeviceSettings) -> Environment:
     else:
         name = f"{processor} (Metal)" if device.type == "mps" else processor
     return Environment(
+        **_card(device),
         batchlab=batchlab.__version__,
         python=platform.python_version(),
         numpy=np.__version__,
@@ -115,6 +118,21 @@ def describe(settings: DeviceSettings) -> Environment:
         cores=_cores(),
         threads=torch.get_num_threads(),
     )
+
+
+def _card(device: torch.device) -> dict[str, Any]:
+    """What tells one card, and one installation, from another; nothing for other devices."""
+    if device.type != "cuda":
+        return {}
+    card = torch.cuda.get_device_properties(device)
+    uuid = str(card.uuid)
+    return {
+        "card_uuid": uuid,
+        "driver": nvml.driver_version(),
+        "cuda": torch.version.cuda or torch.version.hip or "",
+        "compute_capability": f"{card.major}.{card.minor}",
+        "max_clock_mhz": nvml.card_state(uuid).max_clock_mhz,
+    }
 
 
 def _processor() -> str:

@@ -92,12 +92,16 @@ def _environment(environment: Environment) -> list[Term]:
     versions = (
         f"batchlab {environment.batchlab}",
         environment.framework,
+        f"NVIDIA driver {environment.driver}" if environment.driver else "",
         f"Python {environment.python}",
         f"numpy {environment.numpy}",
         environment.platform,
     )
+    capability = environment.compute_capability
+    clock = f" at up to {environment.max_clock_mhz:,} MHz" if environment.max_clock_mhz else ""
+    card = f"; compute capability {capability}{clock}" if capability else ""
     return [
-        ("device", f"{environment.device}{size}{processor}{instructions}, {environment.cores} cores"),
+        ("device", f"{environment.device}{size}{card}{processor}{instructions}, {environment.cores} cores"),
         ("versions", ", ".join(version for version in versions if version)),
     ]
 
