@@ -49,7 +49,10 @@ class Message:
 
 
 EVENTS = frozenset(
-    {"ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "failed_storage", "study_changed"},
+    {
+        *("ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "needs_blocking_launches"),
+        *("failed_storage", "study_changed"),
+    },
 )
 
 _MARK = b'{"event":'

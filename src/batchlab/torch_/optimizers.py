@@ -49,6 +49,14 @@ class GroupedOptimizer:
         for optimizer in self.optimizers:
             optimizer.step()
 
+    def with_gradients(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that have a gradient to step by."""
+        return [
+            optimizer
+            for optimizer in self.optimizers
+            if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
+        ]
+
     def follow_defaults_of(self, device: torch.device) -> None:
         """Use the defaults of `device`: on CUDA, torch optimizers use `foreach` unless set otherwise."""
         for group in self.groups:

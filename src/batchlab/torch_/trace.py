@@ -169,8 +169,13 @@ class LoggedTrainable(TorchTrainable):
     """A TorchTrainable on the CPU whose tensors a StorageLog can claim; it does not change any random state."""
 
     def __init__(self, task: Task, spec: TraceSpec) -> None:
-        super().__init__(task, spec.device.model_copy(update={"name": "cpu", "compile": False}), spec.optimizer)
+        super().__init__(task, spec.device.model_copy(update={"name": "cpu", "compile": "off"}), spec.optimizer)
         self._target = torch_device(spec.device.name)
+
+    @property
+    def _scales_loss(self) -> bool:
+        """Never: whether a step is left out depends on values, and the scale takes no memory to speak of."""
+        return False
 
     def init(self, seed: int) -> None:
         """Build the model and the optimizer."""

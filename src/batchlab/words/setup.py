@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.experiment import Experiment, TaskReference
+from batchlab.core.experiment import CompileMode, Experiment, TaskReference
 from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_plural
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.words.optimizer_groups import describe_optimizers
@@ -73,7 +73,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             "precision",
             "the script's own"
             if experiment.command
-            else experiment.device.precision + (", compiled" if experiment.device.compile else ""),
+            else experiment.device.precision + _compiled(experiment.device.compile),
         ),
     ]
     if task_info.vocabulary:
@@ -83,6 +83,10 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     if findings.environment:
         terms += _environment(findings.environment)
     return tuple(terms)
+
+
+def _compiled(mode: CompileMode) -> str:
+    return "" if mode == "off" else f", compiled ({mode})"
 
 
 def _environment(environment: Environment) -> list[Term]:
