@@ -35,11 +35,16 @@ def test_what_a_card_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -
         return nvml._INSUFFICIENT_SIZE
 
     handles: list[bytes] = []
+
+    def handle(uuid: bytes, card: object) -> int:
+        handles.append(uuid)
+        return 0
+
     monkeypatch.setattr(
         ctypes,
         "CDLL",
         library(
-            nvmlDeviceGetHandleByUUID=lambda uuid, card: handles.append(uuid) or 0,
+            nvmlDeviceGetHandleByUUID=handle,
             nvmlDeviceGetUtilizationRates=lambda card, busy: 3,  # not supported
             nvmlDeviceGetClockInfo=lambda card, kind, found: 3,
             nvmlDeviceGetMaxClockInfo=clock,

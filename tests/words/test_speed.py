@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from batchlab.analysis.sweep.speed_variants import SpeedVariant
 from batchlab.analysis.values import Interval, ThroughputPoint
 from batchlab.core.batch import BatchLayout, Unit
@@ -10,7 +12,7 @@ from batchlab.words.speed import advice, describe_mfu, launch_bound, variant_lin
 LAYOUT = BatchLayout(global_batch_size=16, micro_batch_size=16, sequence_length=32)
 
 
-def point(**values: float) -> ThroughputPoint:
+def point(**values: Any) -> ThroughputPoint:
     return ThroughputPoint(LAYOUT, Interval(1000.0), 0.5, 1.0, None, **values)
 
 

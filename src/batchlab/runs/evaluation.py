@@ -86,6 +86,9 @@ def _mean(sums: Sums) -> float:
 
 def _draws_sd(trainable: Trainable, batches: Sequence[Batch], fixed: Sums) -> float | None:
     """A loss that draws nothing has the same bits at every draw of its first batch, which is all that is tried then."""
-    if not isinstance(trainable, EvaluatesDraws) or _sums(trainable, batches[:1], 1) == fixed[:1]:
+    if not isinstance(trainable, EvaluatesDraws):
+        return None
+    loss, count = _of_batch(trainable, batches[0], len(batches))
+    if (float(loss), count) == fixed[0]:
         return None
     return statistics.stdev([_mean(fixed), *(_mean(_sums(trainable, batches, draws)) for draws in range(1, DRAWS))])

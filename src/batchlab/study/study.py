@@ -192,8 +192,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_v
     if until == "throughput":
         if speed_variants and measured:
             timed = next(layout for layout in layouts if layout.global_batch_size == max(measured))
-            variants = speed_variants_stage(session, timed)
-            for line in variant_lines(variants, timed, experiment.unit):
+            for line in variant_lines(speed_variants_stage(session, timed), timed, experiment.unit):
                 view.say(line)
         return
 

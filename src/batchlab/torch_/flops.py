@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from batchlab.core.experiment import Precision
 
@@ -31,6 +30,8 @@ _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
 
 def training_flops(forward: Callable[[], object]) -> float:
     """Operations of a training step over what `forward` runs, which must not record gradients."""
+    from torch.utils.flop_counter import FlopCounterMode  # which looks for Triton, and warns where there is none
+
     with FlopCounterMode(display=False) as counter:
         forward()
     return float(TRAINING_PASSES * counter.get_total_flops())

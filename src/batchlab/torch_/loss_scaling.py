@@ -7,6 +7,7 @@ of this does nothing. Fused optimizers look at the overflow on the device; other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,14 +50,14 @@ class LossScaling:
         if not self.enabled:
             return norms
         once = 1.0 / self.scale(torch.ones((), device=self._device)).double()
-        twice: Any = once * once
+        twice = once * once
         inner, signs, samples = norms.norm_layers, norms.signs, norms.norm_layer_samples
         return AddedNorms(
-            [value * twice for value in norms.squared],  # type: ignore[operator]
-            norms.squared_sum * twice,  # type: ignore[operator]
-            inner and ([value * twice for value in inner[0]], inner[1] * twice),  # type: ignore[operator]
-            signs and (signs[0] * once, signs[1] * once, signs[2] * once),  # type: ignore[operator]
-            samples and (samples[0] * twice, samples[1] * twice),  # type: ignore[operator]
+            _times(norms.squared, twice),
+            _times([norms.squared_sum], twice)[0],
+            inner and (_times(inner[0], twice), _times([inner[1]], twice)[0]),
+            signs and (*_times(signs, once),),  # type: ignore[arg-type]
+            samples and (*_times(samples, twice),),  # type: ignore[arg-type]
         )
 
     def state(self) -> dict[str, Any]:
@@ -67,3 +68,7 @@ class LossScaling:
         """Restore what `state` returned."""
         if self.enabled:
             self._scaler.load_state_dict(state)
+
+
+def _times(values: Sequence[Any], factor: Tensor) -> list[Tensor]:
+    return [value * factor for value in values]

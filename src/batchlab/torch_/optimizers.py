@@ -116,10 +116,12 @@ def build(
     settings: OptimizerSettings,
     device: torch.device,
     fused: bool = False,
+    steps_left_out: bool = False,
 ) -> GroupedOptimizer:
     """The task's optimizers from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
 
-    `fused` makes the task's optimizers step in one kernel; the built-in ones always do. Raises InputError if none of
+    `fused` makes the task's optimizers step in one kernel; the built-in ones always do, except SGD where
+    `steps_left_out`: its fused kernel then begins with a momentum that nobody has set (torch 2.13). Raises InputError if none of
     them supports that, if they do not follow the learning rate they are given, or do not hold every trainable
     parameter once.
     """
@@ -130,7 +132,7 @@ def build(
             "optimizer.name is 'task', but the task has no optimizer=…; define one, or use adamw, adam or sgd."
         )
     else:
-        optimizers, ratios = [_build_builtin(trainable(model), settings.config, device)], [1.0]
+        optimizers, ratios = [_build_builtin(trainable(model), settings.config, device, steps_left_out)], [1.0]
     grouped = GroupedOptimizer(optimizers, ratios)
     _adapt_to_batch_size(grouped.groups, settings)
     return grouped
@@ -142,7 +144,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _build_builtin(
-    parameters: list[nn.Parameter], config: OptimizerConfig, device: torch.device
+    parameters: list[nn.Parameter], config: OptimizerConfig, device: torch.device, steps_left_out: bool
 ) -> torch.optim.Optimizer:
     """One group with the same decay for all parameters, as in `torch.optim.AdamW(model.parameters())`.
 
@@ -154,7 +156,11 @@ def _build_builtin(
     fused = device.type in ("cpu", "cuda") and all(parameter.is_floating_point() for parameter in parameters)
     if config.name == "sgd":
         return torch.optim.SGD(
-            parameters, lr=1.0, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
+            parameters,
+            lr=1.0,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            fused=fused and not steps_left_out,
         )
     adam = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
     return adam(

@@ -85,6 +85,7 @@ class TorchTrainable:
             self._optimizer_settings,
             self.device,
             fused="fused_optimizer" in self._memory_optimizations,
+            steps_left_out=self._scales_loss,
         )
         self._parameters = optimizers.trainable(model)
         self._loss = self._watch = None
@@ -123,7 +124,7 @@ class TorchTrainable:
         try:
             self._end_phase("data")
             if self._captures:
-                torch.compiler.cudagraph_mark_step_begin()
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             loss, factor = self._total(self._forward(batch), batch)
             if self._deferral is not None:
                 self._deferral.require_use()
