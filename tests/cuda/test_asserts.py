@@ -1,4 +1,4 @@
-"""An assertion that fails on a card is noticed later; the run is repeated with blocking launches, and names the line."""
+"""A failed assertion on a card is noticed later; the run is repeated with blocking launches, and names the line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What only a CUDA device can show: its allocator's counters and limits, and how near the trace comes to them.
 
-All but those marked `numerics` also run on the stand-in for CUDA (`make test-cuda`). On a card nobody has seen them run.
+All but those marked `numerics` also run on the stand-in for CUDA (`make test-cuda`). Nobody has seen them on a card.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ is preferred in bf16 and fp16, whose workspaces are not published; below 8.0 the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -21,8 +22,8 @@ _aten: Any = torch.ops.aten
 Kernel = Literal["flash", "efficient", "math"]
 
 _HALF = (torch.bfloat16, torch.float16)
-_MASK_ALIGNMENT = 16
-"""Elements; a mask whose rows are no multiple of it is copied, to its full size."""
+_MASK_ALIGNMENT = 8
+"""Elements; a mask whose rows are no multiple of it is copied."""
 
 
 def chosen_kernel(
@@ -89,7 +90,7 @@ def _attention(
         mask = torch.where(mask, torch.zeros((), dtype=query.dtype), float("-inf"))
     if kernel == "efficient":
         if mask is not None:
-            mask = _aligned(mask.expand(*query.shape[:3], key.shape[2]))
+            mask = _aligned(mask).expand(*query.shape[:3], key.shape[2])
         trains = any(each.requires_grad for each in (query, key, value))
         return _aten._scaled_dot_product_efficient_attention(
             query, key, value, mask, trains, dropout_p, is_causal, scale=scale
@@ -104,8 +105,97 @@ def _padded(tensor: Tensor, elements: int) -> Tensor:
 
 
 def _aligned(mask: Tensor) -> Tensor:
-    """The mask, expanded to all batches and heads, as the kernel can read it: often a copy of that size."""
+    """The mask as the kernel can read it."""
     short = -mask.shape[-1] % _MASK_ALIGNMENT
-    if short:
-        return torch.nn.functional.pad(mask, (0, short))[..., : mask.shape[-1]]
-    return mask.contiguous() if any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:3]) else mask
+    return _padded(mask, short)[..., : mask.shape[-1]] if short else mask
+
+
+MULTIPROCESSORS = 132
+"""Of an H100. Where a few heads and samples do not keep as many busy, flash attention splits its keys, which costs
+memory for a moment; an A100 has 108, other cards fewer."""
+
+FLOAT = 4
+"""Bytes of a float32, in which kernels add up."""
+
+Groups = tuple[tuple[int, ...], ...]
+"""Bytes that a kernel allocates besides its results: a group is allocated together, and freed before the next one."""
+
+
+def kernel_scratch(operation: Any, arguments: Sequence[Any]) -> Groups:
+    """What the attention kernels allocate and free again while they run, by the sizes of their inputs."""
+    match operation:
+        case _aten._scaled_dot_product_flash_attention.default:
+            return _flash_forward(*arguments[:2])
+        case _aten._scaled_dot_product_flash_attention_backward.default:
+            return _flash_backward(*arguments[1:3])
+        case _aten._scaled_dot_product_efficient_attention.default:
+            return _efficient_forward(arguments[0], arguments[2])
+        case _aten._scaled_dot_product_efficient_attention_backward.default:
+            return _efficient_backward(*arguments[1:4])
+        case _:
+            return ()
+
+
+def _flash_forward(query: Tensor, key: Tensor) -> Groups:
+    batch, heads, rows, width = query.shape
+    splits = _splits(batch * heads * math.ceil(rows / 64), math.ceil(key.shape[2] / _key_block(width)))
+    if splits == 1:
+        return ()
+    each = splits * batch * heads * rows * FLOAT
+    return ((each, each * _up(width, 32 if width <= 128 else 64)),)
+
+
+def _key_block(width: int) -> int:
+    return 256 if width <= 64 else 128 if width <= 128 else 64
+
+
+def _splits(blocks: int, key_blocks: int) -> int:
+    """The fewest splits of the keys that keep the multiprocessors at least 85 % as busy as the best number does."""
+    slots = 2 * MULTIPROCESSORS
+    if blocks >= 0.8 * slots:
+        return 1
+    efficiency: dict[int, float] = {}
+    for splits in range(1, min(128, slots, key_blocks) + 1):
+        if splits == 1 or math.ceil(key_blocks / splits) != math.ceil(key_blocks / (splits - 1)):
+            waves = blocks * splits / slots
+            efficiency[splits] = waves / math.ceil(waves)
+    enough = 0.85 * max(efficiency.values())
+    return next(splits for splits, busy in efficiency.items() if busy >= enough)
+
+
+def _flash_backward(query: Tensor, key: Tensor) -> Groups:
+    batch, heads, rows, width = query.shape
+    rounded = _up(rows, 128)
+    sums = batch * heads * rounded * FLOAT
+    group = [sums, sums * _up(width, 32 if width <= 128 else 64)]
+    if key.shape[1] != heads:  # grouped queries: gradients of every head, before they are added up
+        group += 2 * [batch * heads * key.shape[2] * width * query.itemsize]
+    return (tuple(group),)
+
+
+def _efficient_forward(query: Tensor, value: Tensor) -> Groups:
+    """In half precision a wide value does not fit into registers, and is added up in memory."""
+    batch, heads, rows, _ = query.shape
+    wide = query.dtype in _HALF and value.shape[-1] > 128
+    return ((batch * heads * rows * value.shape[-1] * FLOAT,),) if wide else ()
+
+
+def _efficient_backward(query: Tensor, key: Tensor, value: Tensor) -> Groups:
+    """The row sums of gradient times output, and the workspace of the kernel for this width (cutlassB, sm80)."""
+    batch, heads, rows, width = query.shape
+    half, widest = query.dtype in _HALF, max(width, value.shape[-1])
+    block = 64 if widest <= 64 else 128
+    columns = 128 if half and 64 < widest <= 128 else 64
+    tiles = math.ceil(rows / block) * math.ceil(width / columns)
+    elements = tiles * (4 + block * columns)
+    if half and widest > 128:  # gradients of keys and values do not fit into registers either
+        splits = max(1, min(math.ceil(key.shape[2] / 64), 200 // (batch * heads)))
+        elements += splits * 64 * (_up(width, block) + _up(value.shape[-1], block))
+    workspace, delta = batch * heads * elements * FLOAT, batch * heads * rows * FLOAT
+    if half:
+        return ((delta, workspace),)
+    return ((batch * heads * rows * value.shape[-1] * FLOAT, delta, delta), (delta, workspace))
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

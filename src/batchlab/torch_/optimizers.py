@@ -121,9 +121,10 @@ def build(
     """The task's optimizers from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
 
     `fused` makes the task's optimizers step in one kernel; the built-in ones always do, except SGD where
-    `steps_left_out`: its fused kernel then begins with a momentum that nobody has set (torch 2.13). Raises InputError if none of
-    them supports that, if they do not follow the learning rate they are given, or do not hold every trainable
-    parameter once.
+    `steps_left_out`: its fused kernel then begins with a momentum that nobody has set (torch 2.13).
+
+    Raises InputError if none of them supports that, if they do not follow the learning rate they are given, or do not
+    hold every trainable parameter once.
     """
     if factory is not None:
         optimizers, ratios = own_optimizers.build(model, factory, fused=fused)

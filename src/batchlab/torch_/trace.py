@@ -2,7 +2,8 @@
 
 Two optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
 Tensors are on "cpu" whatever the target device, because fake CUDA tensors abort a process whose torch was built
-without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast where the target is CUDA.
+without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast and its kernels for attention
+where the target is CUDA.
 
 Not included: buffers that kernels allocate internally (workspaces of oneDNN and cuDNN; 25 … 30 % of the peak was
 missing for a convolutional network in bf16 or in evaluation), the workspace of cuBLAS, the device context, and fusion
@@ -40,6 +41,7 @@ from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
 from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.cuda_attention import cuda_attention, kernel_scratch
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
@@ -72,7 +74,7 @@ def trace(task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceR
 
 def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch) -> tuple[TracePoint, bool]:
     batch, evaluated = _repeated(sample, size), _repeated(held_out, spec.evaluation_batch_size or size)
-    log = StorageLog()
+    log = StorageLog(scratch=kernel_scratch)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, log:
         trainable = FakeTrainable(task, spec, log)
         with FakeInitialisation(fake), conversion_in_place():
@@ -204,12 +206,18 @@ class LoggedTrainable(TorchTrainable):
         loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """As on the target; checkpointed blocks run again in the backward pass."""
+        with self._rules():
+            super().accumulate(batch, weight)
+
     def _forward(self, batch: Batch) -> Any:
-        """With CUDA's rules of autocast where the step will run on CUDA."""
-        if self._autocast is None or self._target.type != "cuda":
+        with self._rules():
             return super()._forward(batch)
-        with cuda_autocast_rules():
-            return super()._forward(batch)
+
+    def _rules(self) -> AbstractContextManager[None]:
+        """CUDA's rules of autocast where the step will run on CUDA."""
+        return cuda_autocast_rules() if self._autocast is not None and self._target.type == "cuda" else nullcontext()
 
 
 class FakeTrainable(LoggedTrainable):
@@ -218,6 +226,12 @@ class FakeTrainable(LoggedTrainable):
     def __init__(self, task: Task, spec: TraceSpec, log: StorageLog) -> None:
         super().__init__(replace(task, model=lambda: _as_fake(task.model())), spec)
         self._log = log
+
+    @contextmanager
+    def _rules(self) -> Iterator[None]:
+        """Also CUDA's kernels for attention, which have no values to compute here."""
+        with super()._rules(), cuda_attention() if self._target.type == "cuda" else nullcontext():
+            yield
 
     def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
         return nullcontext()
