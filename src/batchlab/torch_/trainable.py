@@ -341,10 +341,8 @@ class TorchTrainable:
 
     def synchronize(self) -> float:
         """Wait until the device is idle and return the time in seconds."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
         return time.perf_counter()
 
 

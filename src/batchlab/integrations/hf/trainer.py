@@ -145,7 +145,7 @@ def own_settings(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
 
 
 def _precision(own: TrainingArguments) -> str:
-    return "bf16" if own.bf16 else "fp16" if own.fp16 else "tf32" if own.tf32 else "fp32"
+    return "bf16" if own.bf16 else "tf32" if own.tf32 else "fp32"
 
 
 def _compile_mode(own: TrainingArguments) -> str:
