@@ -24,15 +24,16 @@ BACKWARD = {"flash": "ScaledDotProductFlashAttention", "efficient": "ScaledDotPr
 def attention(device: str, dtype: torch.dtype, shape: tuple[int, ...], mask: Mask) -> tuple[list[Tensor], Tensor]:
     """The inputs, and the result of attention over them."""
     batch, heads, rows, width = shape
-    inputs = [
+    query, key, value = (
         torch.zeros(batch, rows, heads, width, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
         for _ in range(3)
-    ]
+    )
     given = {
         "padding": torch.ones(batch, 1, 1, rows, dtype=torch.bool, device=device),
         "full": torch.ones(rows, rows, dtype=torch.bool, device=device),
     }.get(mask)
-    return inputs, scaled_dot_product_attention(*inputs, attn_mask=given, is_causal=mask == "causal")
+    result = scaled_dot_product_attention(query, key, value, attn_mask=given, is_causal=mask == "causal")
+    return [query, key, value], result
 
 
 def peak_on_card(dtype: torch.dtype, shape: tuple[int, ...], mask: Mask) -> tuple[int, str]:

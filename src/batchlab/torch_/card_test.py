@@ -178,7 +178,8 @@ def allocator() -> Numbers:
 
 def traces() -> Numbers:
     """Relative errors of traced bytes for three models, allocated and reserved."""
-    device, found = DeviceSettings(name="cuda:0"), {}
+    device = DeviceSettings(name="cuda:0")
+    found: dict[str, dict[str, float] | None] = {}
     for model in models():
         for size in (2, model.size):  # the first size takes the workspaces of cuBLAS and cuDNN
             trainable = trained(model, device)
@@ -211,7 +212,8 @@ def traces() -> Numbers:
 
 def precisions() -> Numbers:
     """In each precision: operations per second of large products, tokens per second of a decoder, its last loss."""
-    model, found = models()[0], {}
+    model = models()[0]
+    found: dict[str, dict[str, float | None]] = {}
     names: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
     for name in names:
         trainable = trained(model, DeviceSettings(name="cuda:0", precision=name))

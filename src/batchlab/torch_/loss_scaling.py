@@ -41,15 +41,17 @@ class LossScaling:
         if not self.enabled:
             optimizer.step()
             return
-        for each in optimizer.with_gradients():
+        stepped = optimizer.with_gradients()
+        for each in stepped:
             self._scaler.step(each)
-        self._scaler.update()
+        if stepped:
+            self._scaler.update()
 
     def unscaled(self, norms: AddedNorms) -> AddedNorms:
         """Norms of scaled gradients as those of the gradients themselves."""
         if not self.enabled:
             return norms
-        once = 1.0 / self.scale(torch.ones((), device=self._device)).double()
+        once = 1.0 / self.scale(torch.ones((), device=self._device))  # exact: scales are powers of two
         twice = once * once
         inner, signs, samples = norms.norm_layers, norms.signs, norms.norm_layer_samples
         return AddedNorms(
