@@ -14,7 +14,6 @@ import pytest
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
 from batchlab.runs.task_module import ImportLimit, import_task_module
-from batchlab.torch_.framework import TorchFramework
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,7 @@ def imported(source: str, kind: Any = "file", limit: ImportLimit | None = None) 
     path = Path("mine.py").resolve()
     path.write_text(source)
     reference = TaskReference(kind=kind, target=str(path) if kind == "file" else "mine")
-    return import_task_module(reference, TorchFramework(), limit)
+    return import_task_module(reference, limit=limit)
 
 
 def refused(source: str, kind: Any = "file", limit: ImportLimit | None = None) -> str:

@@ -68,8 +68,8 @@ def _require_name(name: str) -> str:
 
 
 def _require_device(name: str) -> str:
-    if not re.fullmatch(r"auto|cpu|mps|simulated|cuda(:[0-9]{1,3})?", name):
-        raise ValueError("possible are auto, cpu, mps, cuda, and cuda:1 for the second CUDA device")
+    if not re.fullmatch(r"auto|cpu|mps|gpu|tpu|simulated|cuda(:[0-9]{1,3})?", name):
+        raise ValueError("possible are auto, cpu, gpu, mps, tpu, cuda, and cuda:1 for the second CUDA device")
     return name
 
 
@@ -407,6 +407,7 @@ class Experiment(Section):
     model: dict[str, ModelSetting] = Field(
         default_factory=dict, max_length=1000, description="the recipe's model settings"
     )
+    framework: Text | None = Field(default=None, description="torch, mlx or your own; default: that of the model")
     data: DataConfig = DataConfig()
     batch: BatchConfig = BatchConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

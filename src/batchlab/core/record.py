@@ -74,6 +74,7 @@ class TaskInfo(Frozen):
     vocabulary: int | None = None
     parameter_count: int | None
     optimizer_family: Literal["adam", "sgd", "other"]
+    framework: str | None = Field(default=None, description="what computes in batchlab's own loop")
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not"
     )

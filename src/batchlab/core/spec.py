@@ -34,6 +34,7 @@ class Workload(Frozen):
     sequence_length: PositiveInt = 1
     model: dict[str, int | float | str | bool] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
+    framework: str | None = Field(default=None, description="what computes; known once the task was inspected")
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
     )
@@ -46,7 +47,8 @@ class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
     name: str = Field(
-        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+        default="cpu",
+        description="resolved, never auto: cpu, cuda (any card), cuda:1 (that card), mps, gpu, tpu, simulated",
     )
     precision: Precision = "fp32"
     compile: CompileMode = "off"

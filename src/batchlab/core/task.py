@@ -1,6 +1,6 @@
 """What a person writes: a model, a loss and data. Everything else has a default.
 
-Independent of any framework: the functions are stored here and called by the package that `framework` names.
+Independent of any framework: the functions are stored here and called by the framework, which `framework` names or is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Task:
     collate: Callable[[list[Any]], Any] | None = None
     reduction: Literal["mean", "sum"] = "mean"
     sample_independent: bool | None = None
-    framework: str = "torch"
+    framework: Any = None
     source: str = ""
 
 
@@ -49,18 +49,19 @@ def task(
     collate: Callable[[list[Any]], Any] | None = None,
     reduction: str = "mean",
     sample_independent: bool | None = None,
+    framework: Any = None,
 ) -> Task:
     """Describe what to train, for `batchlab study this_file.py`.
 
     Args:
-        model: Called without arguments; returns a new `torch.nn.Module`.
+        model: Called without arguments; returns a new `torch.nn.Module` or `mlx.nn.Module`.
         loss: `loss(model, x, y)` returns a scalar mean over its targets, or `(sum, count)`; `loss(model, batch)` where
             a sample is a dict.
         train: A path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
             indexing that gives `(x, y)` or a dict.
         valid: Held-out data of the same kind.
-        optimizer: `optimizer(params, lr)` or `optimizer(model, lr)` returns a torch optimizer or a list of them, whose
-            learning rates are multiples of `lr`. Default: AdamW with the study's settings.
+        optimizer: `optimizer(params, lr)` or `optimizer(model, lr)` returns an optimizer of the model's framework or a
+            list of them, whose learning rates are multiples of `lr`. Default: AdamW with the study's settings.
         sequence_length: Tokens per sample, for token data. Omit it for samples.
         unit: "tokens" or "samples". Default: tokens where there is a sequence_length.
         count: `count(x, y)`, or `count(batch)`, returns the number of targets that the loss averages over. It gets
@@ -69,6 +70,7 @@ def task(
             samples are stacked.
         reduction: "sum" where the loss is a plain sum rather than a mean.
         sample_independent: False where the samples of a batch influence each other. Default: `batchlab check` tests it.
+        framework: "torch", "mlx" or a `core.protocols.Framework` of your own. Default: that of the model.
 
     Raises:
         InputError: An argument is not a function, or not one of the possible values; `optimizer` has other parameters.
@@ -107,13 +109,14 @@ def task(
         collate=collate,
         reduction="sum" if reduction == "sum" else "mean",
         sample_independent=sample_independent,
+        framework=framework,
     )
 
 
 def optimizer_argument(optimizer: OptimizerFactory) -> Literal["params", "model"]:
     """What `optimizer` takes beside the learning rate, by the name of its first parameter.
 
-    The trainable parameters if that is `params`, as in torch's optimizers; the module if it is `model`. The second
+    The trainable parameters if that is `params`, as most optimizers take them; the module if it is `model`. The second
     parameter must be `lr`, and every other needs a default. Raises InputError for any other signature.
     """
     parameters = inspect.signature(optimizer).parameters.values()

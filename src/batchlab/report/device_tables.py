@@ -21,7 +21,6 @@ def speed_table(findings: Findings) -> Table:
         Column("seconds per step"),
         Column("MFU"),
         Column("warm-up"),
-        Column("peak memory"),
     )
     rows = []
     for point in findings.throughput.points if findings.throughput else ():
@@ -38,7 +37,6 @@ def speed_table(findings: Findings) -> Table:
                     f"{point.step_seconds:.3g}",
                     NONE if point.mfu is None else format_percent(point.mfu),
                     f"{point.warmup_seconds:.2g} s",
-                    format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
                 )
             )
         )

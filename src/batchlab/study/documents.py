@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.assemble import assemble
@@ -19,6 +20,7 @@ from batchlab.analysis.dynamics.course import course_of
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Course
 from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.experiment import Experiment
 from batchlab.core.files import FileState
 from batchlab.core.protocols import View
 from batchlab.core.record import Record
@@ -29,6 +31,7 @@ from batchlab.report.write import render_report
 from batchlab.storage.run_folder import KnownRuns
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
+from batchlab.study.revision import revision_of
 from batchlab.words.progress import documents_not_written
 
 LEAST_SECONDS = 5.0
@@ -100,7 +103,9 @@ class Documents:
         if self._store.decisions().notes_digest is not None:
             return  # before anything is read for a page that is not wanted
         try:
-            self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget)))
+            revision = revision_of(_code_of(self._store.experiment))
+            now = self._store.clock.now()
+            self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget), revision, now))
         except StorageFailed as error:
             self._warn_once(error)
 
@@ -136,6 +141,12 @@ class Reader:
         return known[1]
 
 
+def _code_of(experiment: Experiment) -> Path:
+    """The folder of the user's code: that of the task's file, else the current one."""
+    path = Path(experiment.task.target)
+    return path.parent if experiment.task.kind in ("file", "command") and path.exists() else Path.cwd()
+
+
 def write_documents(store: Store, *, devices: int = 1) -> Findings:
     """Write outcomes.csv, results.csv, training_plan.json where there is an answer, report.md and report.html.
 
@@ -158,7 +169,7 @@ def write_locked(store: Store, reader: Reader, *, devices: int = 1, in_full: boo
     if in_full:
         store.tidy()
     store.write_tables(records)
-    store.write_documents(texts | render_report(findings, plan, store.notes()))
+    store.write_documents(texts | render_report(findings, plan, store.notes(), store.clock.now()))
     return findings
 
 

@@ -82,6 +82,7 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         unit=experiment.unit,
         sequence_length=experiment.sequence_length,
         model=experiment.model,
+        framework=experiment.framework,
         data=experiment.data,
         command=experiment.command,
     )
@@ -189,7 +190,11 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = D
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
-    changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
+    changes: dict[str, Any] = {
+        "unit": task_info.unit,
+        "sequence_length": task_info.sequence_length,
+        "framework": task_info.framework,
+    }
     if asked.command is not None:
         asked = fitted(asked, asked.command)
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:

@@ -110,7 +110,7 @@ def validation_curves(findings: Findings) -> Figure:
             yaxis=axis(units.loss_axis, **ends),
             **perplexity,
         ),
-        height=400,
+        height=340,
         look_for=words.LOOK_FOR_VALIDATION,
     )
 
