@@ -40,7 +40,7 @@ from batchlab.core.record import TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
-from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, peak_reserved_bytes
 from batchlab.torch_.cuda_attention import cuda_attention, kernel_scratch
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.device import torch_device
@@ -162,9 +162,12 @@ def _uncompiled() -> AbstractContextManager[Any]:
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
-    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it."""
-    within = peak_reserved_bytes(changes, limit)
-    return peak_reserved_bytes(changes) if within is None else within
+    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it.
+
+    Above those of a process that has multiplied matrices: what its first segment leaves free is used.
+    """
+    within = peak_reserved_bytes(changes, limit, (CUBLAS_WORKSPACE,))
+    return peak_reserved_bytes(changes, None, (CUBLAS_WORKSPACE,)) if within is None else within
 
 
 class LoggedTrainable(TorchTrainable):
