@@ -15,7 +15,6 @@ from batchlab.core.protocols import MemoryReading, OutOfMemory, RunContext, Step
 from batchlab.core.record import ThroughputResult
 from batchlab.core.spec import DeviceSettings, ThroughputSpec, Workload
 from batchlab.data.stream import SampleStream
-from batchlab.runs import throughput
 from batchlab.runs.throughput import TIME_LIMIT, measure, settled
 
 LAYOUT = BatchLayout(global_batch_size=8, micro_batch_size=8)
@@ -75,7 +74,7 @@ def measured(device: Device, name: str = "cuda") -> ThroughputResult:
 
 @pytest.fixture(autouse=True)
 def _no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("batchlab.runs.throughput.time.sleep", lambda seconds: None)
 
 
 def test_a_steady_device_is_timed_for_twice_the_blocks() -> None:
