@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from batchlab.core.format import format_bytes, format_percent
@@ -23,6 +24,11 @@ def describe_card_check(check: Mapping[str, Any]) -> Found:
     if "error" in check:
         return "fail", f"it ended with {check['error']}"
     return _DESCRIBED[check["check"]](check["numbers"])
+
+
+def where_written(file: Path) -> str:
+    """The last line: what to do with the file."""
+    return f"written to {file}: please attach it to an issue, whatever it says"
 
 
 def _card(found: Mapping[str, Any]) -> Found:

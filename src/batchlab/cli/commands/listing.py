@@ -114,9 +114,11 @@ def doctor(*, out: Path = Path("studies"), gpu: Flag = False) -> int:
     from batchlab.cli.doctor import CARD_TEST_FILE, check_card, checks, describe, require_card
 
     if gpu:
+        from batchlab.words.card_test import where_written
+
         require_card()
         passed = check_card(CARD_TEST_FILE)
-        print(f"written to {CARD_TEST_FILE}: please attach it to an issue, whatever it says")
+        print(where_written(CARD_TEST_FILE))
         return 0 if passed else 1
 
     for check in checks(out):
