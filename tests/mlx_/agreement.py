@@ -78,7 +78,7 @@ def steps(name: str) -> list[list[float]]:
         x, y = tokens[:, :-1], tokens[:, 1:]
         for part in PARTS:
             trainable.accumulate((x[part], y[part]), 1 / y.size)
-        stats = trainable.apply(1e-2 * min(1.0, (step + 1) / 5))
+        stats = trainable.apply(5e-3 * min(1.0, (step + 1) / 5))
         rows.append([float(stats.loss), float(stats.grad_norm)])
     total, count = trainable.evaluate((x, y))
     return [*rows, [float(total) / count, 0.0]]

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict,
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.command import Command
 from batchlab.core.errors import InputError, sentence_from_validation
+from batchlab.core.metric import Better, Metric
 from batchlab.core.parse import (
     LEAST_RATE,
     MOST_RATE,
@@ -316,6 +317,20 @@ class EvaluationConfig(Section):
     target_loss: Annotated[Number, Field(gt=0.0, le=1e9)] | None = Field(
         default=None, description="a validation loss to reach; the report says which sizes did"
     )
+    metric: Text | None = Field(
+        default=None, description="what sizes are judged by instead of the loss; it comes with the task"
+    )
+    metric_better: Better = "lower"
+    metric_best: Number = Field(
+        default=1.0, ge=-1e12, le=1e12, description="best possible value of a metric that should be high"
+    )
+
+    @property
+    def judged_by(self) -> Metric | None:
+        """The metric; None for the loss."""
+        if self.metric is None:
+            return None
+        return Metric(name=self.metric, better=self.metric_better, best=self.metric_best)
 
 
 class NoiseConfig(Section):

@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Literal,
+    NamedTuple,
+    Protocol,
+    SupportsFloat,
+    TypeVar,
+    runtime_checkable,
+)
 
 from batchlab.core.errors import InputError
 from batchlab.core.nvml import CardState
@@ -145,10 +155,13 @@ class Trainable(Protocol):
 
 @runtime_checkable
 class StreamsState(Trainable, Protocol):
-    """A Trainable that writes its state without a copy of it in memory; without it `state` is written as a whole."""
+    """A Trainable that writes and reads its state piece by piece, without a copy of all its bytes in memory."""
 
     def write_state(self, sink: ByteSink) -> None:
         """Write what `load` needs, as `state` returns it."""
+
+    def read_state(self, source: BinaryIO) -> None:
+        """`load` from a file that can be read at any place, from its first byte to its last."""
 
 
 @runtime_checkable
@@ -229,6 +242,14 @@ class EvaluatesDraws(Protocol):
 
 
 @runtime_checkable
+class MeasuresMetric(Protocol):
+    """Of a Trainable whose task has a metric beside its loss."""
+
+    def measure(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ metric, count) in evaluation mode. Changes nothing."""
+
+
+@runtime_checkable
 class Diagnosable(Trainable, Protocol):
     """A Trainable that can take diagnostic snapshots of a step. Taking one changes no bit of the training."""
 
@@ -289,10 +310,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+    """A run is awaited that another process holds, and nothing else is left to execute; or a run waits for a file.
+
+    owner: who is awaited; may be empty. file: what they are making in the study's cache; empty where it is the run.
+    """
 
     run_id: str
     owner: str
+    file: str = ""
 
 
 Event = Progress | Finished | Waiting
@@ -453,17 +478,27 @@ class RunContext(Protocol):
     def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
+        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh.
+
+        The state is read from its file, by whoever loads it, before the next checkpoint is saved.
+        """
 
     def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep a finished run's state for runs that start from it; it is not removed with the run's checkpoint."""
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         """The state that another run of the same study kept; None where it kept none."""
 
     def stop_requested(self) -> bool:
         """True after SIGTERM or Ctrl-C: the run should save and raise `Interrupted`."""
+
+
+class KilledFromOutside(Exception):
+    """What a run depends on was killed, and nothing shows that the run itself was the reason.
+
+    The worker dies like it, so that the engine decides what that means, as of any worker that was killed.
+    """
 
 
 class Interrupted(Exception):

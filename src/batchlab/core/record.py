@@ -53,6 +53,11 @@ class Environment(Frozen):
     threads: int = 1
 
 
+MeasuredMemory = Literal["allocated", "reserved", "process"]
+"""What a number of bytes counts: live tensors (allocated), the segments an allocator holds (reserved), or the process
+above its warmed-up baseline (process). It is what a memory limit on the device bounds."""
+
+
 class FileDigest(Frozen):
     """A data file: which version of it was read (size, modification time, inode), and what it held."""
 
@@ -91,6 +96,7 @@ class TaskInfo(Frozen):
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
+    measured: MeasuredMemory | None = Field(default=None, description="what its peaks count, and a limit bounds")
 
 
 Phase = Literal["forward", "backward", "optimizer", "evaluation"]
@@ -134,6 +140,21 @@ class TracePoint(Frozen):
         return max(self.phases, key=lambda phase: phase.total_bytes)
 
 
+class ParameterShape(Frozen):
+    """One parameter of a model."""
+
+    shape: tuple[int, ...]
+    element_bytes: int
+    trained: bool
+
+
+class ShardingUnit(Frozen):
+    """Parameters that sharded training gathers together: those of one repeated block, or of the rest of the model."""
+
+    name: str = Field(description="of the block in the model; empty for the rest")
+    parameters: tuple[ParameterShape, ...]
+
+
 class TraceResult(Frozen):
     """Memory of whole steps at several micro-batch sizes, without the device."""
 
@@ -141,11 +162,7 @@ class TraceResult(Frozen):
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
     untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
     varies: bool = Field(default=False, description="the steps draw random numbers that may decide what runs")
-
-
-MeasuredMemory = Literal["allocated", "reserved", "process"]
-"""What a number of bytes counts: live tensors (allocated), the segments an allocator holds (reserved), or the process
-above its warmed-up baseline (process). It is what a memory limit on the device bounds."""
+    units: tuple[ShardingUnit, ...] = Field(default=(), description="what sharded training would gather, one by one")
 
 
 class PeakMemory(Frozen):

@@ -24,6 +24,7 @@ from batchlab.core.experiment import (
     TaskReference,
 )
 from batchlab.core.integration import IntegrationName
+from batchlab.core.metric import Metric
 
 
 class Workload(Frozen):
@@ -39,6 +40,7 @@ class Workload(Frozen):
         default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
     )
     command: Command | None = Field(default=None, description="the person's own script")
+    metric: Metric | None = Field(default=None, description="what is judged on held-out data; the loss where None")
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 

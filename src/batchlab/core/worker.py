@@ -40,18 +40,19 @@ class WorkerCommand:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a worker: `ready`, `progress`, or how its run ended."""
+    """One line of a worker: `ready`, `progress`, `waiting` for the `owner` of the file `text`, or how its run ended."""
 
     event: str
     run_id: str = ""
     text: str = ""
+    owner: str = ""
     progress: Progress | None = None
 
 
 EVENTS = frozenset(
     {
-        *("ready", "progress", "finished", "busy", "interrupted", "needs_fresh_process", "needs_blocking_launches"),
-        *("failed_storage", "study_changed"),
+        *("ready", "progress", "waiting", "finished", "busy", "interrupted"),
+        *("needs_fresh_process", "needs_blocking_launches", "failed_storage", "study_changed"),
     },
 )
 

@@ -3,10 +3,9 @@
     batchlab worker --study DIR
 
 Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard output answers with events: `ready`,
-`progress`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `needs_blocking_launches`, `failed_storage`,
-`study_changed`. What the
-person's code prints goes to the run's log.txt and cannot disturb the events. At the end of its input a worker finishes
-its run and exits.
+`progress`, `waiting`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `needs_blocking_launches`,
+`failed_storage`, `study_changed`. What the person's code prints goes to the run's log.txt and cannot disturb the
+events. At the end of its input a worker finishes its run and exits.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from types import FrameType
 from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
-from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
+from batchlab.data.digests import told_of_waiting
 from batchlab.engines.attempt import LiveRun, NeedsBlockingLaunches, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
 
@@ -50,19 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    study = parser.parse_args(arguments).study.absolute()
+    parser.add_argument("--import-all", action="store_true", help="first import the framework")
+    given = parser.parse_args(arguments)
     del sys.argv[1:]  # what the person's code parses when it is called
-    return Worker(study).serve()
+    return Worker(given.study.absolute(), import_all=given.import_all).serve()
 
 
 class Worker:
     """One process serving one study. To be created and served in the main thread, which receives signals.
 
     forked: from a process that had loaded the task, and trained nothing.
+    import_all: import what every task needs while nothing has to wait for it.
     """
 
-    def __init__(self, study: Path, *, forked: bool = False) -> None:
+    def __init__(self, study: Path, *, forked: bool = False, import_all: bool = False) -> None:
         self._study = study
+        self._import_all = import_all
         self._forked = forked
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._current: Spec | None = None
@@ -84,8 +87,10 @@ class Worker:
         faulthandler.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before `ready`
+        from batchlab.runs.execute import preload_framework  # the slow part of starting, before `ready`
 
+        if self._import_all:
+            preload_framework()
         self._emit("ready")
         while not self._stop and (command := self._commands.get()) is not None:
             if not self._execute(json.loads(command)):
@@ -102,6 +107,9 @@ class Worker:
         def attempt() -> None:
             self._current = spec
             self._last_progress = 0.0
+            told_of_waiting.set(
+                lambda file, owner: self._emit("waiting", run_id=run.run_id, text=str(file), owner=owner)
+            )
             _redirect_output(run.log_path)
             run_attempt(run, attempt=command.get("attempt", 1), process=self._process, repeats=True)
             self._trained_before = True
@@ -174,6 +182,8 @@ def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
         run.unlock()
         emit("interrupted", run_id=run.run_id)
         return False
+    except KilledFromOutside:
+        os.kill(os.getpid(), signal.SIGKILL)
     except StorageFailed as error:
         emit("failed_storage", run_id=run.run_id, text=str(error))
         return False

@@ -147,7 +147,7 @@ class MlxTrainable:
         with _failed_allocations():
             mx.async_eval(loss, norm, clipped, self.model.parameters(), self.optimizer.state())
             memory.require_within_limit()
-        return StepStats(_Number(loss), _Number(norm), _Number(clipped))
+        return StepStats(loss, norm, clipped)
 
     def _clip(self, gradient: Any) -> tuple[mx.array, mx.array, Any]:
         squares = [mx.square(one.astype(mx.float32)).sum() for _, one in tree_flatten(gradient)]
@@ -157,11 +157,11 @@ class MlxTrainable:
         factor = mx.minimum(self._grad_clip / (norm + 1e-6), 1.0)  # as torch.nn.utils.clip_grads_with_norm_
         return norm, norm > self._grad_clip, tree_map(lambda one: one * factor.astype(one.dtype), gradient)
 
-    def evaluate(self, batch: Batch) -> tuple[_Number, float]:
+    def evaluate(self, batch: Batch) -> tuple[mx.array, float]:
         """(Σ losses, count) in evaluation mode. Changes nothing; the same batch gives bit-identical results."""
         return self.evaluate_draw(batch, 0)
 
-    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[_Number, float]:
+    def evaluate_draw(self, batch: Batch, draw: int) -> tuple[mx.array, float]:
         """`evaluate` with the random numbers of one draw, which a loss that draws none does not feel."""
         result = self._evaluation_result(batch, draw)
         loss, is_sum = self._total(result)
@@ -170,7 +170,7 @@ class MlxTrainable:
         with _failed_allocations():
             mx.async_eval(total)
             memory.require_within_limit()
-        return _Number(total), count
+        return total, count
 
     def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
         """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
@@ -231,16 +231,6 @@ class MlxTrainable:
 
 def _under(prefix: str, arrays: dict[str, mx.array]) -> dict[str, mx.array]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-
-
-class _Number:
-    """An array of one number; reading it waits until MLX has computed it."""
-
-    def __init__(self, array: mx.array) -> None:
-        self._array = array
-
-    def __float__(self) -> float:
-        return float(self._array.item())
 
 
 def on_device(array: Any) -> mx.array:

@@ -64,7 +64,7 @@ def results_table(findings: Findings) -> Table:
     columns = (
         Column("batch"),
         Column("best LR"),
-        Column("val loss"),
+        Column(units.metric or "val loss"),
         Column("train loss"),
         Column("steps"),
         Column(f"{units.name}/s"),
@@ -143,7 +143,7 @@ def _not_run(findings: Findings, size: int) -> Row:
 
 def endings_table(findings: Findings) -> Table:
     """More about the runs at each size's best learning rate than the loss they are judged by; means over seeds."""
-    tokens = findings.experiment.unit is Unit.TOKENS
+    tokens = findings.experiment.unit is Unit.TOKENS and findings.experiment.evaluation.metric is None
     clips = findings.experiment.optimizer.grad_clip is not None
     allocator = any(run.measured == "reserved" for run in findings.runs)
     columns = (
@@ -267,7 +267,7 @@ def cells_table(findings: Findings) -> Table:
         Column("LR"),
         *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
-        Column("val loss"),
+        Column(Units.of(findings).metric or "val loss"),
         Column("each run"),
         *([Column("confirmation seeds")] if confirmed else []),
         Column("outcome", number=False),

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.frameworks import SHIPPED, installed, load_framework
-from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult
+from batchlab.core.protocols import Batch, MeasuresMetric, MemoryBound, OutOfMemory, RunContext, RunResult, Trainable
 from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
@@ -30,6 +31,7 @@ from batchlab.core.spec import (
     TrainSpec,
     Workload,
 )
+from batchlab.core.task import Task
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
@@ -205,14 +207,26 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
         optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
+        settings=_metric_settings(loaded.task, trainable),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
+
+
+def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
+    """What the study judges by instead of the loss. Raises InputError where the framework cannot measure it."""
+    if task.metric is None:
+        return {}
+    if not isinstance(trainable, MeasuresMetric):
+        raise InputError("batchlab.task(metric=…) is measured by torch only; without it the loss is judged.")
+    name = getattr(task.metric, "__name__", type(task.metric).__name__)
+    return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 
 
 def _configured(workload: Workload) -> list[str]:
@@ -273,7 +287,7 @@ def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
         points += traced.points
         varies |= traced.varies
         context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
-    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies))
+    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies, units=traced.units))
 
 
 def _draws(loaded: Loaded, size: int, draws: int) -> Iterator[Batch]:

@@ -28,7 +28,6 @@ from batchlab.core.spec import Spec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import render_report
-from batchlab.storage.run_folder import KnownRuns
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.study.revision import revision_of
@@ -121,16 +120,11 @@ class Documents:
 
 
 class Reader:
-    """Reads the runs of a study, each once for every version of its files."""
+    """Reads the courses of a study's runs, each once for every version of its metrics."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._runs = KnownRuns(store.files)
         self._courses: dict[str, tuple[FileState | None, Course]] = {}
-
-    def scan(self, *, in_full: bool) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
-        """As `Store.scan`; `in_full`: everything is read, metrics too, whatever was read before."""
-        return self._store.scan(metrics=True) if in_full else self._store.scan(known=self._runs)
 
     def course(self, run_id: str) -> Course:
         """The course of this run, whose metrics are read only if they have changed since the last call."""
@@ -162,7 +156,7 @@ def write_locked(store: Store, reader: Reader, *, devices: int = 1, in_full: boo
 
     `in_full` False: as `read_findings`.
     """
-    records, damaged = reader.scan(in_full=in_full)
+    records, damaged = store.scan(in_full=in_full)
     findings = replace(_findings(store, records, damaged, reader, in_full=in_full), devices=devices)
     plan = plan_or_none(findings)
     texts = {} if plan is None else {"training_plan.json": plan.model_dump_json(indent=2) + "\n"}
@@ -182,7 +176,7 @@ def read_findings(store: Store, *, reader: Reader | None = None, in_full: bool =
     Raises InputError where nothing has been measured yet.
     """
     reader = reader or Reader(store)
-    return _findings(store, *reader.scan(in_full=in_full), reader, in_full=in_full)
+    return _findings(store, *store.scan(in_full=in_full), reader, in_full=in_full)
 
 
 def _findings(

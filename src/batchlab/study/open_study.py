@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
-from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.errors import InputError, StudyChanged, quote
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
@@ -85,6 +85,7 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         framework=experiment.framework,
         data=experiment.data,
         command=experiment.command,
+        metric=experiment.evaluation.judged_by,
     )
     if task_info is None:
         return workload
@@ -197,6 +198,18 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     }
     if asked.command is not None:
         asked = fitted(asked, asked.command)
+    elif asked.schedule.kind == "task":
+        raise InputError(
+            'schedule.kind = "task" is for a script with a schedule of its own, and batchlab sets the learning rate of '
+            "this task: use cosine, constant or wsd."
+        )
+    own_metric = task_info.settings.get("evaluation", {}).get("metric")
+    if asked.evaluation.metric not in (None, own_metric):
+        raise InputError(
+            f"evaluation.metric is {quote(asked.evaluation.metric)}, and this task has "
+            f"{'no metric' if own_metric is None else f'the metric {own_metric}'}: a metric comes with the task, as "
+            "batchlab.task(metric=…), metric_for_best_model, or command.metrics.metric."
+        )
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
         if task_info.train_samples is None:
             raise InputError(

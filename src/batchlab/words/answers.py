@@ -20,6 +20,7 @@ from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
 from batchlab.words.speed import describe_mfu, launch_bound
 from batchlab.words.sweep import describe_row, no_answer
+from batchlab.words.units import Units
 
 NOT_MEASURED = "not measured in this study"
 CANNOT_TELL = "cannot tell"
@@ -154,7 +155,8 @@ def _quality(found: Findings) -> Answer:
     if best is None or best.best is None or best.val_loss is None:
         return Answer(question, CANNOT_TELL, no_answer(found), runs)
     rate = format_learning_rate(best.best.learning_rate)
-    answer = f"batch {best.global_batch_size:,} at LR {rate}: {format_interval(best.val_loss)}"
+    loss = Units.of(found).named(format_interval(best.val_loss))
+    answer = f"batch {best.global_batch_size:,} at LR {rate}: {loss}"
     if surface.noise_sd is None:
         caveats = ["n = 1: the lowest loss seen, not a winner, because noise was not measured"]
     else:
