@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "checkpointing": {"memory_optimizations": ("checkpointing",)},
     "foreach optimizer": {},
     "fused optimizer": {"memory_optimizations": ("fused_optimizer",)},
-    "chunked loss, bf16": {"precision": "bf16", "memory_optimizations": ("chunked_loss",)},
+    "chunked loss in bf16": {"precision": "bf16", "memory_optimizations": ("chunked_loss",)},
 }
 OWN_OPTIMIZER = ("foreach optimizer", "fused optimizer")
 """With a task's own AdamW, which steps over lists of tensors unless it is told to be fused."""
