@@ -214,17 +214,14 @@ class LoggedTrainable(TorchTrainable):
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """As in TorchTrainable, without reading the number of targets."""
-        loss, factor = self._total(self._evaluation_result(batch), batch)
+        with self._rules():
+            loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
     def accumulate(self, batch: Batch, weight: float) -> None:
         """As on the target; checkpointed blocks run again in the backward pass."""
         with self._rules():
             super().accumulate(batch, weight)
-
-    def _forward(self, batch: Batch) -> Any:
-        with self._rules():
-            return super()._forward(batch)
 
     def _rules(self) -> AbstractContextManager[None]:
         """CUDA's rules of autocast where the step will run on CUDA."""
