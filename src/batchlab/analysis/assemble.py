@@ -101,7 +101,7 @@ def assemble(
         surface = replace(surface, inferred=inferred_cells(surface.rows))
     slope = slope_of(experiment, records, surface, tokens_at)
     costs = costs_of(surface, slope, experiment.sweep.tolerance, run_seconds) if surface else ()
-    recommended, recommendations = recommend(surface, costs, experiment, tokens_at, run_seconds)
+    recommended, recommendations = recommend(surface, costs, experiment, tokens_at, len(runs), run_seconds)
     if surface is not None and surface.best is not None:
         budget = tokens_at(surface.best.global_batch_size)
     environments = [record.environment for _, record in records if record.environment is not None]
