@@ -433,6 +433,10 @@ class Framework(Protocol):
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""
         return None
 
+    def unified_memory(self, device: DeviceSettings) -> bool:
+        """Whether an accelerator shares its memory with the system, so that `memory_bytes` is what it recommends."""
+        return False
+
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above what the process holds now, and restart the count of the peak.
 

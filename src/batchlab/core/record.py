@@ -96,6 +96,7 @@ class TaskInfo(Frozen):
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
+    unified_memory: bool = Field(default=False, description="the device shares its memory with the system")
     measured: MeasuredMemory | None = Field(default=None, description="what its peaks count, and a limit bounds")
 
 

@@ -31,7 +31,6 @@ from batchlab.core.spec import (
     TrainSpec,
     Workload,
 )
-from batchlab.core.task import Task
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
@@ -207,24 +206,28 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
         optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
-        settings=_metric_settings(loaded.task, trainable),
+        settings=_metric_settings(loaded, trainable),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        unified_memory=loaded.framework.unified_memory(settings),
         measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 
 
-def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
+def _metric_settings(loaded: Loaded, trainable: Trainable) -> dict[str, Any]:
     """What the study judges by instead of the loss. Raises InputError where the framework cannot measure it."""
+    task = loaded.task
     if task.metric is None:
         return {}
     if not isinstance(trainable, MeasuresMetric):
-        raise InputError("batchlab.task(metric=…) is measured by torch only; without it the loss is judged.")
+        raise InputError(
+            f"{loaded.framework_name} does not measure batchlab.task(metric=…); without it the loss is judged."
+        )
     name = getattr(task.metric, "__name__", type(task.metric).__name__)
     return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 

@@ -22,6 +22,7 @@ class LimitKind(StrEnum):
     ALLOCATOR = "allocator"  # of the device, as asked with --memory-limit
     FREE_HOST_MEMORY = "free_host_memory"  # when it was first read; no limit was asked for
     DEVICE_MEMORY = "device_memory"
+    UNIFIED_MEMORY = "unified_memory"  # shared with the system: what a framework lets a run use of it
     OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
 
 
