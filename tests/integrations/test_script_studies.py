@@ -20,7 +20,7 @@ from tests.integrations.conftest import SCRIPTS
 pytestmark = pytest.mark.slow
 
 SETTINGS = (
-    *("--batch-sizes", "4,8", "--search", "grid", "--learning-rates", "3e-3,1e-2", "--seeds", "2"),
+    *("--batch-sizes", "4,8", "--search", "grid", "--learning-rates", "1e-2", "--seeds", "2"),
     *("--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0", "--set", "device.workers=2"),
     *("--set", "device.threads=1"),
 )
@@ -134,14 +134,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     toml.write_text(STUDY, encoding="utf-8")
     finish(start(toml, folder / "study", *TOKENS))
     outcomes = (folder / "study" / "outcomes.csv").read_bytes()
-    assert outcomes.count(b",completed\n") >= 5
+    assert outcomes.count(b",completed\n") >= 4
     return outcomes
 
 
 @pytest.mark.parametrize(
     ("kill", "kills"),
     [
-        pytest.param(kill_study, 4, id="study"),
+        pytest.param(kill_study, 3, id="study"),
         pytest.param(kill_one_of(workers_of), 3, id="worker"),
         pytest.param(kill_one_of(scripts_of), 3, id="script"),
     ],
@@ -189,7 +189,7 @@ def test_a_script_that_can_resume_goes_on_where_it_was_killed(scripts: Path, tmp
     losses = [[row["val_loss"] for row in rows(tmp_path / name)] for name in ("whole", "killed")]
     assert losses[0] == losses[1]
     logs = [path.read_text() for path in (tmp_path / "killed" / "runs").glob("train-*/log.txt")]
-    assert sum("resumed at step 50" in log for log in logs) >= 5  # one run has half of the budget
+    assert sum("resumed at step 50" in log for log in logs) >= 3  # one run has half of the budget
 
 
 def test_branches_are_refused(toml: Path, tmp_path: Path) -> None:
