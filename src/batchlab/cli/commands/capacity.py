@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -54,11 +55,13 @@ def capacity(
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; omit one of the two.")
     from batchlab.max_batch_size import measure_capacity
+    from batchlab.storage.store import Store
 
     stop_on_sigterm()
     devices, card_bytes = _cards(predict)
     request = CapacityRequest(card_bytes=card_bytes, devices=devices, variants=variants)
-    found = measure_capacity(experiment, request, quiet=options.json)
+    study = options.out or Path("studies") / experiment.name
+    found = measure_capacity(experiment, request, quiet=options.json, study=study if Store.exists(study) else None)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     sizes = [found.max_micro_batch_size, *(sharded.max_micro_batch_size for sharded in found.sharded)]
     return 0 if any(sizes) else 1
