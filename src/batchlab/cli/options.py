@@ -15,6 +15,7 @@ from batchlab.core.parse import (
     MOST_RUNS,
     MOST_SEEDS,
     MOST_WORKERS,
+    is_open,
     parse_count,
     parse_devices,
     parse_duration,
@@ -41,7 +42,7 @@ class Options:
     set_
         Any setting by its dotted name, e.g. --set data.path=corpus.txt (see `batchlab settings`).
     batch_sizes
-        Global batch sizes: 8,16,32 or 4:64 (doublings).
+        Global batch sizes: 8,16,32, 4:64 (doublings) or 1:max (until memory ends).
     search
         adaptive: each run where it is expected to improve the answer most; grid: every size at every learning rate.
     prior
@@ -73,7 +74,7 @@ class Options:
     devices
         Devices of this machine that share every batch: 4. 1,2,4 also measures the throughput on fewer.
     precision
-        fp32, tf32 or bf16.
+        fp32, tf32, bf16 or fp16.
     workers
         Concurrent training runs.
     low_resource
@@ -159,6 +160,7 @@ def _flags(options: Options) -> dict[str, object]:
     devices = parse_devices(options.devices) if options.devices is not None else ()
     return {
         "batch.global_batch_sizes": _if_given(parse_sizes, options.batch_sizes),
+        "batch.open_end": _if_given(is_open, options.batch_sizes),
         "sweep.search": options.search,
         "sweep.prior": options.prior,
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),

@@ -18,6 +18,7 @@ import numpy as np
 from batchlab.core.metric import Metric
 from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, MeasuresMetric, Trainable
 from batchlab.core.ranks import ALONE, Ranks
+from batchlab.runs.step import to_host
 
 DRAWS = 4
 """Sets of draws, the fixed one among them, whose spread is measured."""
@@ -63,7 +64,7 @@ def evaluate(
     if metric is not None:
         assert isinstance(trainable, MeasuresMetric)
         measure = trainable.measure
-        measured = _dealt(lambda place: measure(batches[place]), len(batches), ranks)
+        measured = _dealt(trainable, lambda place: measure(batches[place]), len(batches), ranks)
         return evaluation_of([(metric.judged(total / count) * count, count) for total, count in measured])
     sums = _sums(trainable, batches, 0, ranks)
     return evaluation_of(sums, _draws_sd(trainable, batches, sums, ranks) if other_draws else None)
@@ -85,25 +86,25 @@ Sums = Sequence[tuple[float, float]]
 def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int, ranks: Ranks) -> Sums:
     """With one set of draws; every batch has its own of it."""
     first = draws * len(batches)
-    return _dealt(lambda place: _of_batch(trainable, batches[place], first + place), len(batches), ranks)
+    return _dealt(trainable, lambda place: _of_batch(trainable, batches[place], first + place), len(batches), ranks)
 
 
-def _dealt(of: Callable[[int], tuple[SupportsFloat, float]], number: int, ranks: Ranks) -> Sums:
+def _dealt(trainable: Trainable, of: Callable[[int], tuple[SupportsFloat, float]], number: int, ranks: Ranks) -> Sums:
     """(Σ, count) of each of so many batches: rank i of n evaluates batches i, i + n, i + 2n, … and tells the others."""
+    places = range(ranks.rank, number, ranks.size)
+    found = [of(place) for place in places]
+    totals = to_host(trainable, [total for total, _ in found])
     own = [0.0] * (2 * number)
-    for place in range(ranks.rank, number, ranks.size):
-        total, count = of(place)
-        own[2 * place : 2 * place + 2] = float(total), count
-    found = ranks.sum(own)
-    return list(zip(found[::2], found[1::2], strict=True))
+    for place, total, (_, count) in zip(places, totals, found, strict=True):
+        own[2 * place : 2 * place + 2] = total, count
+    sums = ranks.sum(own)
+    return list(zip(sums[::2], sums[1::2], strict=True))
 
 
-def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[float, float]:
+def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
     if isinstance(trainable, EvaluatesDraws):
-        loss, count = trainable.evaluate_draw(batch, draw)
-    else:
-        loss, count = trainable.evaluate(batch)
-    return float(loss), count
+        return trainable.evaluate_draw(batch, draw)
+    return trainable.evaluate(batch)
 
 
 def _mean(sums: Sums) -> float:
@@ -114,7 +115,8 @@ def _draws_sd(trainable: Trainable, batches: Sequence[Batch], fixed: Sums, ranks
     """A loss that draws nothing has the same bits at every draw of its first batch, which is all that is tried then."""
     if not isinstance(trainable, EvaluatesDraws):
         return None
-    differs = ranks.rank == 0 and _of_batch(trainable, batches[0], len(batches)) != fixed[0]
+    loss, count = _of_batch(trainable, batches[0], len(batches))
+    differs = ranks.rank == 0 and (float(loss), count) != fixed[0]
     if not any(ranks.sum([differs])):
         return None
     others = [_mean(_sums(trainable, batches, draws, ranks)) for draws in range(1, DRAWS)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, SupportsFloat
 
 from batchlab.core.batch import BatchLayout
-from batchlab.core.protocols import SharesSums, StepStats, Trainable
+from batchlab.core.protocols import SharesSums, StepStats, Trainable, TransfersTogether
 from batchlab.core.ranks import ALONE, Ranks
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import GradientSampler
@@ -19,6 +20,19 @@ class Wishes(NamedTuple):
 
 
 NO_WISHES = Wishes()
+
+
+def to_host(trainable: Trainable, values: Sequence[SupportsFloat]) -> list[float]:
+    """Numbers that may be on the device, in one transfer where the trainable can."""
+    if isinstance(trainable, TransfersTogether):
+        return trainable.to_host(values)
+    return [float(value) for value in values]
+
+
+def stats_on_host(trainable: Trainable, steps: Sequence[StepStats]) -> list[StepStats]:
+    """The statistics of finished steps as numbers."""
+    numbers = iter(to_host(trainable, [value for stats in steps for value in stats]))
+    return [StepStats(*(next(numbers) for _ in stats)) for stats in steps]
 
 
 def one_step(

@@ -22,7 +22,7 @@ from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.runs.start import Start, keep_end, save, start
-from batchlab.runs.step import Wishes, agreed_step
+from batchlab.runs.step import Wishes, agreed_step, stats_on_host
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
                 continue
             seconds = clock.lap()
             if leads:
-                tally.add(pending, done - len(pending), spec)
+                tally.add(stats_on_host(trainable, pending), done - len(pending), spec)
                 tally.add_seconds(seconds)
                 for row in sampler.rows():
                     context.row(row)

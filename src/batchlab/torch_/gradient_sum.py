@@ -137,5 +137,9 @@ def _write_back(begun: _Begun) -> None:
     start = 0
     for parameter in begun.parameters:
         stop = start + parameter.numel()
-        parameter.grad = begun.values[start:stop].view(parameter.shape)
+        summed = begun.values[start:stop].view(parameter.shape)
+        if parameter.grad is None:
+            parameter.grad = summed
+        elif parameter.grad.data_ptr() != summed.data_ptr():
+            parameter.grad.copy_(summed)  # captured graphs add to gradients where they are
         start = stop
