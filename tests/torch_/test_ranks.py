@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batchlab.engines.rank_group import group_program
+from batchlab.engines.command import group_program
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from batchlab.core.frameworks import forks
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec, devices_of
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.addresses import at_fixed_addresses
-from batchlab.engines.rank_group import group_program
 
 HERE = WorkerCommand(
     (sys.executable, "-P", "-m", "batchlab.engines.worker"),
@@ -52,6 +51,11 @@ _BEFORE_MEASURING = (InspectSpec, CheckSpec, TraceSpec)
 def must_be_new(spec: Spec) -> bool:
     """Whether its process must be started for it."""
     return isinstance(spec, CapacitySpec) and spec.new_process
+
+
+def group_program(size: int, program: Sequence[str]) -> tuple[str, ...]:
+    """The program that runs `program` on so many ranks (engines/rank_group.py)."""
+    return (sys.executable, "-P", "-m", "batchlab.engines.rank_group", str(size), *program)
 
 
 def ranks_of(spec: Spec) -> int:

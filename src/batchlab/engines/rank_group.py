@@ -27,11 +27,6 @@ _SETTLE_SECONDS = 0.3
 """A rank that fails because rank 0 has ended is not what ended the group."""
 
 
-def group_program(size: int, program: Sequence[str]) -> tuple[str, ...]:
-    """The program that runs `program` on so many ranks."""
-    return (sys.executable, "-P", "-m", "batchlab.engines.rank_group", str(size), *program)
-
-
 def rank_environment(rank: int, size: int, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of one rank: its place, its CUDA device, and connections that stay on this machine."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
