@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test test-cluster test-cuda test-integrations check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart test test-cluster test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -62,6 +62,19 @@ OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION
 test-integrations: .venv-integrations/.ready
 	HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 $(OTHER)/pytest -m integration tests/integrations tests/plan/test_real_parsers.py --durations=10
 
+# MLX, in a virtual environment without torch: its tests, and a whole study (≤ 5 min on 2 cores, installation included).
+# On Linux it computes on the CPU. torch's part of the agreement between the two is recorded by
+# tests/mlx_/record_agreement.py, which `make check` compares with torch itself.
+MLX := .venv-mlx/bin
+
+.venv-mlx/.ready: pyproject.toml constraints-mlx.txt
+	$(PYTHON) -m venv .venv-mlx
+	PIP_CONSTRAINT=constraints-mlx.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(MLX)/python -m pip install --quiet --editable '.[mlx]' hypothesis pytest
+	touch $@
+
+test-mlx: .venv-mlx/.ready
+	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
+
 # Studies on a Slurm of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation included).
 # Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
 test-cluster: setup-dev
@@ -100,4 +113,4 @@ format: setup-dev
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
 clean:
-	rm -rf .venv .venv-cuda .venv-integrations studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-cuda .venv-integrations .venv-mlx studies dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

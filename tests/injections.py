@@ -11,18 +11,26 @@ from typing import Any, TypedDict
 
 
 class Injection(TypedDict):
-    """One row. `points`: distinct places where it hit, by name; none where these are not known."""
+    """One row. `points`: distinct places where it hit, by name; none where these are not known.
+
+    refused: histories that passed in which a command ended with a sentence first, before the same command went on.
+    """
 
     what: str
     times: int
     histories: int
+    refused: int
     failed: int
     points: Sequence[str]
 
 
-def injection(what: str, times: int, *, histories: int = 1, failed: int = 0, points: Iterable[str] = ()) -> Injection:
+def injection(
+    what: str, times: int, *, histories: int = 1, refused: int = 0, failed: int = 0, points: Iterable[str] = ()
+) -> Injection:
     """A row for `record_property`."""
-    return Injection(what=what, times=times, histories=histories, failed=failed, points=sorted(set(points)))
+    return Injection(
+        what=what, times=times, histories=histories, refused=refused, failed=failed, points=sorted(set(points))
+    )
 
 
 def added_up(rows: Iterable[Injection]) -> list[Injection]:
@@ -34,6 +42,7 @@ def added_up(rows: Iterable[Injection]) -> list[Injection]:
             row["what"],
             known["times"] + row["times"],
             histories=known["histories"] + row["histories"],
+            refused=known["refused"] + row["refused"],
             failed=known["failed"] + row["failed"],
             points=[*known["points"], *row["points"]],
         )
@@ -44,13 +53,22 @@ def table(rows: Iterable[Injection]) -> list[str]:
     """Lines for a terminal."""
     found = added_up(rows)
     width = max(len(row["what"]) for row in found)
-    lines = [f"{'injected':<{width}}    times  histories  points  passed  failed"]
+    lines = [f"{'injected':<{width}}    times  histories  points  passed  (refused)  failed"]
     for row in found:
         points = str(len(row["points"])) if row["points"] else "–"
-        passed = row["histories"] - row["failed"]
-        counts = f"{row['times']:>7}  {row['histories']:>9}  {points:>6}  {passed:>6}  {row['failed']:>6}"
+        passed, refused = row["histories"] - row["failed"], f"({row['refused']})"
+        counts = f"{row['times']:>7}  {row['histories']:>9}  {points:>6}  {passed:>6}  {refused:>9}  {row['failed']:>6}"
         lines.append(f"{row['what']:<{width}}  {counts}")
-    return lines
+    return [*lines, *_LEGEND]
+
+
+_LEGEND = (
+    "",
+    "times: how often it was done. histories: studies, or inputs, that it was done to; most met several things.",
+    "points: distinct places, a file operation of one process on one kind of file. passed: the same command got to the",
+    "end, with the conclusions of an undisturbed study, nothing lost and nothing left over; (refused): of these, where",
+    "a command ended with a sentence on the way. An input passes where it is done or refused with a sentence.",
+)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

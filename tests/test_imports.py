@@ -53,7 +53,7 @@ def test_a_study_without_torch_says_what_to_install(tmp_path: object) -> None:
     done = python(
         BLOCK_TORCH
         + "from batchlab.recipes import recipe\n"
-        + "from batchlab.runs.workload import load_framework\n"
+        + "from batchlab.core.frameworks import load_framework\n"
         + "from batchlab.core.errors import InputError\n"
         + "try:\n    load_framework('torch')\n"
         + "except InputError as error:\n    print(error)\n"

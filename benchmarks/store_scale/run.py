@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -24,7 +23,6 @@ import numpy
 import pydantic
 from make import experiment, make_study
 
-from batchlab.cli.app import run as command
 from batchlab.core.clock import SystemClock
 from batchlab.core.protocols import Event
 from batchlab.core.spec import Spec
@@ -106,23 +104,37 @@ def document(folder: Path, runs: int) -> None:
     print(json.dumps({"cpu": time.process_time() - cpu, "wall": time.monotonic() - begun}))
 
 
-MEASUREMENTS: dict[str, Callable[[Path, int], object]] = {
-    "report": lambda folder, runs: command(["report", str(folder)]),
-    "status": lambda folder, runs: command(["status", str(folder)]),
-    "resume": resume,
-    "document": document,
-}
+MEASURED_HERE: dict[str, Callable[[Path, int], object]] = {"resume": resume, "document": document}
+"""What is measured by calling functions, in a process of this file."""
+
+COMMANDS = ("report", "status")
+MEASUREMENTS = (*COMMANDS, *MEASURED_HERE)
+
+USED = """
+import json, resource
+used = resource.getrusage(resource.RUSAGE_SELF)
+# getrusage would count the memory of the parent, from before the program began
+peak = int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) * 1024
+print()
+print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": peak}))
+"""
+
+COMMAND = f"import sys\nfrom batchlab.cli.app import run\nrun(sys.argv[1:])\n{USED}"
+"""A command as a person gives it, which imports nothing that this file does."""
 
 
 def measured(what: str, folder: Path, runs: int) -> dict[str, float]:
     """CPU and wall seconds and peak bytes of one measurement in a process of its own."""
     begun = time.monotonic()
-    arguments = [sys.executable, __file__, "--measure", what, "--folder", str(folder), "--runs", str(runs)]
+    if what in COMMANDS:
+        arguments = [sys.executable, "-c", COMMAND, what, str(folder)]
+    else:
+        arguments = [sys.executable, __file__, "--measure", what, "--folder", str(folder), "--runs", str(runs)]
     done = subprocess.run(arguments, check=True, capture_output=True, text=True)
     wall = time.monotonic() - begun
     *printed, last = filter(None, done.stdout.splitlines())
     used: dict[str, float] = {"wall": wall, **json.loads(last)}
-    if what in ("document", "resume"):  # it measured itself
+    if what in MEASURED_HERE:  # it measured itself
         used |= json.loads(printed[-1])
     if "until" in used:
         used["wall"] = used["until"] - begun
@@ -198,12 +210,6 @@ def _met(cpu: bool, wall: bool) -> str:
     return _yes(cpu) if cpu == wall else ("in CPU time, not in wall time" if cpu else "**not in CPU time**")
 
 
-def peak_bytes() -> int:
-    """Most resident memory of this process; getrusage would count its parent's, from before the program began."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-
-
 def main() -> None:
     """Measure everything, or (--measure) one thing in this process."""
     parser = argparse.ArgumentParser()
@@ -211,14 +217,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--sizes", default=",".join(map(str, RUNS)), help="numbers of training runs")
-    parser.add_argument("--measure", choices=MEASUREMENTS)
+    parser.add_argument("--measure", choices=MEASURED_HERE)
     parser.add_argument("--runs", type=int)
     arguments = parser.parse_args()
     if arguments.measure:
-        MEASUREMENTS[arguments.measure](arguments.folder, arguments.runs)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        print()
-        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": peak_bytes()}))
+        MEASURED_HERE[arguments.measure](arguments.folder, arguments.runs)
+        exec(USED)
         return
     numbers = [int(text) for text in arguments.sizes.split(",")]
     for runs in numbers:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
+from batchlab.core.frameworks import SHIPPED, load_framework
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.words.capacity_reasons import retry_warning
 
@@ -96,8 +97,7 @@ def _require_no_batch_size(function: Callable[..., Any], args: tuple[Any, ...]) 
 
 
 def _clear_caches() -> None:
-    """Free the caches of the process's accelerator, if any. A function that never imported torch leaves none."""
-    if "torch" in sys.modules:
-        from batchlab.torch_.memory import release_all
-
-        release_all()
+    """Free the caches of the process's accelerator, if any. A framework that was never imported has none."""
+    for name, shipped in SHIPPED.items():
+        if shipped.library in sys.modules:
+            load_framework(name).release_memory()

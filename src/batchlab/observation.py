@@ -18,13 +18,14 @@ training each process measures only its own share.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from typing import Any, Literal
 
 from batchlab.analysis.critical.noise_scale import GradientNorms, NoiseScale, noise_scale, noise_scale_series
 from batchlab.core.errors import InputError
+from batchlab.core.frameworks import load_framework, name_of_model, possible_models
+from batchlab.core.protocols import Watched
 from batchlab.words.observation import no_sampled_step, observation_line
 
 EVERY = 25
@@ -38,7 +39,7 @@ def observe(
     scaler: Any = None,
     parameters: Literal["all", "norm_layers"] = "all",
 ) -> Observation:
-    """Watch the gradients of a torch model in your own training loop.
+    """Watch the gradients of a torch or MLX model in your own training loop.
 
     every: steps from one sampled step to the next. scaler: the torch.amp.GradScaler in use; its factor is divided out,
     and overflowed steps are left out and counted. parameters: "norm_layers" is cheaper, but another noise scale.
@@ -47,17 +48,20 @@ def observe(
     """
     if every < 1:
         raise InputError(f"observe(every={every}): give a whole number of at least 1.")
-    observed = import_module("batchlab.torch_.observed")
-    try:
-        return Observation(observed.ObservedModel(model, parameters, scaler), every)
-    except TypeError as error:
-        raise InputError(str(error)) from None
+    name = name_of_model(model)
+    if name is None:
+        raise InputError(f"observe() takes a {possible_models()}, not {type(model).__name__}.")
+    return Observation(load_framework(name).watched(model, parameters, scaler), every)
+
+
+def _ignore(gradient: Any) -> None:
+    pass
 
 
 class Observation:
     """What was measured so far. Made by `observe`."""
 
-    def __init__(self, watched: Any, every: int) -> None:
+    def __init__(self, watched: Watched, every: int) -> None:
         self._watched = watched
         self._every = every
         self._tokens: list[float] = []
@@ -76,13 +80,18 @@ class Observation:
         return (self.steps + 1) % self._every == 0 and not self._watched.why_not
 
     @contextmanager
-    def micro_batch(self, tokens: float, share: float | None = None, samples: int | None = None) -> Iterator[None]:
+    def micro_batch(
+        self, tokens: float, share: float | None = None, samples: int | None = None
+    ) -> Iterator[Callable[[Any], None]]:
         """Put around the backward pass of one micro-batch of `tokens` targets or samples, the unit of the noise scale.
 
         share: what the mean loss of the micro-batch was multiplied by before backward, by default 1/accumulation;
         give tokens/total where the loss is divided by the tokens of the whole step. samples: the number of samples,
         each with equally many targets; with it, and with the forward pass inside too, norm layers measure single
         samples, so that a single micro-batch is enough for `norm_layer_noise_scale`.
+
+        MLX returns gradients and keeps none, so hand them over: `with obs.micro_batch(tokens=…) as measure: … ;
+        measure(gradients)`, multiplied by the share as they are added up.
         """
         if samples is not None and samples < 1:
             raise InputError(f"micro_batch(samples={samples}): give the number of samples in it, at least 1.")
@@ -90,8 +99,8 @@ class Observation:
             raise InputError(f"micro_batch(tokens={tokens}): give the number of targets in it, at least 1.")
         if self._began is None:
             self._began = self._watched.now()
-        with self._watched.backward_pass(samples) if self._sampled else nullcontext():
-            yield
+        with self._watched.backward_pass(samples) if self._sampled else nullcontext(_ignore) as take:
+            yield take
         self._tokens.append(float(tokens))
         self._counts.append(samples)
         self._shares.append(share)
@@ -173,8 +182,7 @@ class Observation:
     @property
     def peak_bytes(self) -> int | None:
         """Peak allocated memory since `observe`; on a CPU that of the whole process above its memory then."""
-        peak: int | None = self._watched.peak_bytes()
-        return peak
+        return self._watched.peak_bytes()
 
     def summary(self) -> str:
         """One line: the noise scale with its interval and n or why it is unknown, tokens/s, peak memory."""

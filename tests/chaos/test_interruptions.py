@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from tests.injections import injection
 
 from batchlab.storage.store import Store
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.slow
 Start = Callable[[Path], "subprocess.Popen[str]"]
 Finish = Callable[["subprocess.Popen[str]"], str]
 WorkersOf = Callable[[Path], list[psutil.Process]]
+Record = Callable[[str, Any], None]
 
 
 def wait_for_training(process: subprocess.Popen[str], folder: Path, finished: int = 2) -> None:
@@ -34,8 +37,15 @@ def wait_for_training(process: subprocess.Popen[str], folder: Path, finished: in
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_stopped_it_says_how_to_go_on_and_goes_on(
-    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, workers_of: WorkersOf, number: signal.Signals
+    tmp_path: Path,
+    start: Start,
+    finish: Finish,
+    undisturbed: bytes,
+    workers_of: WorkersOf,
+    number: signal.Signals,
+    record_property: Record,
 ) -> None:
+    record_property("injection", injection(f"real processes: {number.name} to the study", 1, refused=1))
     folder = tmp_path / "study"
     process = start(folder)
     wait_for_training(process, folder)
@@ -54,7 +64,10 @@ def test_stopped_it_says_how_to_go_on_and_goes_on(
     assert {path: path.read_bytes() for path in kept} == kept
 
 
-def test_two_processes_share_one_study(tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes) -> None:
+def test_two_processes_share_one_study(
+    tmp_path: Path, start: Start, finish: Finish, undisturbed: bytes, record_property: Record
+) -> None:
+    record_property("injection", injection("real processes: two on one study", 1))
     folder = tmp_path / "study"
     one = start(folder)
     while not Store.exists(folder):
@@ -96,7 +109,9 @@ def test_a_full_disk_loses_nothing_finished(
     finish: Finish,
     undisturbed: bytes,
     workers_of: WorkersOf,
+    record_property: Record,
 ) -> None:
+    record_property("injection", injection("real processes: a disk that is full", 1, refused=1))
     disk, resize = small_disk
     folder = disk / "study"
     process = start(folder)

@@ -16,9 +16,9 @@ from batchlab.cli.app import run
 from batchlab.core.errors import InputError
 
 
-def test_every_extra_but_torch_and_dev_is_an_optional_package() -> None:
+def test_every_extra_but_frameworks_and_dev_is_an_optional_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert {check.name for check in doctor.OPTIONAL} == set(project["optional-dependencies"]) - {"torch", "dev"}
+    assert {check.name for check in doctor.OPTIONAL} == set(project["optional-dependencies"]) - {*doctor.NAMES, "dev"}
 
 
 def test_an_optional_package_is_found_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.injections import injection
 
 from batchlab.cli.app import MOST_SAID, app, run
 from batchlab.cli.options import Options, parse_experiment
@@ -85,14 +86,37 @@ TIMES = [pytest.param(1, id="some"), pytest.param(10, id="many", marks=pytest.ma
 """About 600 cases, the same ones each time; and 6,000 others in `make chaos`."""
 
 
-def try_many(strategy: st.SearchStrategy[Any], examples: int, times: int, check: Callable[[Any], None]) -> None:
-    settings(
-        max_examples=examples * times,
-        derandomize=times == 1,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )(given(strategy)(check))()
+TryMany = Callable[[str, st.SearchStrategy[Any], int, int, Callable[[Any], None]], None]
+
+
+@pytest.fixture
+def try_many(record_property: Callable[[str, Any], None]) -> TryMany:
+    """`try_many(what, strategy, examples, times, check)`: `times` as many examples, which `times` > 1 draws anew."""
+
+    def run_all(
+        what: str, strategy: st.SearchStrategy[Any], examples: int, times: int, check: Callable[[Any], None]
+    ) -> None:
+        tried, failed = 0, 1
+
+        def counted(asked: Any) -> None:
+            nonlocal tried
+            tried += 1
+            check(asked)
+
+        chosen = settings(
+            max_examples=examples * times,
+            derandomize=times == 1,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            chosen(given(strategy)(counted))()
+            failed = 0
+        finally:
+            record_property("injection", injection(f"hostile input: {what}", tried, histories=tried, failed=failed))
+
+    return run_all
 
 
 class Accepted(BatchlabError):
@@ -202,15 +226,15 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 @pytest.mark.parametrize("times", TIMES)
-def test_command_lines(times: int, room: Path) -> None:
+def test_command_lines(times: int, room: Path, try_many: TryMany) -> None:
     def check(line: list[str]) -> None:
         require_a_sentence(line, room)
 
-    try_many(command_lines(), 150, times, check)
+    try_many("command lines", command_lines(), 150, times, check)
 
 
 @pytest.mark.parametrize("times", TIMES)
-def test_options_of_a_study(times: int, room: Path) -> None:
+def test_options_of_a_study(times: int, room: Path, try_many: TryMany) -> None:
     texts = [field.name for field in fields(Options) if "str | None" in str(field.type)]
     assert len(texts) > 8
 
@@ -224,7 +248,7 @@ def test_options_of_a_study(times: int, room: Path) -> None:
         st.lists(st.tuples(names, values), max_size=2),
         st.sampled_from(["quickstart", "simulated", "mine.module:task"]),
     )
-    try_many(asked, 200, times, check)
+    try_many("options of a study", asked, 200, times, check)
 
 
 def toml(value: object) -> str:
@@ -239,7 +263,7 @@ def toml(value: object) -> str:
 
 
 @pytest.mark.parametrize("times", TIMES)
-def test_study_toml(times: int, room: Path) -> None:
+def test_study_toml(times: int, room: Path, try_many: TryMany) -> None:
     file = room / "study.toml"
 
     def check(content: tuple[str, list[tuple[str, object]], bytes]) -> None:
@@ -252,12 +276,12 @@ def test_study_toml(times: int, room: Path) -> None:
     tails = st.sampled_from([b"", b"\n[", b"\n\xff", b"\na = " + b"[" * 3000, b"\nx = " + b"9" * 5000]) | st.binary(
         max_size=9
     )
-    try_many(st.tuples(tasks, st.lists(st.tuples(names, trees), max_size=3), tails), 150, times, check)
+    try_many("study.toml", st.tuples(tasks, st.lists(st.tuples(names, trees), max_size=3), tails), 150, times, check)
 
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("name", ["experiment.json", "notes.md", "training_plan.json", "results.csv"])
-def test_files_of_a_study(times: int, name: str, room: Path) -> None:
+def test_files_of_a_study(times: int, name: str, room: Path, try_many: TryMany) -> None:
     """Commands that read a study with one changed file. How a study repairs itself: tests/storage, tests/study."""
     file = room / "made" / name
     sound = file.read_bytes()
@@ -288,7 +312,13 @@ def test_files_of_a_study(times: int, name: str, room: Path) -> None:
     commands = [["status", "made"], ["plan", "made"], ["critical", "made"]]
     hows = st.tuples(st.sampled_from(["cut", "bytes", "deep", "value", "value"]), names, trees, st.integers(0, 10**6))
     try:
-        try_many(st.tuples(hows, st.sampled_from(commands)), 60 if name == "experiment.json" else 20, times, check)
+        try_many(
+            "files of a study",
+            st.tuples(hows, st.sampled_from(commands)),
+            60 if name == "experiment.json" else 20,
+            times,
+            check,
+        )
     finally:
         file.write_bytes(sound)
 

@@ -93,7 +93,7 @@ def test_amounts_of_memory_are_written_as_people_do() -> None:
         ({"data": {"valid_fraction": 0}}, "data.valid_fraction is 0"),
         ({"device": {"memory_limit": "lots"}}, "device.memory_limit is 'lots': 'lots' is not an amount of memory"),
         ({"device": {"memory_limit": 1.5}}, "device.memory_limit is 1.5"),
-        ({"device": {"name": "gpu"}}, "device.name is 'gpu'"),
+        ({"device": {"name": "metal"}}, "device.name is 'metal'"),
         ({"name": "../up"}, "name is '../up'"),
         ({"name": "my model"}, "--set name=my-study"),
         ({"optimiser": {"beta2": 0.9}}, "no setting 'optimiser'. Did you mean 'optimizer'?"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
-from batchlab.data.digests import damaged_files, file_digest, made_file, read_digest, remember
+from batchlab.data.digests import damaged_files, file_digest, made_file, read_digest, remember, told_of_waiting
+from batchlab.storage.lock import Lock
 
 
 @pytest.fixture
@@ -106,6 +109,32 @@ def test_a_made_file_is_made_once_and_again_where_it_was_damaged(tmp_path: Path)
     assert made_file(moved / path.name, content) is None
     assert made == 4, "whether it is whole was not known"
     assert not list(moved.glob(".*.batchlab-tmp"))
+
+
+def test_whoever_waits_for_a_file_says_for_whom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other, told = tmp_path / "cache" / "text.txt", Lock(tmp_path / "cache" / ".lock"), list[tuple[Path, str]]()
+    path.parent.mkdir()
+
+    def end_waiting(file: Path, owner: str) -> None:
+        told.append((file, owner))
+        other.release()
+
+    assert other.try_acquire()
+    token = told_of_waiting.set(end_waiting)
+    try:
+        made_file(path, lambda: [b"text"])
+    finally:
+        told_of_waiting.reset(token)
+    assert told == [(path, f"process {os.getpid()} on {socket.gethostname()}")]
+    assert path.read_bytes() == b"text"
+    assert other.try_acquire()
+    Timer(0.2, other.release).start()
+    made_file(path.with_name("more.txt"), lambda: [b"more"])
+    said = capsys.readouterr().out
+    assert str(os.getpid()) in said
+    assert "more.txt" in said
+    made_file(path.with_name("third.txt"), lambda: [b"third"])
+    assert capsys.readouterr().out == "", "nobody had to wait"
 
 
 def test_made_files_can_be_used_by_a_colleague(tmp_path: Path) -> None:

@@ -361,6 +361,18 @@ def test_a_run_of_another_process_is_awaited_by_name(scripted: Any, tmp_path: Pa
     engine.close()
 
 
+def test_a_worker_that_waits_for_a_file_tells_the_study_whose_it_is(scripted: Any, tmp_path: Path) -> None:
+    def waits(worker: Any, spec: Spec) -> None:
+        worker.say("waiting", run_id=run_id(spec), text="/cache/text.txt", owner="process 7 on elsewhere")
+        worker.later(5.0, worker.finish)
+
+    engine = scripted.SteppedEngine(scripted.ScriptedProcesses(tmp_path, waits))
+    engine.submit(train())
+    events = [event for _ in range(10) for event in engine.wait(1.0)]
+    assert events[0] == Waiting(run_id(train()), "process 7 on elsewhere", "/cache/text.txt")
+    assert isinstance(events[-1], Finished)
+
+
 def test_closing_releases_every_worker(scripted: Any, tmp_path: Path) -> None:
     processes = scripted.ScriptedProcesses(tmp_path, lambda worker, spec: None)
     engine = scripted.SteppedEngine(processes)

@@ -80,7 +80,7 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
     value, start, resumed = 1.0, 0, 0
     if saved is not None:
         header, state = saved
-        value, start, resumed = float(state.decode()), header["step"], header["resumed"] + 1
+        value, start, resumed = float(state.read().decode()), header["step"], header["resumed"] + 1
     for step in range(start + 1, spec.steps + 1):
         _die(how, context, step)
         value = (value * 1.7 + spec.learning_rate * step + spec.seed) % 3.1
@@ -89,8 +89,8 @@ def _train(spec: TrainSpec, context: RunContext) -> RunResult:
         context.progress(step, spec.steps, step * tokens_per_step, value, None)
         stopping = context.stop_requested()
         if stopping or step % int(how.get("checkpoint_every", 5)) == 0:
-            state = repr(value).encode()
-            context.save_checkpoint({"step": step, "resumed": resumed}, partial(_write, state))
+            content = repr(value).encode()
+            context.save_checkpoint({"step": step, "resumed": resumed}, partial(_write, content))
         if stopping:
             raise Interrupted
     return RunResult(

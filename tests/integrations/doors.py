@@ -60,7 +60,8 @@ def open_door(name: IntegrationName, file: str, function: str, folder: Path) -> 
     info = found.result
     assert isinstance(info, TaskInfo), found.reason
     experiment = complete(build_experiment({"name": "door", "task": task.model_dump()}), info)
-    known = {"integration": name, "data_digest": info.data_digest, "unit": info.unit}
+    known: dict[str, Any] = {"integration": name, "data_digest": info.data_digest, "unit": info.unit}
+    known["metric"] = experiment.evaluation.judged_by
     return Door(
         name,
         workload.model_copy(update={**known, "sequence_length": info.sequence_length}),

@@ -111,6 +111,74 @@ def test_decorated_functions(source: str, style: Style, run: str, tmp_path: Path
     assert found.run == run
 
 
+def test_the_command_of_a_group_that_trains(scripts: Path, tmp_path: Path) -> None:
+    found = draft_of(scripts / "click_style.py", tmp_path)
+    assert found.run == (
+        "{python} click_style.py train --batch-size {batch_size} --lr {learning_rate} --max-steps {steps} --seed {seed}"
+    )
+    assert found.script.val_loss is not None
+    assert re.search(found.script.val_loss, "validation loss = 0.2831").group(1) == "0.2831"  # type: ignore[union-attr]
+
+
+SEVERAL = """
+import typer
+app = typer.Typer()
+@app.command()
+def evaluate(path: str): ...
+@app.command("fit")
+def train(data: Annotated[str, typer.Argument()], token: Annotated[str, typer.Option("--hub-token")],
+          batch_size: Annotated[int, typer.Option("-b", "--bs-train", "--batch-size")] = 16,
+          n_steps: int = typer.Option(100, "--n-steps"), fast: bool = False): ...
+"""
+
+
+def test_annotations_of_typer(scripts: Path, tmp_path: Path) -> None:
+    assert draft_of(scripts / "typer_style.py", tmp_path).run == (
+        "{python} typer_style.py --batch-size {batch_size} --learning-rate {learning_rate} --num-steps {steps} "
+        "--seed {seed}"
+    )
+    found = draft_of(SEVERAL, tmp_path)
+    assert found.run == "{python} train.py fit --batch-size {batch_size} --n-steps {steps}"
+    assert found.script.required == ("data", "--hub-token")
+
+
+def test_a_parser_of_trl_evaluates_at_the_end(scripts: Path, tmp_path: Path) -> None:
+    found = draft_of(scripts / "sft_style.py", tmp_path)
+    assert found.script.style is Style.TRL
+    assert "--eval_strategy steps --eval_steps {steps}" in found.run
+
+
+def test_the_classes_of_a_lightning_cli(scripts: Path, tmp_path: Path) -> None:
+    found = draft_of(scripts / "lightning_cli_style.py", tmp_path)
+    assert found.run.startswith("{python} lightning_cli_style.py fit ")
+    assert "--data.batch_size {batch_size} --model.lr {learning_rate} --trainer.max_steps {steps}" in found.run
+    assert tomllib.loads(toml_of(found))["command"]["metrics"]["from"] == "csv"
+
+
+def test_what_starts_a_process_group_is_told_how(scripts: Path, tmp_path: Path) -> None:
+    found = draft_of(scripts / "ddp_style.py", tmp_path)
+    assert found.script.distributed
+    assert "torchrun" in toml_of(found)
+
+
+def test_a_seed_that_is_no_option_is_pointed_out(tmp_path: Path) -> None:
+    source = "import torch\nbatch_size = 8\nmax_iters = 10\nexec(open('c.py').read())\ntorch.manual_seed(1337)\n"
+    found = draft_of(source, tmp_path)
+    assert "line 5 sets a seed" in toml_of(found)
+
+
+def test_a_process_group_that_is_only_sometimes_there_is_not_pointed_out(tmp_path: Path) -> None:
+    source = "batch_size = 8\nddp = False\nif ddp:\n    init_process_group(backend='nccl')\n"
+    assert not draft_of(source, tmp_path).script.distributed
+
+
+def test_the_loss_of_a_test_set(scripts: Path, tmp_path: Path) -> None:
+    pattern = draft_of(scripts / "mnist_style.py", tmp_path).script.val_loss
+    assert pattern is not None
+    said = "Test set: Average loss: 0.0271, Accuracy: 9913/10000 (99%)"
+    assert re.search(pattern, said).group(1) == "0.0271,"  # type: ignore[union-attr]
+
+
 def test_training_arguments_are_known(tmp_path: Path) -> None:
     found = draft_of(TRAINER, tmp_path)
     assert found.script.style is Style.TRAINING_ARGUMENTS

@@ -121,6 +121,21 @@ def test_the_held_out_loss_is_a_mean_over_targets(sft: Door, tmp_path: Path) -> 
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_a_metric_is_judged_where_the_arguments_name_one(tmp_path: Path) -> None:
+    scored = open_door("hf", "scored.py", "make_trainer", tmp_path / "inspect")
+    assert scored.workload.metric is not None
+    assert scored.workload.metric.title == "1 − accuracy"
+    result, pairing = trained(scored, scored.train_spec(8, 4, 160, evaluation_samples=64), Recorder(tmp_path / "run"))
+    assert result.val_loss is not None
+    assert result.val_loss * 64 == pytest.approx(round(result.val_loss * 64))
+    assert 0 <= result.val_loss <= 1
+    assert pairing is Pairing.VERIFIED
+    probe = CapacitySpec(workload=scored.workload, device=CPU, micro_batch_size=4, optimizer=scored.optimizer)
+    fits = scored.run(probe, Recorder(tmp_path / "probe")).result
+    assert isinstance(fits, CapacityResult)
+    assert fits.fits
+
+
 MODEL_OUTSIDE = """
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer
 model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=4, n_embd=8, n_layer=1, n_head=1))

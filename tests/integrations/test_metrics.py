@@ -15,7 +15,7 @@ from batchlab.integrations.script.process import LONGEST_LINE, MOST_LOGGED, Outp
 from batchlab.integrations.script.throughput import timed_rates
 
 
-def metrics(**values: str) -> CommandMetrics:
+def metrics(**values: str | None) -> CommandMetrics:
     return CommandMetrics.model_validate({"val_loss": r"val loss (\S+)", **values})
 
 
@@ -77,9 +77,12 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_trainer(tmp_path: Path) -> None:
-    (tmp_path / "rows").write_text('{"step": 1, "time": 3.5}\n{"step": 2, "val_loss": 1.5, "time": 4.0}\n')
-    assert trainer_rows(tmp_path / "rows") == [Row(step=1, time=3.5), Row(step=2, val_loss=1.5, time=4.0)]
-    assert trainer_rows(tmp_path / "none") == []
+    logged = '{"step": 2, "eval_loss": 1.5, "eval_accuracy": 0.9, "time": 4.0}'
+    (tmp_path / "rows").write_text(f'{{"step": 1, "time": 3.5}}\n{logged}\n')
+    assert trainer_rows(tmp_path / "rows", metrics()) == [Row(step=1, time=3.5), Row(step=2, val_loss=1.5, time=4.0)]
+    named = {"from": "trainer_state", "val_loss": None, "metric": "eval_accuracy"}
+    assert trainer_rows(tmp_path / "rows", metrics(**named))[-1].val_loss == 0.9
+    assert trainer_rows(tmp_path / "none", metrics()) == []
 
 
 def test_output_is_bounded() -> None:
@@ -98,4 +101,6 @@ def test_speed_leaves_out_the_first_steps_and_what_is_not_timed() -> None:
     rows = tuple(Row(step=step, time=100.0 if step == 0 else 110.0 + step / 2) for step in range(8))
     assert timed_rates(rows, 10) == pytest.approx([20.0] * 5)
     assert timed_rates(rows[:5], 10) == ()
+    bursts = tuple(Row(step=step, time=float(step // 100) + step * 1e-6) for step in range(1, 801))
+    assert timed_rates(bursts, 10) == pytest.approx([1000.0] * 8, rel=0.05)
     assert timed_rates(tuple(Row(val_loss=1.0, time=float(at)) for at in range(9)), 10) == ()

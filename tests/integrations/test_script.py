@@ -14,7 +14,7 @@ import pytest
 
 from batchlab.core.command import Command
 from batchlab.core.pairing import Pairing
-from batchlab.core.protocols import Interrupted, RunResult
+from batchlab.core.protocols import Interrupted, KilledFromOutside, RunResult
 from batchlab.core.record import CapacityResult, Outcome, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import CapacitySpec, DeviceSettings, InspectSpec, ThroughputSpec, TrainSpec
 from batchlab.integrations.script.process import MOST_LOGGED
@@ -184,6 +184,66 @@ def test_losses_come_from_a_file_too(command: MakeCommand, train_spec: MakeSpec,
     result = trained(found)
     assert (result.tokens, result.steps, result.epochs) == (768, 48, 3.0)
     assert [tokens for tokens, _ in result.val_curve] == [256, 512, 768]
+
+
+WANDB = """
+class Run:
+    def log(self, data, step=None, commit=None):
+        self.data = data
+def init(**settings):
+    return Run()
+"""
+LOGS_TO_WANDB = """
+import os, sys
+from wandb.sdk import wandb_run
+assert os.environ["WANDB_MODE"] == "offline"
+run = wandb_run.init()
+for step in range(int(sys.argv[2])):
+    run.log({"train": {"loss": 2.0}, "note": "text"}, step=step)
+run.log({"val/loss": 0.5, "iter": int(sys.argv[2])})
+"""
+
+
+def test_losses_come_from_what_is_logged_to_wandb(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    """A module that has the names of wandb's stands in for it."""
+    package = tmp_path / "mine" / "wandb" / "sdk"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "wandb_run.py").write_text(WANDB)
+    (tmp_path / "mine" / "logs.py").write_text(LOGS_TO_WANDB)
+    names = {"from": "wandb", "val_loss": "val/loss", "train_loss": "train.loss"}
+    logging = command(run="{python} logs.py {batch_size} {steps}", metrics=names)
+    result = trained(Script().run(train_spec(logging, steps=20), Recorder(tmp_path / "run")))
+    assert (result.val_loss, result.final_train_loss) == (0.5, 2.0)
+
+
+def test_a_run_that_was_killed_is_no_outcome(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    for exit_by in ("os.kill(os.getpid(), 9)", "print('Signal 9 (SIGKILL) received by PID 7'); exit(1)"):
+        (tmp_path / "mine" / "killed.py").write_text(f"import os\n{exit_by}\n")
+        killed = command(run="{python} killed.py {batch_size} {steps}")
+        with pytest.raises(KilledFromOutside):
+            Script().run(train_spec(killed), Recorder(tmp_path / "run"))
+
+
+def test_a_run_that_is_told_its_time_counts_its_own_steps(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    timed = "import sys\nfor step in range(1, 8):\n    print('step', step)\nprint('val loss', float(sys.argv[2]))\n"
+    (tmp_path / "mine" / "timed.py").write_text(timed)
+    told = command(run="{python} timed.py {batch_size} {seconds}", seconds=2.5)
+    result = trained(Script().run(train_spec(told, batch=4), Recorder(tmp_path / "run")))
+    assert (result.steps, result.tokens, result.val_loss) == (7, 28, 2.5)
+
+
+def test_a_metric_is_judged_instead_of_the_loss(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "scored.py").write_text("print('val loss 3\\nAccuracy: 91.5%')\n")
+    names = {"from": "stdout", "metric": r"Accuracy: (\S+)%", "name": "accuracy", "better": "higher", "best": 100.0}
+    scored = command(run="{python} scored.py {batch_size} {steps}", metrics=names)
+    spec = train_spec(scored)
+    workload = spec.workload.model_copy(update={"metric": scored.metrics.judged_by})
+    result = trained(Script().run(spec.model_copy(update={"workload": workload}), Recorder(tmp_path / "run")))
+    assert result.val_loss == pytest.approx(8.5)
 
 
 def test_globals_are_overridden_as_their_script_expects(

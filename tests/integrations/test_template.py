@@ -78,6 +78,23 @@ def test_without_a_seed_nothing_is_repeated() -> None:
     assert fitted(found, command) == found
 
 
+def test_a_time_is_a_length_that_has_to_be_given() -> None:
+    command = command_of("{python} t.py {batch_size} {seconds} {learning_rate}")
+    with pytest.raises(InputError, match="--run-time 5m"):
+        fitted(experiment_of(command.run), command)
+    found = fitted(experiment_of(command.run, budget={"run_time_seconds": 300.0}), command)
+    assert found.command is not None
+    assert found.command.seconds == 300.0
+    said = command.model_copy(update={"seconds": 60.0})
+    assert fitted(experiment_of(command.run), said).budget.run_time_seconds == 60.0
+
+
+def test_whole_epochs_have_no_equal_time() -> None:
+    command = command_of("{python} t.py {batch_size} {epochs} {learning_rate}", train_samples=100)
+    with pytest.raises(InputError, match="would round it to whole epochs"):
+        fitted(experiment_of(command.run, budget={"run_time_seconds": 300.0}), command)
+
+
 def test_a_learning_rate_that_cannot_be_swept_has_to_be_given() -> None:
     command = command_of("{python} t.py {batch_size} {steps} {seed}")
     with pytest.raises(InputError, match="--learning-rates 3e-4"):

@@ -14,6 +14,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import EnvironmentDifference
 from batchlab.core.check import CheckItem, OverlapFinding, RaisedError, StartLoss
 from batchlab.core.record import Environment, MetricRow
+from batchlab.words.answers import Answers
 from batchlab.words.failures import Failure
 from batchlab.words.story import Story, tell
 
@@ -175,7 +176,9 @@ def hostile_story(hostile: Findings) -> Story:
     told = tell(hostile)
     return Story(
         trust=tuple(replace(item, label=HOSTILE, detail=HOSTILE) for item in told.trust),
-        answers=tuple(replace(answer, answer=HOSTILE, caveat=HOSTILE, evidence=HOSTILE) for answer in told.answers),
+        answers=Answers(
+            *(replace(answer, answer=HOSTILE, caveat=HOSTILE, evidence=HOSTILE) for answer in told.answers)
+        ),
         unknown=(HOSTILE,),
         failures=(Failure(what=HOSTILE, where=HOSTILE, remedy=HOSTILE),),
         conclusions=(HOSTILE,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,14 @@ COUNT = """() => [...document.querySelectorAll('.plot')].map((box) => {
     mayScroll: box.style.minWidth !== '',
   };
 })"""
-BOTTOMS = """() => ['answer', 'trust', 'questions', 'unknown'].map(
-  (id) => [id, document.getElementById(id).getBoundingClientRect().bottom])"""
+BOTTOMS = """() => ['#answer', '#figure-decision .plot'].map((one) => document.querySelector(one))
+  .map((box) => box ? box.getBoundingClientRect().bottom : 0)"""
+CUT = """() => [...document.querySelectorAll('.legend button, .legend li')].filter((entry) => {
+  const inner = entry.getBoundingClientRect(), outer = entry.closest('figure').getBoundingClientRect();
+  return inner.right > outer.right + 1 || entry.scrollWidth > entry.clientWidth + 1;
+}).length"""
+SCREENS = 6
+"""Of 1280 × 800, before anything is unfolded."""
 
 
 def _unavailable(reason: str) -> None:
@@ -96,7 +103,7 @@ def reports(study: Study, tmp_path_factory: pytest.TempPathFactory, plan: Any) -
         folder = tmp_path_factory.mktemp("report")
         found = study(state)
         lines = "\n".join(f"setting_{i} = {i}" for i in range(14))
-        rendered = render_report(found, plan(lines) if found.recommended else None, "Some notes.")
+        rendered = render_report(found, plan(lines) if found.recommended else None, "", time.time() - 60)
         (folder / "report.html").write_text(rendered["report.html"], encoding="utf-8")
         made[state] = folder / "report.html"
     return made
@@ -107,7 +114,7 @@ def test_hostile_words_do_nothing(browser: Any, hostile: Findings, plan: Any, at
     visit = Visit(browser, tmp_path / "report.html", 390, "light")
     assert visit.page.evaluate("document.querySelectorAll('img, .plot a').length") == 0
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert visit.page.inner_text("#notes .notes") == attack
+    assert visit.page.inner_text("#notes .notes") == attack  # a page with notes shows them
     assert visit.complaints == []  # an alert would wait for an answer and time out above; a blocked one is a complaint
     visit.close()
 
@@ -127,6 +134,10 @@ def test_page_is_quiet_whole_and_fits(
 ) -> None:
     visit = Visit(browser, reports[shown], width, scheme)
     page = visit.page
+    folded_height = page.evaluate("document.documentElement.scrollHeight")
+    if (shown, width) == ("whole", 1280):
+        assert folded_height <= SCREENS * 800
+    unfold(page)
     plots = page.evaluate(COUNT)
     assert plots
     for plot in plots:
@@ -134,17 +145,64 @@ def test_page_is_quiet_whole_and_fits(
         assert plot["images"] == plot["maps"], plot
         assert not plot["wide"] or plot["mayScroll"], plot
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    if width == 1280:
-        for name, bottom in page.evaluate(BOTTOMS):
-            assert bottom <= 800, name
+    assert page.evaluate(CUT) == 0
+    assert max(page.evaluate(BOTTOMS)) <= (800 if width == 1280 else 844)
     assert visit.complaints == []
     # Plotly makes pictures of its own (data:, blob:); the file itself is all that is read
     assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [visit.address]
     visit.close()
 
 
+def unfold(page: Any) -> None:
+    """Opens all that is folded away; its plots are drawn then."""
+    page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    undrawn = "[...document.querySelectorAll('.plot')].filter((box) => !box.querySelector('.main-svg')).length"
+    for _ in range(100):
+        if page.evaluate(undrawn) == 0:
+            return
+        page.wait_for_timeout(50)
+    pytest.fail("plots that were unfolded are not drawn")
+
+
+def test_a_click_on_a_cell_shows_its_runs_and_headings_sort(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["whole"], 1280, "light")
+    page = visit.page
+    page.locator("#figure-surface .plot .nsewdrag").first.click(position={"x": 60, "y": 60})
+    page.wait_for_selector("#runs[open]")
+    shown = page.evaluate("[...document.querySelectorAll('#runs tbody tr:not([hidden])')].map((r) => r.dataset.key)")
+    assert len(set(shown)) == 1
+    assert page.input_value("#runs .filter") == f"batch {shown[0].replace('|', ', LR ')}"
+    heads = page.locator("#results table.sift").first.locator("thead button")
+    speed = next(i for i in range(heads.count()) if heads.nth(i).inner_text().startswith("tokens/s"))
+    rates = f"[...document.querySelector('#results table').tBodies[0].rows].map((r) => r.cells[{speed}].textContent)"
+    for press in (1, -1):
+        heads.nth(speed).focus()
+        page.keyboard.press("Enter")
+        values = [float(text.replace(",", "")) for text in page.evaluate(rates)]
+        assert values == sorted(values, reverse=press < 0)
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_an_entry_of_a_legend_hides_its_points(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["whole"], 1280, "light")
+    drawn = "document.querySelectorAll('#figure-decision .scatterlayer .trace').length"
+    before = visit.page.evaluate(drawn)
+    visit.page.locator("#figure-decision .legend button").first.click()
+    assert visit.page.evaluate(drawn) < before
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_an_unfinished_report_says_how_old_it_is(browser: Any, reports: dict[str, Path]) -> None:
+    visit = Visit(browser, reports["partial"], 390, "light")
+    assert "ago; this page reloads itself" in visit.page.inner_text("#age")
+    visit.close()
+
+
 def test_plots_follow_a_change_of_scheme(browser: Any, reports: dict[str, Path]) -> None:
     visit = Visit(browser, reports["whole"], 1280, "light")
+    unfold(visit.page)
     before = visit.page.evaluate(COUNT)
     visit.page.emulate_media(color_scheme="dark")
     visit.drawn("dark")
@@ -157,6 +215,7 @@ def test_plots_follow_a_change_of_scheme(browser: Any, reports: dict[str, Path])
 
 def test_curves_are_drawn_against_steps_and_time_and_tokens_again(browser: Any, reports: dict[str, Path]) -> None:
     visit = Visit(browser, reports["snapshots"], 1280, "light")
+    unfold(visit.page)
     axes, before = [], visit.page.evaluate(COUNT)
     for way in ("steps", "hours", ""):
         visit.page.check(f'#ways input[value="{way}"]')
@@ -178,6 +237,7 @@ def test_printing_is_light_and_comes_back(browser: Any, reports: dict[str, Path]
 
 def test_copy_button_copies_the_block(browser: Any, reports: dict[str, Path]) -> None:
     visit = Visit(browser, reports["whole"], 1280, "light")
+    visit.page.click(".paste summary")
     visit.page.click("#copy")
     selected = visit.page.evaluate("getSelection().toString()")
     assert selected.split("\n")[:2] == ["setting_0 = 0", "setting_1 = 1"]

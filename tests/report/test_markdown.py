@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.findings import Findings
 from batchlab.report.document import build_document
 from batchlab.report.markdown import render_markdown, safe
+from batchlab.words.answers import Answer, Answers
 from batchlab.words.results import banner
 from batchlab.words.story import Story, tell
 
@@ -34,7 +36,16 @@ def cells(line: str) -> int:
 def test_every_state_renders_with_whole_tables(study: Study, state: str, plan: Any) -> None:
     found = study(state)
     text = render_markdown(build_document(found, tell(found), plan() if found.recommended else None, None))
-    for heading in ("Setup", "Results", "Findings", "Training dynamics", "Recommendations", "Failures", "Method"):
+    for heading in (
+        "Summary",
+        "Results",
+        "Findings",
+        "Training dynamics",
+        "Recommendations",
+        "Failures",
+        "Conclusion",
+        "Method",
+    ):
         assert f"\n## {heading}" in text
     assert "None" not in re.sub(r"None of|`[^`]*`", "", text)
     assert "nan" not in text.split()
@@ -46,7 +57,7 @@ def test_results_table_states_every_batch_size_with_its_interval(study: Study, p
     found = study("whole")
     assert found.surface is not None
     text = render_markdown(build_document(found, tell(found), plan(), None))
-    results = next(t for t in tables(text) if "final val loss" in t[0])
+    results = next(t for t in tables(text) if "val loss" in t[0])
     assert len(results) == 2 + len(found.experiment.batch.global_batch_sizes)
     best = found.surface.best
     assert best is not None
@@ -115,7 +126,24 @@ def test_curves_are_sparklines(study: Study, plan: Any) -> None:
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:
     # the sentences of `words` are tested there
     found = study("samples")
-    assert "token" not in render_markdown(build_document(found, Story((), (), (), (), ()), None, None)).lower()
+    assert (
+        "token"
+        not in render_markdown(
+            build_document(
+                found,
+                replace(
+                    tell(found),
+                    trust=(),
+                    unknown=(),
+                    failures=(),
+                    conclusions=(),
+                    answers=Answers(*[Answer("", "", "", "")] * 5),
+                ),
+                None,
+                None,
+            )
+        ).lower()
+    )
 
 
 def test_beta2_of_every_size_is_in_the_method(study: Study, plan: Any) -> None:

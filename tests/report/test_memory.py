@@ -1,4 +1,4 @@
-"""What the report says of memory besides the plot: categories by phase, other cards, memory variants."""
+"""What the report says of memory besides the plot: categories by phase, memory variants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def test_bytes_by_phase_and_category_are_those_of_the_trace(study: Callable[[str
     )
     assert backward["activations"] == format_bytes(48 * 15 * MIB)
     assert backward["peak"] == format_bytes((40 + 48 * 15) * MIB)
-    assert [row.texts[0] for row in section.cards.rows][:2] == ["16 GiB", "24 GiB"]
     assert section.variants.rows[1].texts[-1] == "no <linear> layer"
 
 
@@ -80,7 +79,7 @@ def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) ->
         render_html(build_document(found, tell(found), None, None)),
         render_markdown(build_document(found, tell(found), None, None)),
     )
-    for heading in ("Memory by category", "Memory variants", "Other cards"):
+    for heading in ("Memory by category", "Memory variants", "How large on a card I don"):
         assert heading in page
         assert heading in text
     assert "no &lt;linear&gt; layer" in page
@@ -89,4 +88,4 @@ def test_both_reports_have_it_and_escape_it(study: Callable[[str], Findings]) ->
 
 def test_studies_that_asked_nothing_of_memory_have_none(study: Callable[[str], Findings]) -> None:
     section = memory_section(study("no capacity"))
-    assert (section.answer, section.categories.rows, section.cards.rows) == ((), (), ())
+    assert (section.answer, section.categories.rows) == ((), ())

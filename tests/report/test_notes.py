@@ -15,6 +15,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.report.document import build_document
 from batchlab.report.html import render_html
 from batchlab.report.notes import notes_html, notes_page
+from batchlab.words.notes import Revision
 from batchlab.words.story import tell
 
 BUDGET = {
@@ -27,11 +28,13 @@ BUDGET = {
 }
 BLOCK = re.compile(r'/?(p|ul|ol|li|pre|code|blockquote|h3)|[bh]r /|ol start="\d+"|(h3|code) class="[^"]*"')
 SECTIONS = [
+    "Experiment",
     "Objective",
     "Hypothesis",
     "Frozen variables",
     "Independent variables",
     "Design and budget",
+    "Metrics",
     "Expected outcome",
     "Results",
     "Interpretation",
@@ -42,7 +45,7 @@ SECTIONS = [
 
 def test_the_page_is_filled_in_from_the_study(study: Callable[[str], Findings]) -> None:
     found = study("whole")
-    page = notes_page(found, (1e-3, 3e-3), BUDGET)
+    page = notes_page(found, (1e-3, 3e-3), BUDGET, Revision("2bacec8f01", "main", changed=True), 1_790_000_000.0)
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == SECTIONS
     parts = dict(zip(SECTIONS, re.split(r"^## .+\n", page, flags=re.MULTILINE)[1:], strict=True))
     assert f"{found.task_info.parameter_count:,} parameters" in parts["Frozen variables"]
@@ -50,12 +53,17 @@ def test_the_page_is_filled_in_from_the_study(study: Callable[[str], Findings]) 
     assert "learning rates" not in parts["Frozen variables"]
     assert "- learning rate: 1.0e-3 and 3.0e-3\n" in parts["Independent variables"]
     assert parts["Design and budget"].count("\n- ") == 5
+    assert "- date: 2026-09-21 14:13 UTC\n" in parts["Experiment"]
+    assert "- commit: 2bacec8f01 (main), with uncommitted changes\n" in parts["Experiment"]
+    assert "- category: hyperparameters" in parts["Experiment"]
+    assert "a simulated processor" in parts["Experiment"]
+    assert "- core: training loss, validation loss, perplexity, tokens/s" in parts["Metrics"]
     assert "(results.csv)" in parts["Results"]
     assert "\n\n\n" not in page
 
 
 def test_the_page_holds_text_as_it_is(hostile: Findings, attack: str) -> None:
-    assert attack in notes_page(hostile, (1e-3,), BUDGET)
+    assert attack in notes_page(hostile, (1e-3,), BUDGET, None, 1_790_000_000.0)
 
 
 def test_blocks_of_markdown() -> None:

@@ -61,9 +61,10 @@ def test_a_cell_has_one_loss_in_every_table(synthetic_study: Callable[..., Any])
         (row.texts[names.index("batch")], row.texts[names.index("LR")]): row.texts[names.index("val loss")]
         for row in cells.rows
     }
-    quoted = [column.name for column in results.columns].index("final val loss")
+    headings = [column.name for column in results.columns]
+    quoted, rate = headings.index("val loss"), headings.index("best LR")
     for row in results.rows:
-        assert row.texts[quoted].startswith(told[row.texts[0], row.texts[4]])
+        assert row.texts[quoted].startswith(told[row.texts[0], row.texts[rate]])
     assert names[-2] == "confirmation seeds"
     confirmed = [row for row in cells.rows if row.texts[-2].count(",") == 1]
     assert len(confirmed) == 2  # the best cell and its rival have seeds 3 and 4 beside the three that chose

@@ -78,7 +78,7 @@ class Context:
         self.checkpoint = dict(header), state.getvalue()
 
     def load_checkpoint(self) -> Any:
-        return self.checkpoint
+        return None if self.checkpoint is None else (self.checkpoint[0], io.BytesIO(self.checkpoint[1]))
 
     def end_of(self, run_id: str) -> None:
         return None

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from batchlab.core.metric import Metric
 from batchlab.core.protocols import Trainable
 from batchlab.runs.evaluation import evaluate
 
@@ -42,6 +43,21 @@ def test_the_error_is_the_spread_of_means_over_held_out_sets() -> None:
     spread = statistics.stdev(loss for loss, _ in sets)
     claimed = statistics.fmean(error for _, error in sets if error is not None)
     assert claimed == pytest.approx(spread, rel=0.1)
+
+
+class Measured:
+    """A trainable with a metric: batches are (sum of the metric, count)."""
+
+    def measure(self, batch: Any) -> tuple[float, float]:
+        return cast("tuple[float, float]", batch)
+
+
+def test_a_metric_is_a_mean_over_what_it_counts() -> None:
+    batches = cast("Any", [(9.0, 10.0), (1.0, 2.0)])
+    accuracy = Metric(name="accuracy", better="higher")
+    found = evaluate(cast("Trainable", Measured()), batches, metric=accuracy)
+    assert found.loss == pytest.approx(1 - 10 / 12)
+    assert found.error is not None
 
 
 class Drawn:

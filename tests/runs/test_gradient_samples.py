@@ -52,7 +52,7 @@ class Notebook:
         self.saved = dict(header), state.getvalue()
 
     def load_checkpoint(self) -> Any:
-        return self.saved
+        return None if self.saved is None else (self.saved[0], io.BytesIO(self.saved[1]))
 
     def keep_end(self, header: Any, write_state: WriteState) -> None: ...
 

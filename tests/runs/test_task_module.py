@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +14,7 @@ import pytest
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
-from batchlab.runs.task_module import ImportLimit, import_task_module
-from batchlab.torch_.framework import TorchFramework
+from batchlab.runs.task_module import ImportLimit, import_task_module, time_not_queued
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def imported(source: str, kind: Any = "file", limit: ImportLimit | None = None) 
     path = Path("mine.py").resolve()
     path.write_text(source)
     reference = TaskReference(kind=kind, target=str(path) if kind == "file" else "mine")
-    return import_task_module(reference, TorchFramework(), limit)
+    return import_task_module(reference, limit=limit)
 
 
 def refused(source: str, kind: Any = "file", limit: ImportLimit | None = None) -> str:
@@ -115,3 +115,12 @@ def test_an_import_beyond_its_limit_is_stopped(clock: str, says: str) -> None:
     assert f"{says} after 25 seconds of being imported (line" in said
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_the_wait_for_a_processor_does_not_count(tmp_path: Path) -> None:
+    before = time.monotonic()
+    told = tmp_path / "schedstat"
+    told.write_text("5000000000 3000000000 17\n")
+    assert before - 3.0 <= time_not_queued(told) <= time.monotonic() - 3.0
+    for silent in (tmp_path / "none", tmp_path):
+        assert before <= time_not_queued(silent) <= time.monotonic()

@@ -6,7 +6,7 @@ import io
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -103,8 +103,8 @@ class Notebook:
         write_state(state)
         self.saved = dict(header), state.getvalue()
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        return self.saved
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
+        return None if self.saved is None else (self.saved[0], io.BytesIO(self.saved[1]))
 
     def keep_end(self, header: Any, write_state: WriteState) -> None: ...
 

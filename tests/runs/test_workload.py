@@ -11,9 +11,10 @@ import pytest
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig, TaskReference
+from batchlab.core.frameworks import load_framework
 from batchlab.core.spec import Workload
 from batchlab.runs import workload as module
-from batchlab.runs.workload import code_files, data_files, digest_of, hash_files, load, load_framework, load_task
+from batchlab.runs.workload import code_files, data_files, digest_of, hash_files, load, load_task
 
 TASK = """
 import numpy as np

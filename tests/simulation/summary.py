@@ -29,7 +29,8 @@ def rows(histories: Sequence[History]) -> list[Injection]:
 
 def _row(what: str, histories: Sequence[History], times: int, points: Iterable[str]) -> Injection:
     failed = sum(bool(history.wrong) for history in histories)
-    return injection(what, times, histories=len(histories), failed=failed, points=points)
+    refused = sum(bool(history.refusals and not history.wrong) for history in histories)
+    return injection(what, times, histories=len(histories), refused=refused, failed=failed, points=points)
 
 
 def _name(point: Point) -> str:

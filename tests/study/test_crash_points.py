@@ -10,11 +10,11 @@ import errno
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.injections import injection
 
 from batchlab.core.errors import BatchlabError
 from batchlab.core.experiment import build_experiment
@@ -166,9 +166,10 @@ def run(folder: Path, files: HitFiles, until: Stage) -> list[str]:
     return files.operations
 
 
-def kinds(operations: list[str]) -> list[int]:
-    """The number of the first operation of each kind."""
-    return sorted({name: number for number, name in reversed(list(enumerate(operations)))}.values())
+def kinds(operations: list[str], *, last: bool = False) -> list[int]:
+    """The number of the first operation of each kind, or of the last one."""
+    numbered = list(enumerate(operations))
+    return sorted({name: number for number, name in (numbered if last else reversed(numbered))}.values())
 
 
 def conclusions(folder: Path) -> list[bytes]:
@@ -185,19 +186,29 @@ def require_whole(folder: Path) -> None:
     assert Store.open(folder).damaged() == []
 
 
-UNTIL = [pytest.param("check", id="check"), pytest.param("sweep", id="sweep", marks=pytest.mark.slow)]
-"""The operations of opening a study and of one run, which are those of all runs; and all of a small study."""
+UNTIL = [
+    pytest.param("check", False, id="check"),
+    pytest.param("sweep", False, id="sweep", marks=pytest.mark.slow),
+    pytest.param("sweep", True, id="sweep, last", marks=pytest.mark.chaos),
+]
+"""The operations of opening a study and of one run, which are those of all runs; and all of a small study. Of each kind
+the first operation is hit, or the last one."""
+
+Record = Callable[[str, Any], None]
 
 
 def kill(path: Path) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("until", UNTIL)
-def test_killed_before_any_kind_of_operation(tmp_path: Path, until: Stage) -> None:
+@pytest.mark.parametrize(("until", "last"), UNTIL)
+def test_killed_before_any_kind_of_operation(tmp_path: Path, until: Stage, last: bool, record_property: Record) -> None:
     operations = run(tmp_path / "s", HitFiles(), until)
-    points = kinds(operations)
+    points = kinds(operations, last=last)
     print(f"{len(operations)} operations of {len(points)} kinds")
+    names = [operations[point] for point in points]
+    row = injection("a kill before each kind of file operation", len(points), histories=len(points), points=names)
+    record_property("injection", row)
     for point in points:
         folder = tmp_path / str(point) / "s"
         with pytest.raises(Killed):
@@ -211,19 +222,28 @@ ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOLCK, errno.EMFILE, err
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
-@pytest.mark.parametrize("until", UNTIL)
-def test_any_kind_of_operation_fails(tmp_path: Path, until: Stage, forever: bool) -> None:
+@pytest.mark.parametrize(("until", "last"), UNTIL)
+def test_any_kind_of_operation_fails(
+    tmp_path: Path, until: Stage, last: bool, forever: bool, record_property: Record
+) -> None:
     """The command ends with a sentence, or does without; the next one goes on."""
     operations = run(tmp_path / "s", HitFiles(), until)
-    for nth, point in enumerate(kinds(operations)):
+    points, refused = kinds(operations, last=last), 0
+    for nth, point in enumerate(points):
         number = ERRORS[nth % len(ERRORS)]
 
         def fail(path: Path, number: int = number) -> None:
             raise OSError(number, os.strerror(number), str(path))
 
         folder = tmp_path / str(point) / "s"
-        with suppress(BatchlabError):
+        try:
             run(folder, HitFiles(point, fail, forever=forever), until)
+        except BatchlabError:
+            refused += 1
         run(folder, HitFiles(), until)
         assert conclusions(folder) == conclusions(tmp_path / "s"), (operations[point], errno.errorcode[number])
         require_whole(folder)
+    what = f"an error at each kind of file operation, {'and at all later ones' if forever else 'once'}"
+    names = [operations[point] for point in points]
+    row = injection(what, len(points), histories=len(points), refused=refused, points=names)
+    record_property("injection", row)

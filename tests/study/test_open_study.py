@@ -40,6 +40,24 @@ def test_a_tasks_own_optimizer_is_named() -> None:
     assert complete(asked(), own).optimizer.name == "task"
 
 
+def test_a_schedule_of_its_own_has_a_script_alone() -> None:
+    _, task_info = prepare(asked(), make_engine)
+    with pytest.raises(InputError, match="use cosine, constant or wsd"):
+        complete(asked(schedule={"kind": "task"}), task_info)
+
+
+def test_a_metric_comes_with_the_task() -> None:
+    _, task_info = prepare(asked(), make_engine)
+    with pytest.raises(InputError, match="this task has no metric"):
+        complete(asked(evaluation={"metric": "accuracy"}), task_info)
+    scored = task_info.model_copy(
+        update={"settings": {"evaluation": {"metric": "accuracy", "metric_better": "higher"}}}
+    )
+    judged_by = complete(asked(evaluation={"metric_best": 100.0}), scored).evaluation.judged_by
+    assert judged_by is not None
+    assert judged_by.title == "100 − accuracy"
+
+
 def test_sizes_beyond_the_data_are_refused_only_where_a_sweep_is_wanted() -> None:
     large = asked(batch={"global_batch_sizes": (8, 10**9)}, budget={"token_budget": None})
     with pytest.raises(InputError, match="largest batch size is 1000000000"):

@@ -79,11 +79,13 @@ def test_nan_in_the_middle_of_a_run_is_an_outcome_and_the_study_finishes(
 ) -> None:
     """A copy of the recipe whose model breaks in step 101 of 150 of batch 8, and not at batch 4."""
     assert run(["recipes", "tinystories", "--python"]) == 0
-    given = "    from batchlab.torch_.models import Decoder\n"
+    given = "    decoder = models(workload.framework).Decoder\n"
     source = capsys.readouterr().out
     assert given in source
-    source = source.replace(given, "").replace("return Decoder(", "return Breaks(")
-    (tmp_path / "mine.py").write_text(source.replace("MODEL = {", f"{given.strip()}\n\n{BREAKS}MODEL = {{"))
+    source = source.replace(given, "").replace("return decoder(", "return Breaks(")
+    (tmp_path / "mine.py").write_text(
+        source.replace("MODEL = {", f"from batchlab.torch_.models import Decoder\n\n{BREAKS}MODEL = {{")
+    )
     assert run(["recipes", "tinystories", "--toml", "--quick-test"]) == 0
     settings = capsys.readouterr().out.replace('task = "tinystories"', 'task = "mine.py"')
     (tmp_path / "mine.toml").write_text(settings)

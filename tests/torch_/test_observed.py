@@ -252,7 +252,7 @@ def test_only_sampled_steps_have_hooks(make: Any, samples: Any) -> None:
 
 
 def test_wrong_use_is_an_error(make: Any) -> None:
-    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not int"):
+    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module or mlx\.nn\.Module, not int"):
         batchlab.observe(3)
     with pytest.raises(InputError, match="at least 1"):
         batchlab.observe(nn.Linear(2, 2), every=0)

@@ -14,9 +14,10 @@ import torch
 import torch._dynamo
 from torch import nn
 
+import batchlab
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Framework, Inspectable, OutOfMemory
-from batchlab.core.spec import DeviceSettings
+from batchlab.core.protocols import Framework, Inspectable, MeasuresMetric, OutOfMemory
+from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
@@ -489,3 +490,27 @@ def test_watching_a_compiled_model_neither_recompiles_nor_changes_it(make, sampl
         losses.append((run, torch._dynamo.utils.counters["stats"]["unique_graphs"]))
     assert losses[0] == losses[1]
     assert readings["activation_rms/inner"] > 0
+
+
+def test_a_metric_is_summed_over_samples_or_over_what_it_counts() -> None:
+    def mean(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (y > 0).float().mean()
+
+    def counted(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, int]:
+        assert not model.training
+        return (y > 0).sum(), 7
+
+    x, y = np.zeros((4, 6), np.float32), np.array([[1.0], [-1.0], [1.0], [1.0]], np.float32)
+    for metric, expected in ((mean, (3.0, 4.0)), (counted, (3.0, 7.0))):
+        task = batchlab.task(
+            model=lambda: nn.Linear(6, 1),
+            loss=lambda model, x, y: ((model(x) - y) ** 2).mean(),
+            train=(x, y),
+            valid=(x, y),
+            metric=metric,
+            metric_better="higher",
+        )
+        trainable = TorchFramework().trainable(task, DeviceSettings(), OptimizerSettings())
+        trainable.init(0)
+        assert isinstance(trainable, MeasuresMetric)
+        assert trainable.measure((x, y)) == expected

@@ -23,18 +23,14 @@ def test_every_question_is_answered_or_said_to_be_open(synthetic_study: Study) -
         "How large a micro-batch fits?",
         "How large on a card I don't have?",
         "What is the fastest batch size?",
-        "Which batch size and LR give the best loss for this budget?",
+        "Which batch size and learning rate give the lowest loss?",
         "How far can I scale before I waste tokens?",
-        "So what do I train with?",
-        "Can I trust this study?",
     ]
     assert answer(findings, "How large a micro").answer == "48 (proved: 49 ran out of memory)"
     assert answer(findings, "How far").answer == "not measured in this study"
     assert answer(findings, "How large on a card").answer == "not measured in this study"
     assert "batch 16 at LR 1.0e-3" in answer(findings, "Which batch").answer
     assert "n = 3 seeds" in answer(findings, "Which batch").caveat
-    assert answer(findings, "Can I trust").answer == "5 of 5 conditions hold"
-    assert answer(findings, "So what").answer.endswith("LR 1.0e-3")
 
 
 def test_without_runs_every_answer_says_so(synthetic_study: Study) -> None:

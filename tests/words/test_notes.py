@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.assemble import assemble
-from batchlab.words.notes import design, frozen_variables
+from batchlab.words.notes import Revision, describe_revision, design, frozen_variables, metrics
 
 Study = Callable[..., Any]
 BUDGET = {
@@ -28,6 +29,21 @@ def test_the_design_gives_runs_steps_and_time(synthetic_study: Study) -> None:
     unmeasured = design(found, BUDGET | {"seconds_planned": None, "undertrained": []})
     assert unmeasured[2] == "training time unknown: speed was not measured before"
     assert len(unmeasured) == 4
+
+
+def test_the_commit_is_named_or_said_to_be_unknown() -> None:
+    assert describe_revision(None) == "not in a git repository"
+    assert describe_revision(Revision("2bacec8f01")) == "2bacec8f01"
+    assert describe_revision(Revision("2bacec8f01", "main", changed=True)) == (
+        "2bacec8f01 (main), with uncommitted changes"
+    )
+
+
+def test_metrics_inside_the_model_are_listed_where_they_are_recorded(synthetic_study: Study) -> None:
+    light = assemble(*synthetic_study())
+    full = replace(light, experiment=light.experiment.model_copy(update={"diagnostics": "full"}))
+    assert [name for name, _ in metrics(light)] == ["core", "stability"]
+    assert "attention entropy" in dict(metrics(full))["diagnostics"]
 
 
 def test_frozen_variables_are_what_no_run_varies(synthetic_study: Study) -> None:

@@ -10,8 +10,10 @@ import pytest
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit, lay_out
 from batchlab.core.experiment import TaskReference, build_experiment
+from batchlab.core.metric import Metric
+from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
-from batchlab.core.spec import CapacitySpec, TrainSpec, Workload
+from batchlab.core.spec import CapacitySpec, CheckSpec, TrainSpec, Workload
 from batchlab.storage.decisions import BudgetDecision, LimitKind
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.progress import (
@@ -24,6 +26,7 @@ from batchlab.words.progress import (
     describe_remaining,
     describe_throughput,
     describe_token_file,
+    describe_waiting,
     describe_whole_runs,
     refused_size,
     status_lines,
@@ -82,6 +85,18 @@ def test_a_run_without_a_loss_has_its_outcome_and_reason() -> None:
     assert describe_finished(train_spec(), finished(Outcome.DIVERGED, None)).endswith(": diverged. The loss was NaN.")
     probe = CapacitySpec(workload=WORKLOAD, micro_batch_size=4)
     assert describe_finished(probe, Record(run_id="capacity-4", outcome=Outcome.COMPLETED)) == "capacity-4: done"
+
+
+def test_why_a_check_failed_is_left_to_the_stage() -> None:
+    failed = Record(run_id="check-1", outcome=Outcome.FAILED, reason="It printed nothing.")
+    assert describe_finished(CheckSpec(workload=WORKLOAD), failed) == "check-1: failed."
+
+
+def test_a_metric_is_told_by_its_name() -> None:
+    metric = Metric(name="accuracy", better="higher")
+    spec = train_spec()
+    judged = spec.model_copy(update={"workload": spec.workload.model_copy(update={"metric": metric})})
+    assert ": 1 − accuracy " in describe_finished(judged, finished())
 
 
 def test_titles_count_their_runs() -> None:
@@ -228,3 +243,14 @@ def test_a_token_file_is_described_with_the_command_that_uses_it(continued: int,
     assert "--tokenizer out/t.json" in lines[3]
     assert "--set data.path=out/a.bin --set data.vocabulary=300" in lines[4]
     assert len(describe_token_file(Path("a.bin"), made, trained=False)) == 4  # type: ignore[arg-type]
+
+
+def test_what_is_awaited_is_named_with_its_owner() -> None:
+    after = "; if that process was stopped, continue or end it"
+    assert (
+        describe_waiting(Waiting("train-1", "process 7 on a"))
+        == f"waiting until process 7 on a has finished train-1{after}"
+    )
+    made = describe_waiting(Waiting("train-1", "process 7 on a", "/cache/text.txt"))
+    assert made == f"waiting until process 7 on a has made /cache/text.txt{after}"
+    assert describe_waiting(Waiting("train-1", "")).startswith("waiting until another process has")

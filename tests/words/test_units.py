@@ -14,3 +14,13 @@ def test_a_study_is_described_in_its_own_unit() -> None:
     assert samples.train_loss_axis == "training loss (mean per sample)"
     assert samples.batch_axis == "global batch size (samples)"
     assert Units(Unit.TOKENS, 1).items == "samples"
+
+
+def test_a_metric_has_its_own_name() -> None:
+    scored = Units(Unit.TOKENS, 256, "1 − accuracy")
+    assert (scored.loss_axis, scored.judged, scored.named("0.07")) == (
+        "1 − accuracy",
+        "1 − accuracy",
+        "1 − accuracy 0.07",
+    )
+    assert Units(Unit.TOKENS, 256).named("2.1") == "2.1"

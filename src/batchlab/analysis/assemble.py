@@ -24,6 +24,7 @@ from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.analysis.sweep.token_slope import token_slope
 from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding, TokensAt
 from batchlab.analysis.verdict import Shared, TokenSlope
+from batchlab.core.batch import Unit
 from batchlab.core.check import CheckItem, CheckResult
 from batchlab.core.experiment import Experiment
 from batchlab.core.record import Environment, MetricRow, Outcome, Record, TaskInfo
@@ -154,7 +155,8 @@ def slope_of(
     )
     decays = experiment.schedule.kind != "constant"
     shared = Shared.TOKENS if experiment.budget.run_time_seconds is None else Shared.TIME
-    found = token_slope(surface, smaller, tokens_at, experiment.unit, decays=decays)
+    language_model = experiment.unit is Unit.TOKENS and experiment.evaluation.metric is None
+    found = token_slope(surface, smaller, tokens_at, language_model=language_model, decays=decays)
     return found and replace(found, shared=shared)
 
 

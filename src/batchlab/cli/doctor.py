@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,9 +15,10 @@ import psutil
 from batchlab import __version__
 from batchlab.core.errors import InputError, StorageFailed
 from batchlab.core.format import format_bytes, format_plural
+from batchlab.core.frameworks import SHIPPED, load_framework
+from batchlab.core.protocols import Framework
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
-from batchlab.runs.workload import load_framework
 from batchlab.storage.lock import require_locks
 
 Status = Literal["ok", "warn", "missing"]
@@ -57,20 +59,40 @@ def _memory() -> Finding:
     return Finding("ok", f"{format_bytes(memory.total)}, {format_bytes(memory.available)} free")
 
 
-def _torch() -> Finding:
-    try:
-        framework = load_framework("torch")
-    except InputError:
-        return Finding("missing", "needed for training", _install("torch"))
-    return Finding("ok", framework.environment(DeviceSettings(name="cpu")).framework)
+def _framework(name: str) -> Check:
+    """A check for a framework, of which training needs one."""
+
+    def run() -> Finding:
+        try:
+            framework = load_framework(name)
+        except InputError:
+            others = _usable()
+            return Finding(
+                "missing", f"optional ({SHIPPED[name].model})" if others else "needed for training", _install(name)
+            )
+        return Finding("ok", framework.environment(DeviceSettings(name="cpu")).framework)
+
+    return Check(name, run)
+
+
+def _usable() -> list[Framework]:
+    """The frameworks that are installed and that models are written in."""
+    found = []
+    for name in NAMES:
+        with suppress(InputError):
+            found.append(load_framework(name))
+    return found
+
+
+NAMES = tuple(name for name, shipped in SHIPPED.items() if shipped.library)
 
 
 def _device() -> Finding:
     """The device that a study uses by default."""
-    try:
-        framework = load_framework("torch")
-    except InputError:
-        return Finding("missing", "needs torch")
+    frameworks = _usable()
+    if not frameworks:
+        return Finding("missing", f"needs {' or '.join(NAMES)}")
+    framework = frameworks[0]
     device = framework.resolve_device("auto")
     seen = framework.environment(DeviceSettings(name=device))
     size = f", {format_bytes(seen.device_memory_bytes)}" if seen.device_memory_bytes else ""
@@ -123,7 +145,7 @@ def checks(out: Path) -> tuple[Check, ...]:
         Check("cores", _cores),
         Check("memory", _memory),
         locks(out),
-        Check("torch", _torch),
+        *map(_framework, NAMES),
         Check("device", _device),
         *OPTIONAL,
     )

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict,
 from batchlab.core.batch import Frozen, Unit
 from batchlab.core.command import Command
 from batchlab.core.errors import InputError, sentence_from_validation
+from batchlab.core.metric import Better, Metric
 from batchlab.core.parse import (
     LEAST_RATE,
     MOST_RATE,
@@ -68,8 +69,8 @@ def _require_name(name: str) -> str:
 
 
 def _require_device(name: str) -> str:
-    if not re.fullmatch(r"auto|cpu|mps|simulated|cuda(:[0-9]{1,3})?", name):
-        raise ValueError("possible are auto, cpu, mps, cuda, and cuda:1 for the second CUDA device")
+    if not re.fullmatch(r"auto|cpu|mps|gpu|tpu|simulated|cuda(:[0-9]{1,3})?", name):
+        raise ValueError("possible are auto, cpu, gpu, mps, tpu, cuda, and cuda:1 for the second CUDA device")
     return name
 
 
@@ -316,6 +317,20 @@ class EvaluationConfig(Section):
     target_loss: Annotated[Number, Field(gt=0.0, le=1e9)] | None = Field(
         default=None, description="a validation loss to reach; the report says which sizes did"
     )
+    metric: Text | None = Field(
+        default=None, description="what sizes are judged by instead of the loss; it comes with the task"
+    )
+    metric_better: Better = "lower"
+    metric_best: Number = Field(
+        default=1.0, ge=-1e12, le=1e12, description="best possible value of a metric that should be high"
+    )
+
+    @property
+    def judged_by(self) -> Metric | None:
+        """The metric; None for the loss."""
+        if self.metric is None:
+            return None
+        return Metric(name=self.metric, better=self.metric_better, best=self.metric_best)
 
 
 class NoiseConfig(Section):
@@ -401,6 +416,7 @@ class Experiment(Section):
     model: dict[str, ModelSetting] = Field(
         default_factory=dict, max_length=1000, description="the recipe's model settings"
     )
+    framework: Text | None = Field(default=None, description="torch, mlx or your own; default: that of the model")
     data: DataConfig = DataConfig()
     batch: BatchConfig = BatchConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from batchlab.core.batch import BatchLayout, Unit
@@ -146,6 +147,11 @@ def format_duration(seconds: float | None) -> str:
 def format_hours(hours: float | None) -> str:
     """A number of hours as `format_duration` shows it."""
     return format_duration(None if hours is None else 3600 * hours)
+
+
+def format_moment(seconds: float) -> str:
+    """`2026-11-22 12:03 UTC`, from seconds since 1970."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def format_flops(flops: float) -> str:

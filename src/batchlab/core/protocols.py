@@ -6,11 +6,22 @@ Each is a small Protocol with a contract test in `batchlab.testing`, which every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Literal,
+    NamedTuple,
+    Protocol,
+    SupportsFloat,
+    TypeVar,
+    runtime_checkable,
+)
 
+from batchlab.core.errors import InputError
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.pairing import Pairing
 from batchlab.core.record import (
@@ -137,15 +148,18 @@ class Trainable(Protocol):
         """Bytes now and at the peak."""
 
     def synchronize(self) -> float:
-        """Wait until the device is idle and return the time on its clock, in seconds."""
+        """Wait until the device is idle and return the time on its clock, in seconds; also before `init`."""
 
 
 @runtime_checkable
 class StreamsState(Trainable, Protocol):
-    """A Trainable that writes its state without a copy of it in memory; without it `state` is written as a whole."""
+    """A Trainable that writes and reads its state piece by piece, without a copy of all its bytes in memory."""
 
     def write_state(self, sink: ByteSink) -> None:
         """Write what `load` needs, as `state` returns it."""
+
+    def read_state(self, source: BinaryIO) -> None:
+        """`load` from a file that can be read at any place, from its first byte to its last."""
 
 
 @runtime_checkable
@@ -201,6 +215,14 @@ class EvaluatesDraws(Protocol):
     def evaluate_draw(self, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
         """`evaluate` with the random numbers of one draw: other ones for every draw, the same ones every time. Draw 0
         is `evaluate`."""
+
+
+@runtime_checkable
+class MeasuresMetric(Protocol):
+    """Of a Trainable whose task has a metric beside its loss."""
+
+    def measure(self, batch: Batch) -> tuple[SupportsFloat, float]:
+        """(Σ metric, count) in evaluation mode. Changes nothing."""
 
 
 @runtime_checkable
@@ -264,10 +286,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing else is left to execute: a run is awaited that another process holds. `owner` may be empty."""
+    """A run is awaited that another process holds, and nothing else is left to execute; or a run waits for a file.
+
+    owner: who is awaited; may be empty. file: what they are making in the study's cache; empty where it is the run.
+    """
 
     run_id: str
     owner: str
+    file: str = ""
 
 
 Event = Progress | Finished | Waiting
@@ -309,8 +335,39 @@ class Engine(Protocol):
         """Stop all runs, which save checkpoints, and free everything. May be called twice."""
 
 
+class Watched(Protocol):
+    """A model in a person's own training loop, whose gradients `batchlab.observe` measures at sampled steps."""
+
+    @property
+    def why_not(self) -> NoGradientSamples | None:
+        """Why gradients cannot be measured; None if they can."""
+
+    def backward_pass(self, samples: int | None) -> AbstractContextManager[Callable[[Any], None]]:
+        """Measure one backward pass of a sampled step; `samples`: of single samples too, over norm layers.
+
+        What it gives takes the gradient, in frameworks that return gradients instead of keeping them.
+        """
+
+    def numbers(self) -> tuple[list[float], list[float]] | None:
+        """(|v|², |u + v|² − |u|²) of each pass since the last call, u being the sum before it; None if one is not
+        known. May wait for the device."""
+
+    def sample_numbers(self) -> tuple[list[float], float] | None:
+        """n·Σ_j |v_j|² of each pass of n samples over norm layers, and |Σ_j v_j|² over all; None if not known."""
+
+    def peak_bytes(self) -> int | None:
+        """Most memory since the model was first observed."""
+
+    def now(self) -> float:
+        """Time in seconds, after waiting for the device."""
+
+
 class Framework(Protocol):
-    """A framework package (`torch_`, `simulated`): creates Trainables and knows its devices."""
+    """What creates Trainables and knows its devices; `torch_`, `mlx_` and `simulated` are packages with one.
+
+    Derive your own from it (docs/frameworks.md). What has a body here may stay as it is: nothing is imported early, no
+    worker is forked, memory is found by running steps and not by a trace, and is neither known nor limited.
+    """
 
     def resolve_device(self, name: str) -> str:
         """The device's full name; 'auto' is the best one here. Raises InputError where there is no such device."""
@@ -320,15 +377,19 @@ class Framework(Protocol):
 
     def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
         """Inside the context, call `begun` before every optimizer step of this process, whoever takes it."""
+        return nullcontext()
 
     def import_all(self) -> None:
         """Import what the framework would import at its first use, so that processes forked afterwards need not."""
+        return
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the context, computations start no threads, which a process forked afterwards would miss."""
+        return nullcontext()
 
     def holds_device(self) -> bool:
-        """Whether this process has begun to use an accelerator, which a process forked from it could not use."""
+        """Whether this process has begun to use what a process forked from it could not: an accelerator, threads."""
+        return True
 
     def trainable(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> Inspectable:
         """A Trainable for this task, which allocates nothing before its `init`."""
@@ -338,21 +399,36 @@ class Framework(Protocol):
 
         `sample` and `held_out` are batches of at least one sample; only their shapes matter.
         """
+        return TraceResult(untraceable=NOT_TRACED)
 
     def trace_values(self, task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:
         """Memory of whole steps at the spec's first size on each of these batches, by running them on the host."""
+        return TraceResult(untraceable=NOT_TRACED)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
         """All of the device's memory; a simulated task defines its device. None where it is unknown."""
+        return None
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above what the process holds now, and restart the count of the peak.
 
         Call once per process, after a warm-up step whose Trainable was deleted.
         """
+        return MemoryBound(None, None)
+
+    def release_memory(self) -> None:
+        """Give memory that the framework keeps for later allocations back to the device."""
+        return
+
+    def watched(self, model: Any, parameters: Literal["all", "norm_layers"], scaler: Any) -> Watched:
+        """The measuring part of `batchlab.observe`. Raises InputError where this model cannot be watched."""
+        raise InputError(f"batchlab.observe cannot watch a {type(model).__name__}: its framework does not measure it.")
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and thread count, for the record."""
+
+
+NOT_TRACED = "This framework has no trace."
 
 
 WriteState = Callable[[ByteSink], object]
@@ -378,17 +454,27 @@ class RunContext(Protocol):
     def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Replace the checkpoint atomically. `header["step"]` is the number of finished steps."""
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
+        """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh.
+
+        The state is read from its file, by whoever loads it, before the next checkpoint is saved.
+        """
 
     def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         """Keep a finished run's state for runs that start from it; it is not removed with the run's checkpoint."""
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         """The state that another run of the same study kept; None where it kept none."""
 
     def stop_requested(self) -> bool:
         """True after SIGTERM or Ctrl-C: the run should save and raise `Interrupted`."""
+
+
+class KilledFromOutside(Exception):
+    """What a run depends on was killed, and nothing shows that the run itself was the reason.
+
+    The worker dies like it, so that the engine decides what that means, as of any worker that was killed.
+    """
 
 
 class Interrupted(Exception):

@@ -48,6 +48,11 @@ class Environment(Frozen):
     threads: int = 1
 
 
+MeasuredMemory = Literal["allocated", "reserved", "process"]
+"""What a number of bytes counts: live tensors (allocated), the segments an allocator holds (reserved), or the process
+above its warmed-up baseline (process). It is what a memory limit on the device bounds."""
+
+
 class FileDigest(Frozen):
     """A data file: which version of it was read (size, modification time, inode), and what it held."""
 
@@ -69,6 +74,7 @@ class TaskInfo(Frozen):
     vocabulary: int | None = None
     parameter_count: int | None
     optimizer_family: Literal["adam", "sgd", "other"]
+    framework: str | None = Field(default=None, description="what computes in batchlab's own loop")
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not"
     )
@@ -85,6 +91,7 @@ class TaskInfo(Frozen):
     code: dict[str, str] = Field(default_factory=dict, description="path → sha256 of the person's own source files")
     device: str = Field(description="the resolved device name")
     device_memory_bytes: int | None = Field(default=None, description="all of the device's memory")
+    measured: MeasuredMemory | None = Field(default=None, description="what its peaks count, and a limit bounds")
 
 
 Phase = Literal["forward", "backward", "optimizer", "evaluation"]
@@ -135,11 +142,6 @@ class TraceResult(Frozen):
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
     untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
     varies: bool = Field(default=False, description="the steps draw random numbers that may decide what runs")
-
-
-MeasuredMemory = Literal["allocated", "reserved", "process"]
-"""What a number of bytes counts: live tensors (allocated), the segments an allocator holds (reserved), or the process
-above its warmed-up baseline (process). It is what a memory limit on the device bounds."""
 
 
 class PeakMemory(Frozen):

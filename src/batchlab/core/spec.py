@@ -16,6 +16,7 @@ from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.command import Command
 from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
 from batchlab.core.integration import IntegrationName
+from batchlab.core.metric import Metric
 
 
 class Workload(Frozen):
@@ -26,10 +27,12 @@ class Workload(Frozen):
     sequence_length: PositiveInt = 1
     model: dict[str, int | float | str | bool] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
+    framework: str | None = Field(default=None, description="what computes; known once the task was inspected")
     integration: IntegrationName | None = Field(
         default=None, description="what trains it where batchlab's own loop does not; known once it was inspected"
     )
     command: Command | None = Field(default=None, description="the person's own script")
+    metric: Metric | None = Field(default=None, description="what is judged on held-out data; the loss where None")
     data_digest: str = Field(default="", description="sha256 over the content of training and held-out data")
     code_digest: str = Field(default="", description="sha256 over the person's task file and the modules it imports")
 
@@ -38,7 +41,8 @@ class DeviceSettings(Frozen):
     """Where a spec runs. `threads` and `precision` affect the last bits of a result, so they belong to the spec."""
 
     name: str = Field(
-        default="cpu", description="resolved: cpu, cuda (any card), cuda:1 (that card), mps or simulated; never auto"
+        default="cpu",
+        description="resolved, never auto: cpu, cuda (any card), cuda:1 (that card), mps, gpu, tpu, simulated",
     )
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     compile: bool = False

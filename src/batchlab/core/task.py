@@ -1,6 +1,6 @@
 """What a person writes: a model, a loss and data. Everything else has a default.
 
-Independent of any framework: the functions are stored here and called by the package that `framework` names.
+Independent of any framework: the functions are stored here and called by the framework, which `framework` names or is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
+from batchlab.core.metric import Better
 
 OptimizerFactory = Callable[..., Any]
 """`(params, lr)` or `(model, lr)` → one optimizer or a list of them; `optimizer_argument` tells which it takes."""
@@ -32,7 +33,9 @@ class Task:
     collate: Callable[[list[Any]], Any] | None = None
     reduction: Literal["mean", "sum"] = "mean"
     sample_independent: bool | None = None
-    framework: str = "torch"
+    metric: Callable[..., Any] | None = None
+    metric_better: Better = "lower"
+    framework: Any = None
     source: str = ""
 
 
@@ -49,18 +52,21 @@ def task(
     collate: Callable[[list[Any]], Any] | None = None,
     reduction: str = "mean",
     sample_independent: bool | None = None,
+    metric: Callable[..., Any] | None = None,
+    metric_better: str = "lower",
+    framework: Any = None,
 ) -> Task:
     """Describe what to train, for `batchlab study this_file.py`.
 
     Args:
-        model: Called without arguments; returns a new `torch.nn.Module`.
+        model: Called without arguments; returns a new `torch.nn.Module` or `mlx.nn.Module`.
         loss: `loss(model, x, y)` returns a scalar mean over its targets, or `(sum, count)`; `loss(model, batch)` where
             a sample is a dict.
         train: A path to token ids (.npy, .bin) or text, an integer array of token ids, or anything with `len()` and
             indexing that gives `(x, y)` or a dict.
         valid: Held-out data of the same kind.
-        optimizer: `optimizer(params, lr)` or `optimizer(model, lr)` returns a torch optimizer or a list of them, whose
-            learning rates are multiples of `lr`. Default: AdamW with the study's settings.
+        optimizer: `optimizer(params, lr)` or `optimizer(model, lr)` returns an optimizer of the model's framework or a
+            list of them, whose learning rates are multiples of `lr`. Default: AdamW with the study's settings.
         sequence_length: Tokens per sample, for token data. Omit it for samples.
         unit: "tokens" or "samples". Default: tokens where there is a sequence_length.
         count: `count(x, y)`, or `count(batch)`, returns the number of targets that the loss averages over. It gets
@@ -69,6 +75,11 @@ def task(
             samples are stacked.
         reduction: "sum" where the loss is a plain sum rather than a mean.
         sample_independent: False where the samples of a batch influence each other. Default: `batchlab check` tests it.
+        metric: `metric(model, x, y)`, or `metric(model, batch)`, returns what batch sizes are judged by instead of the
+            loss: a mean over the samples of a held-out batch, or `(sum, count)`. Its name is that of the function.
+        metric_better: "higher" for a metric such as an accuracy. The study then judges by what is missing to
+            `evaluation.metric_best`, 1 by default.
+        framework: "torch", "mlx" or a `core.protocols.Framework` of your own. Default: that of the model.
 
     Raises:
         InputError: An argument is not a function, or not one of the possible values; `optimizer` has other parameters.
@@ -83,7 +94,7 @@ def task(
                     else "."
                 )
             )
-    for name, optional in (("optimizer", optimizer), ("count", count), ("collate", collate)):
+    for name, optional in (("optimizer", optimizer), ("count", count), ("collate", collate), ("metric", metric)):
         if optional is not None and not callable(optional):
             raise InputError(f"batchlab.task({name}=…) was given {type(optional).__name__}; give a function.")
     if optimizer is not None:
@@ -92,6 +103,8 @@ def task(
         raise InputError(f"batchlab.task(unit={unit!r}): possible are 'tokens' and 'samples'.")
     if reduction not in ("mean", "sum"):
         raise InputError(f"batchlab.task(reduction={reduction!r}): possible are 'mean' and 'sum'.")
+    if metric_better not in ("lower", "higher"):
+        raise InputError(f"batchlab.task(metric_better={metric_better!r}): possible are 'lower' and 'higher'.")
     if sequence_length is not None and (not isinstance(sequence_length, int) or sequence_length < 1):
         raise InputError(f"batchlab.task(sequence_length={sequence_length!r}): give a whole number of at least 1.")
     chosen = Unit(unit) if unit else (Unit.TOKENS if sequence_length else Unit.SAMPLES)
@@ -107,13 +120,16 @@ def task(
         collate=collate,
         reduction="sum" if reduction == "sum" else "mean",
         sample_independent=sample_independent,
+        metric=metric,
+        metric_better="higher" if metric_better == "higher" else "lower",
+        framework=framework,
     )
 
 
 def optimizer_argument(optimizer: OptimizerFactory) -> Literal["params", "model"]:
     """What `optimizer` takes beside the learning rate, by the name of its first parameter.
 
-    The trainable parameters if that is `params`, as in torch's optimizers; the module if it is `model`. The second
+    The trainable parameters if that is `params`, as most optimizers take them; the module if it is `model`. The second
     parameter must be `lr`, and every other needs a default. Raises InputError for any other signature.
     """
     parameters = inspect.signature(optimizer).parameters.values()

@@ -51,25 +51,19 @@ class WorkerCommand:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a worker: `ready`, `alive`, `progress`, or how its run ended."""
+    """One line of a worker: `ready`, `alive`, `progress`, `waiting` for the `owner` of file `text`, or its run's end."""
 
     event: str
     run_id: str = ""
     text: str = ""
+    owner: str = ""
     progress: Progress | None = None
 
 
 EVENTS = frozenset(
     {
-        "ready",
-        "alive",
-        "progress",
-        "finished",
-        "busy",
-        "interrupted",
-        "needs_fresh_process",
-        "failed_storage",
-        "study_changed",
+        *("ready", "alive", "progress", "waiting", "finished", "busy", "interrupted"),
+        *("needs_fresh_process", "failed_storage", "study_changed"),
     },
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Container, Iterable
+from contextvars import ContextVar
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -31,6 +32,15 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(doing: str, done: int, total: int) -> None:
     """A Progress callback that does nothing."""
+
+
+def _print_waiting(file: Path, owner: str) -> None:
+    print(f"waiting until {owner or 'another process'} has made {file}", flush=True)
+
+
+told_of_waiting: ContextVar[Callable[[Path, str], None]] = ContextVar("told_of_waiting", default=_print_waiting)
+"""Called with (file, owner) when this process begins to wait for a file because another one, the owner, makes some.
+A person should read it; a worker, whose output goes to a log, sends it to the study."""
 
 
 class _Remembered(Frozen):
@@ -83,14 +93,16 @@ def damaged_files(cache: Path, names: Container[str] | None = None) -> tuple[int
 def made_file(path: Path, content: Callable[[], Iterable[bytes]]) -> Path | None:
     """Make a file in a cache folder once, from content that can be made again.
 
-    A file that is not what was written is set aside and made again; returns where the damaged one is now, if any.
+    A file that is not what was written is set aside and made again; returns where the damaged one is now, if any. While
+    another process makes files in this folder, `told_of_waiting` is told once who that is, and this one waits.
     """
     cache = path.parent
     if _intact(path):
         return None
     with storage_errors(cache):
         make_folders(cache)
-    with Lock(cache / ".lock"), storage_errors(cache):
+    making = Lock(cache / ".lock", on_wait=lambda owner: told_of_waiting.get()(path, owner))
+    with making, storage_errors(cache):
         if _intact(path):  # made by another process meanwhile
             return None
         remove_temporaries(cache)

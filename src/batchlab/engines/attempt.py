@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from batchlab.core.errors import InputError, StorageFailed, StudyChanged
+from batchlab.core.errors import InputError, RunFailure, StorageFailed, StudyChanged
 from batchlab.core.files import Files
 from batchlab.core.out_of_memory import as_out_of_memory
-from batchlab.core.protocols import Interrupted, Progress, RunResult
+from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
-from batchlab.storage.atomic import storage_failure
 from batchlab.storage.files import DISK
+from batchlab.storage.refused_write import as_refused_write
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -93,16 +93,16 @@ def _execute(run: LiveRun) -> RunResult:
     try:
         integration = integration_of(run.spec)
         return execute(run.spec, run) if integration is None else integration.run(run.spec, run)
-    except (Interrupted, StorageFailed, StudyChanged):
+    except (Interrupted, KilledFromOutside, StorageFailed, StudyChanged):
         raise
-    except InputError as error:
+    except (InputError, RunFailure) as error:
         return RunResult(Outcome.FAILED, str(error), None)
     except (Exception, SystemExit) as error:  # no error of a run may end the study
         memory = as_out_of_memory(error)
         if memory is not None:
             reason = str(memory) or "Out of memory."
             return RunResult(Outcome.OUT_OF_MEMORY, reason, result_of_out_of_memory(run.spec, certain=memory.certain))
-        failure = storage_failure(error, run.path) if isinstance(error, OSError) else None
+        failure = as_refused_write(error, run.path)
         if failure is not None:
             raise failure from error
         run.log("".join(traceback.format_exception(error)))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from batchlab.core.frameworks import forks
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.addresses import at_fixed_addresses
@@ -57,7 +58,7 @@ def worker_command(
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
-    if must_be_new(spec):
+    if must_be_new(spec) or not forks(spec.workload.framework):
         fork_server = ()
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)

@@ -139,6 +139,8 @@ class Dispatcher:
             case Message(event="progress", progress=progress):
                 if progress is not None:
                     self._emit(progress)
+            case Message(event="waiting", text=file, owner=owner):
+                self._emit(Waiting(job.folder.run_id, owner, file))
             case Message(event=event, run_id=run_id):
                 if run_id and run_id != job.folder.run_id:
                     self._lose(slot, job, f"spoke of another run ({run_id})")

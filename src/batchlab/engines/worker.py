@@ -3,9 +3,9 @@
     batchlab worker --study DIR
 
 Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard output answers with events: `ready`,
-`progress`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`, `study_changed`. What the
-person's code prints goes to the run's log.txt and cannot disturb the events. At the end of its input a worker finishes
-its run and exits.
+`progress`, `waiting`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`, `study_changed`. What
+the person's code prints goes to the run's log.txt and cannot disturb the events. At the end of its input a worker
+finishes its run and exits.
 
 Behind a launcher (`--launched-in DIRECTORY`) neither signals nor the death of the engine reach a worker. It takes
 `{"stop": true}` instead of SIGTERM, says that it is `alive`, and takes the end of its input during a run to mean that
@@ -31,10 +31,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 from batchlab.core.errors import StorageFailed, StudyChanged
-from batchlab.core.protocols import Interrupted, Progress
+from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.core.worker import HEARTBEAT_SECONDS, STOP
+from batchlab.data.digests import told_of_waiting
 from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
 
@@ -116,6 +117,9 @@ class Worker:
         def attempt() -> None:
             self._current = spec
             self._last_progress = 0.0
+            told_of_waiting.set(
+                lambda file, owner: self._emit("waiting", run_id=run.run_id, text=str(file), owner=owner)
+            )
             _redirect_output(run.log_path)
             run_attempt(run, attempt=command.get("attempt", 1), process=self._process)
             self._trained_before = True
@@ -194,6 +198,8 @@ def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
         run.unlock()
         emit("interrupted", run_id=run.run_id)
         return False
+    except KilledFromOutside:
+        os.kill(os.getpid(), signal.SIGKILL)
     except StorageFailed as error:
         emit("failed_storage", run_id=run.run_id, text=str(error))
         return False

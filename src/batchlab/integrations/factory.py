@@ -12,7 +12,6 @@ from types import FunctionType
 from batchlab.core.experiment import TaskReference
 from batchlab.core.integration import IntegrationName
 from batchlab.runs.task_module import import_task_module
-from batchlab.runs.workload import load_framework
 
 BY_ARGUMENTS: dict[int, IntegrationName] = {0: "lightning", 1: "hf"}
 """How many arguments a function needs → the integration that calls it."""
@@ -27,7 +26,7 @@ def named_factory(reference: TaskReference) -> IntegrationName | None:
         return "script"
     if reference.kind == "recipe" or reference.attribute == "task":
         return None
-    module = import_task_module(reference, load_framework("torch"))
+    module = import_task_module(reference)
     return factory_for(getattr(module, reference.attribute, None))
 
 

@@ -10,7 +10,6 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
 from batchlab.core.spec import Workload
 from batchlab.runs.task_module import import_task_module
-from batchlab.runs.workload import load_framework
 
 
 def person_module(reference: TaskReference) -> ModuleType:
@@ -19,7 +18,7 @@ def person_module(reference: TaskReference) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and hasattr(known, reference.attribute):
         return known
-    return import_task_module(reference, load_framework("torch"))
+    return import_task_module(reference)
 
 
 def person_function(workload: Workload) -> tuple[ModuleType, FunctionType]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from batchlab.core.errors import InputError, did_you_mean, quote
+from batchlab.core.frameworks import SHIPPED
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 
@@ -25,7 +26,7 @@ class Recipe:
     """A study that ships with batchlab.
 
     `experiment` holds the settings that differ from the defaults; `task` builds the task from a workload, with the
-    `framework` that it needs.
+    class `model` of its framework.
     `low_resource` and `quick_test` hold the changes for a CPU or MPS, and for a run of minutes on two cores.
     """
 
@@ -35,7 +36,12 @@ class Recipe:
     task: Callable[[Workload, Path], Task]
     low_resource: Mapping[str, Any] | None = None
     quick_test: Mapping[str, Any] | None = None
-    framework: str = "torch"
+    model: str = "Decoder"
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that have its model; without a choice, the first of them that is installed is taken."""
+        return tuple(name for name, shipped in SHIPPED.items() if self.model in shipped.models)
 
     def variant(self, variant: Variant) -> Mapping[str, Any]:
         """The changes for this variant. Raises InputError if the recipe has no such variant."""

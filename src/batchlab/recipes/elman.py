@@ -8,7 +8,9 @@ did not train; the learning rates, weight decay and budget here are common choic
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from batchlab.core.frameworks import models
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
@@ -21,12 +23,11 @@ MODEL = {"dim": 3584, "depth": 6}
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The recurrent model of `workload.model` on the bytes of `workload.data`; cross-entropy in nats per byte."""
-    from batchlab.torch_.models import LadderLM
-
+    ladder = models(workload.framework).LadderLM
     settings = model_settings(workload.model, MODEL)
 
-    def model(vocabulary: int) -> LadderLM:
-        return LadderLM(vocabulary=vocabulary, **settings)
+    def model(vocabulary: int) -> Any:
+        return ladder(vocabulary=vocabulary, **settings)
 
     return next_token_task(model, workload, cache_dir, "the Pile")
 
@@ -66,6 +67,7 @@ RECIPE = Recipe(
     summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
+    model="LadderLM",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

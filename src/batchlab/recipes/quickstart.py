@@ -7,7 +7,9 @@ The first study to run on a new machine; it takes minutes. The text comes from t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from batchlab.core.frameworks import models
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
@@ -29,13 +31,12 @@ BATCH_SIZES = (2, 16, 128)
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text of `workload.data`; cross-entropy in nats per byte."""
-    from batchlab.torch_.models import Decoder
-
+    decoder = models(workload.framework).Decoder
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=True)
 
-    def model(vocabulary: int) -> Decoder:
-        return Decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
+    def model(vocabulary: int) -> Any:
+        return decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
     return next_token_task(model, workload, cache_dir)
 

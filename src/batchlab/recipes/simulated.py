@@ -56,5 +56,5 @@ RECIPE = Recipe(
         "evaluation": {"points": 8, "samples": 64},
     },
     task=task,
-    framework="simulated",
+    model="Simulation",
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.experiment import DataConfig
+from batchlab.core.frameworks import models
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.data.source import TextPair, open_text_pair
@@ -18,15 +19,14 @@ def next_token_task(model: Callable[[int], Any], workload: Workload, cache_dir: 
 
     `model` builds the model for a vocabulary size; `published` names the text that the recipe was published with.
     """
-    from batchlab.torch_.models import next_token_loss
-
     text = open_text(workload.data, cache_dir, published)
     return Task(
         model=lambda: model(text.vocabulary),
-        loss=next_token_loss,
+        loss=models(workload.framework).next_token_loss,
         train=text.train,
         valid=text.valid,
         sequence_length=workload.sequence_length,
+        framework=workload.framework,
         source=text.description,
     )
 

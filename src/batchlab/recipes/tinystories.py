@@ -8,7 +8,9 @@ tenth after a warm-up of 1 %, TF32 and torch.compile. That learning rate was not
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from batchlab.core.frameworks import models
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
@@ -28,13 +30,12 @@ MODEL = {
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
-    from batchlab.torch_.models import Decoder
-
+    decoder = models(workload.framework).Decoder
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=True)
 
-    def model(vocabulary: int) -> Decoder:
-        return Decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
+    def model(vocabulary: int) -> Any:
+        return decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
     return next_token_task(model, workload, cache_dir, "TinyStories")
 

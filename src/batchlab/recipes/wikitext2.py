@@ -8,7 +8,9 @@ the same study with another optimizer: `--set optimizer.name=sgd --learning-rate
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from batchlab.core.frameworks import models
 from batchlab.core.spec import Workload
 from batchlab.core.task import Task
 from batchlab.recipes import Recipe, summary
@@ -21,13 +23,12 @@ MODEL = {"d_model": 768, "layers": 12, "heads": 8, "dropout": 0.1}
 
 def task(workload: Workload, cache_dir: Path) -> Task:
     """The decoder of `workload.model` on the text or token ids of `workload.data`; cross-entropy in nats per token."""
-    from batchlab.torch_.models import PostNormDecoder
-
+    decoder = models(workload.framework).PostNormDecoder
     settings = model_settings(workload.model, MODEL)
     require_heads(settings, even=False)
 
-    def model(vocabulary: int) -> PostNormDecoder:
-        return PostNormDecoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
+    def model(vocabulary: int) -> Any:
+        return decoder(vocabulary=vocabulary, sequence_length=workload.sequence_length, **settings)
 
     return next_token_task(model, workload, cache_dir, "WikiText-2")
 
@@ -82,6 +83,7 @@ RECIPE = Recipe(
     summary=summary(__doc__),
     experiment=EXPERIMENT,
     task=task,
+    model="PostNormDecoder",
     low_resource=LOW_RESOURCE,
     quick_test=QUICK_TEST,
 )

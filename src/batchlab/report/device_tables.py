@@ -20,7 +20,6 @@ def speed_table(findings: Findings) -> Table:
         Column("blocks"),
         Column("seconds per step"),
         Column("warm-up"),
-        Column("peak memory"),
     )
     rows = []
     for point in findings.throughput.points if findings.throughput else ():
@@ -36,7 +35,6 @@ def speed_table(findings: Findings) -> Table:
                     f"{rate.n}",
                     f"{point.step_seconds:.3g}",
                     f"{point.warmup_seconds:.2g} s",
-                    format_bytes(point.peak_bytes) if point.peak_bytes else NONE,
                 )
             )
         )

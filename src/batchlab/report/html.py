@@ -15,6 +15,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 import batchlab
+from batchlab.core.format import format_moment
 from batchlab.report.document import Document
 from batchlab.report.figures.figure import plain
 from batchlab.report.figures.palette import THEMES, css_variables
@@ -52,7 +53,7 @@ def render_html(document: Document) -> str:
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
     made = Environment(loader=PackageLoader("batchlab.report"), autoescape=True, undefined=StrictUndefined)
-    made.filters["unbroken"] = unbroken
+    made.filters |= {"unbroken": unbroken, "code": code, "moment": format_moment}
     return made
 
 
@@ -60,3 +61,8 @@ def unbroken(text: str) -> Markup:
     """The text, escaped, whose learning rates (3.0e-4) and intervals ([2.40, 2.41]) stay on one line."""
     numbers = r"(?:LR )?\d[\d.]*e-?\d+|\[-?\d[\d.]*, -?\d[\d.]*\]"
     return Markup(re.sub(numbers, r'<span class="unbroken">\g<0></span>', str(escape(text))))
+
+
+def code(text: str) -> Markup:
+    """The text, escaped, with what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

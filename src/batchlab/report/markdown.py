@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import batchlab
-from batchlab.core.format import format_loss
+from batchlab.core.format import format_loss, format_moment
 from batchlab.report.document import Document
 
 
@@ -34,7 +34,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"fenced": fenced, "quoted": quoted, "format_loss": format_loss}
+    made.filters |= {"fenced": fenced, "quoted": quoted, "format_loss": format_loss, "moment": format_moment}
     return made
 
 

@@ -1,4 +1,4 @@
-"""The section on memory: what fits, bytes by category and phase, other cards, memory variants."""
+"""The section on memory: what fits, bytes by category and phase, memory variants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from batchlab.analysis.capacity.capacity import Capacity, MemoryVariant
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import NONE, format_bytes
 from batchlab.report.tables import Column, Row, Table
-from batchlab.words.capacity import CARDS_ARE, capacity_terms, split
+from batchlab.words.capacity import capacity_terms, split
 from batchlab.words.memory import trace_note
 from batchlab.words.setup import Term
 from batchlab.words.units import Units
@@ -21,8 +21,6 @@ class MemorySection:
     answer: tuple[Term, ...]
     categories: Table
     categories_note: str
-    cards: Table
-    cards_note: str
     variants: Table
 
 
@@ -30,13 +28,11 @@ def memory_section(findings: Findings) -> MemorySection:
     """What the report says of memory besides the plot of the probes."""
     found = findings.memory
     if found is None:
-        return MemorySection((), Table(()), "", Table(()), "", Table(()))
+        return MemorySection((), Table(()), "", Table(()))
     return MemorySection(
         answer=_merged(capacity_terms(found)),
         categories=_categories(found),
         categories_note=trace_note(found),
-        cards=_cards(found),
-        cards_note=f"Largest micro-batch: {CARDS_ARE}.",
         variants=_variants(found, Units.of(findings)),
     )
 
@@ -67,12 +63,6 @@ def _categories(found: Capacity) -> Table:
         for phase in phases
     )
     return Table(columns, tuple(rows))
-
-
-def _cards(found: Capacity) -> Table:
-    columns = (Column("card"), Column("largest micro-batch"))
-    cards = found.cards if found.traced else ()
-    return Table(columns, tuple(Row((f"{gib} GiB", f"{size:,}" if size else "nothing")) for gib, size in cards))
 
 
 def _variants(found: Capacity, units: Units) -> Table:

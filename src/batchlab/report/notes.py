@@ -17,17 +17,26 @@ from markupsafe import Markup
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import format_learning_rate, format_list
-from batchlab.words.notes import design, frozen_variables
+from batchlab.words.notes import Revision, design, frozen_variables, meta, metrics
 from batchlab.words.setup import setup
 from batchlab.words.units import Units
 
 
-def notes_page(findings: Findings, rates: Sequence[float], budget: Mapping[str, Any]) -> str:
-    """The page as Markdown; `rates` are the first learning rates, `budget` what the study decided to spend."""
+def notes_page(
+    findings: Findings,
+    rates: Sequence[float],
+    budget: Mapping[str, Any],
+    revision: Revision | None,
+    written: float,
+) -> str:
+    """The page as Markdown. `rates` are the first learning rates, `budget` what the study decided to spend, `revision`
+    the commit of the user's code, `written` the time in seconds since 1970."""
     # plain Markdown for its owner: nothing here is HTML
     templates = Environment(loader=PackageLoader("batchlab.report"), undefined=StrictUndefined, trim_blocks=True)
     return templates.get_template("notes.md.j2").render(
         name=findings.experiment.name,
+        meta=meta(findings, revision, written),
+        metrics=metrics(findings),
         units=Units.of(findings).name if findings.run_seconds is None else "time",
         frozen=frozen_variables(findings),
         sizes=format_list(findings.experiment.batch.global_batch_sizes),

@@ -10,6 +10,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
 from batchlab.core.format import NONE, format_learning_rate, format_loss
 from batchlab.report.tables import Column, Row, Table
+from batchlab.words.units import Units
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -61,7 +62,7 @@ def loss_curves(findings: Findings) -> LossCurves:
     columns = (
         Column("batch"),
         Column("LR"),
-        Column("validation loss", number=False),
+        Column(Units.of(findings).judged, number=False),
         Column("training loss", number=False),
         Column("last"),
     )

@@ -10,7 +10,7 @@ from typing import Literal
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.shared_rate import compare_rates
 from batchlab.analysis.values import BatchRow, Cell, Run, SurfaceFinding
-from batchlab.core.batch import Unit
+from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch
 from batchlab.core.format import (
     NONE,
@@ -19,12 +19,13 @@ from batchlab.core.format import (
     format_interval,
     format_learning_rate,
     format_loss,
+    format_percent,
     format_signed,
     format_split,
 )
 from batchlab.core.record import Outcome, perplexity
 from batchlab.scaling import beta2_at, decay_timescale, epsilon_at, weight_decay_of
-from batchlab.words.results import BEST_OF_EACH, rates_note, remark, status
+from batchlab.words.results import BEST_OF_EACH, NOT_RUN, rates_note, remark
 from batchlab.words.units import Units
 
 
@@ -43,8 +44,12 @@ Mark = Literal["", "best", "lowest", "tied", "peak", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """`key`: the cell that a row belongs to, `batch|learning rate`. `link`: a file of the study."""
+
     texts: tuple[str, ...]
     mark: Mark = ""
+    key: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +63,15 @@ def results_table(findings: Findings) -> Table:
     units = Units.of(findings)
     columns = (
         Column("batch"),
-        Column("status", number=False),
-        Column("micro × accum"),
-        Column("steps"),
         Column("best LR"),
-        Column("final val loss"),
+        Column(units.metric or "val loss"),
         Column("train loss"),
-        Column("gap"),
+        Column("steps"),
         Column(f"{units.name}/s"),
+        Column("of the fastest"),
         Column("time"),
         Column("peak memory"),
+        Column("micro × accum"),
         Column("remark", number=False, wide=True),
     )
     known = {row.global_batch_size: row for row in (findings.surface.rows if findings.surface else ())}
@@ -92,42 +96,56 @@ def _mark(surface: SurfaceFinding | None, row: BatchRow) -> Mark:
 def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     done = [run for run in (row.best.runs if row.best else ()) if run.outcome is Outcome.COMPLETED]
     quoted = row.best.quoted_runs if row.best else ()
-    train = [run.train_loss for run in quoted if run.train_loss is not None]
-    train_loss = sum(train) / len(train) if train else None
-    value = row.val_loss.value if row.val_loss else None
-    peaks = [run.peak_bytes for run in done if run.peak_bytes is not None]
-    measured = findings.throughput.at(row.global_batch_size) if findings.throughput else None
-    peak = measured.peak_bytes if measured and measured.peak_bytes else max(peaks, default=None)
     steps = done[0].steps if done else None
     texts = (
         f"{row.global_batch_size:,}",
-        status(row),
-        format_split(row.layout),
-        f"{steps:,}" if steps else NONE,
         format_learning_rate(row.best.learning_rate if row.best else None),
         format_interval(row.val_loss),
-        format_loss(train_loss),
-        format_signed(value - train_loss if value is not None and train_loss is not None else None),
-        f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else NONE,
+        format_loss(_mean([run.train_loss for run in quoted])),
+        f"{steps:,}" if steps else NONE,
+        *_speed(findings, row.global_batch_size),
         format_hours(row.hours),
-        format_bytes(peak) if peak else NONE,
+        format_peak(findings, row.layout, done),
+        format_split(row.layout),
         remark(row),
     )
-    return Row(texts, mark if done else "failed")
+    return Row(texts, mark if row.best else "failed")
+
+
+def _speed(findings: Findings, size: int) -> tuple[str, str]:
+    """Measured alone on the device, and as a share of the highest: what of the device's speed a size uses."""
+    speed = findings.throughput
+    here = speed.at(size) if speed else None
+    top = speed.at(speed.fastest) if speed and speed.fastest is not None else None
+    if here is None or top is None:
+        return NONE, NONE
+    rate = here.tokens_per_second.value
+    return f"{rate:,.0f}", format_percent(rate / top.tokens_per_second.value)
+
+
+def format_peak(findings: Findings, layout: BatchLayout, runs: Sequence[Run] = ()) -> str:
+    """The one peak that the report gives for a layout: of its probe in a fresh process, else of the measurement of
+    speed, else of the runs."""
+    points = findings.memory.points if findings.memory else ()
+    probed = [p.peak_bytes for p in points if p.fits and p.micro_batch_size == layout.micro_batch_size]
+    timed = findings.throughput.at(layout.global_batch_size) if findings.throughput else None
+    trained = max((run.peak_bytes for run in runs if run.peak_bytes), default=None)
+    found = next((p for p in (*probed, timed.peak_bytes if timed else None, trained) if p), None)
+    return format_bytes(found) if found else NONE
 
 
 def _not_run(findings: Findings, size: int) -> Row:
     measured = findings.throughput.at(size) if findings.throughput else None
-    speed = f"{measured.tokens_per_second.value:,.0f}" if measured else NONE
-    peak = format_bytes(measured.peak_bytes) if measured and measured.peak_bytes else NONE
     shape = format_split(measured.layout) if measured else NONE
-    return Row((f"{size:,}", "not run", shape, *([NONE] * 5), speed, NONE, peak, ""))
+    peak = format_peak(findings, measured.layout) if measured else NONE
+    return Row((f"{size:,}", *([NONE] * 4), *_speed(findings, size), NONE, peak, shape, NOT_RUN))
 
 
 def endings_table(findings: Findings) -> Table:
     """More about the runs at each size's best learning rate than the loss they are judged by; means over seeds."""
-    tokens = findings.experiment.unit is Unit.TOKENS
+    tokens = findings.experiment.unit is Unit.TOKENS and findings.experiment.evaluation.metric is None
     clips = findings.experiment.optimizer.grad_clip is not None
+    allocator = any(run.measured == "reserved" for run in findings.runs)
     columns = (
         Column("batch"),
         Column("best LR"),
@@ -137,23 +155,23 @@ def endings_table(findings: Findings) -> Table:
         Column("gradient norm"),
         *((Column("clipped steps"),) if clips else ()),
         Column("wall seconds"),
-        Column("peak in use"),
-        Column("peak reserved"),
+        *((Column("peak in use"), Column("peak reserved")) if allocator else ()),
     )
     rows = [
-        _ending(row.best, tokens=tokens, clips=clips)
+        _ending(row.best, tokens=tokens, clips=clips, allocator=allocator)
         for row in (findings.surface.rows if findings.surface else ())
         if row.best is not None and row.best.losses
     ]
     return Table(columns, tuple(rows))
 
 
-def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
+def _ending(cell: Cell, *, tokens: bool, clips: bool, allocator: bool) -> Row:
+    """`allocator`: a caching allocator holds more than what is in use, and both are shown."""
     done = [run for run in cell.runs if run.outcome is Outcome.COMPLETED]
     value, norm = perplexity(cell.quoted_loss), _mean([run.grad_norm for run in done])
-    clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
     in_use = max((run.peak_in_use_bytes for run in done if run.peak_in_use_bytes), default=None)
     reserved = max((run.peak_bytes for run in done if run.peak_bytes and run.measured == "reserved"), default=None)
+    clipped, seconds = _mean([run.clipped_fraction for run in done]), _mean([run.seconds for run in done])
     texts = (
         f"{cell.global_batch_size:,}",
         format_learning_rate(cell.learning_rate),
@@ -163,8 +181,11 @@ def _ending(cell: Cell, *, tokens: bool, clips: bool) -> Row:
         NONE if norm is None else f"{norm:.3g}",
         *((NONE if clipped is None else f"{100 * clipped:.0f} %",) if clips else ()),
         NONE if seconds is None else f"{seconds:,.1f}",
-        format_bytes(in_use) if in_use else NONE,
-        format_bytes(reserved) if reserved else NONE,
+        *(
+            (format_bytes(in_use) if in_use else NONE, format_bytes(reserved) if reserved else NONE)
+            if allocator
+            else ()
+        ),
     )
     return Row(texts)
 
@@ -246,7 +267,7 @@ def cells_table(findings: Findings) -> Table:
         Column("LR"),
         *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
-        Column("val loss"),
+        Column(Units.of(findings).metric or "val loss"),
         Column("each run"),
         *([Column("confirmation seeds")] if confirmed else []),
         Column("outcome", number=False),
@@ -289,4 +310,10 @@ def _cell(cell: Cell, timescale: str, *, confirmed: bool) -> Row:
             ", ".join(word if number == len(cell.runs) else f"{number} {word}" for word, number in outcomes.items()),
         ),
         "" if cell.losses else "failed",
+        cell_key(cell.global_batch_size, cell.learning_rate),
     )
+
+
+def cell_key(global_batch_size: int, learning_rate: float) -> str:
+    """What names a cell in the page: the runs of a cell are found by it."""
+    return f"{global_batch_size}|{format_learning_rate(learning_rate)}"

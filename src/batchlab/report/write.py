@@ -9,10 +9,12 @@ from batchlab.report.markdown import render_markdown
 from batchlab.words.story import tell
 
 
-def render_report(findings: Findings, plan: PasteReady | None, notes: str | None) -> dict[str, str]:
-    """File name → text, the smaller file first. `plan` gives the paste-ready block, `notes` is the person's own text;
-    either may be missing."""
-    document = build_document(findings, tell(findings), plan, notes)
+def render_report(
+    findings: Findings, plan: PasteReady | None, notes: str | None, written: float | None = None
+) -> dict[str, str]:
+    """File name → text, the smaller file first. `plan` gives the paste-ready block, `notes` is the person's own text,
+    `written` the time in seconds since 1970; each may be missing."""
+    document = build_document(findings, tell(findings), plan, notes, written)
     return {
         "report.md": render_markdown(document),
         "report.html": render_html(document),

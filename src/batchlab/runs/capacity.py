@@ -48,7 +48,8 @@ def probe(
             trainable.readings(worst_batch(held_out, min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
-    evaluate(trainable, [worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))])
+    evaluated = worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))
+    evaluate(trainable, [evaluated], metric=spec.workload.metric)
     memory = trainable.memory()
     result = CapacityResult(
         micro_batch_size=spec.micro_batch_size,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, Trainable
+from batchlab.core.metric import Metric
+from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, MeasuresMetric, Trainable
 
 DRAWS = 4
 """Sets of draws, the fixed one among them, whose spread is measured."""
@@ -40,14 +41,20 @@ def evaluation_batches(held_out: Dataset, samples: int, batch_size: int) -> Iter
         yield held_out.gather(np.arange(start, min(start + batch_size, stop)))
 
 
-def evaluate(trainable: Trainable, batches: Sequence[Batch], *, other_draws: bool = False) -> Evaluation:
-    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means.
+def evaluate(
+    trainable: Trainable, batches: Sequence[Batch], *, metric: Metric | None = None, other_draws: bool = False
+) -> Evaluation:
+    """Mean held-out loss over all targets: Σ losses / Σ counts, never a mean of means. With a metric, that instead.
 
     `other_draws`: measure the spread over further draws, where the loss draws anything.
 
     The error is that of a ratio, √(n/(n − 1) · Σ (Lᵢ − mean·Cᵢ)²) / Σ C over n batches of consecutive samples, so that
     correlated neighbouring samples are in one batch (Cochran 1977, Sampling techniques, eq. 6.13).
     """
+    if metric is not None:
+        assert isinstance(trainable, MeasuresMetric)
+        measured = (trainable.measure(batch) for batch in batches)
+        return evaluation_of([(metric.judged(float(total) / count) * count, count) for total, count in measured])
     sums = _sums(trainable, batches, 0)
     return evaluation_of(sums, _draws_sd(trainable, batches, sums) if other_draws else None)
 

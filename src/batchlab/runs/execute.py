@@ -9,15 +9,17 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
 from batchlab.core.errors import InputError, StudyChanged
-from batchlab.core.protocols import Batch, MemoryBound, OutOfMemory, RunContext, RunResult
+from batchlab.core.frameworks import SHIPPED, installed, load_framework
+from batchlab.core.protocols import Batch, MeasuresMetric, MemoryBound, OutOfMemory, RunContext, RunResult, Trainable
 from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
@@ -29,6 +31,7 @@ from batchlab.core.spec import (
     TrainSpec,
     Workload,
 )
+from batchlab.core.task import Task
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
@@ -37,7 +40,7 @@ from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
-from batchlab.runs.workload import Loaded, code_files, data_files, load, load_framework
+from batchlab.runs.workload import Loaded, code_files, data_files, load
 
 WARMUP_BATCH = 2
 """Samples in the warm-up step, at most: BatchNorm cannot train on one, and more than the run's own may not fit."""
@@ -90,9 +93,9 @@ def environment(spec: Spec) -> Environment | None:
 
 
 def preload_framework() -> None:
-    """Import what every task of a person needs, where it is installed."""
-    with suppress(InputError):
-        load_framework("torch").import_all()
+    """Import what a task of a person most likely needs, where it is installed."""
+    for name in installed()[:1]:
+        load_framework(name).import_all()
 
 
 def preload(workload: Workload, cache_dir: Path) -> bool:
@@ -101,7 +104,9 @@ def preload(workload: Workload, cache_dir: Path) -> bool:
     Raises whatever the person's code raises.
     """
     _process.loaded.clear()
-    with load_framework("torch").one_thread():
+    with ExitStack() as threads:
+        for name in (workload.framework,) if workload.framework in SHIPPED else installed()[:1]:
+            threads.enter_context(load_framework(name).one_thread())
         loaded = _load(workload, cache_dir)
     return not loaded.framework.holds_device()
 
@@ -192,17 +197,30 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         valid_samples=len(loaded.valid),
         vocabulary=getattr(loaded.train, "vocabulary", None),
         parameter_count=trainable.parameter_count(),
+        framework=loaded.framework_name,
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
         optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
+        settings=_metric_settings(loaded.task, trainable),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
+
+
+def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
+    """What the study judges by instead of the loss. Raises InputError where the framework cannot measure it."""
+    if task.metric is None:
+        return {}
+    if not isinstance(trainable, MeasuresMetric):
+        raise InputError("batchlab.task(metric=…) is measured by torch only; without it the loss is judged.")
+    name = getattr(task.metric, "__name__", type(task.metric).__name__)
+    return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 
 
 def _configured(workload: Workload) -> list[str]:

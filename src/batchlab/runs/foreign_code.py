@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from batchlab.core.errors import InputError
+from batchlab.core.frameworks import SHIPPED, name_of_model
 from batchlab.core.task import Task
 
 
@@ -22,14 +23,13 @@ class Kind(Enum):
 
     HF_TRAINER = "Hugging Face Trainer"
     LIGHTNING_MODULE = "LightningModule"
-    MODULE = "torch.nn.Module"
+    MODULE = "model"
 
 
 BASES = {
     ("transformers", "Trainer"): Kind.HF_TRAINER,
     ("lightning", "LightningModule"): Kind.LIGHTNING_MODULE,
     ("pytorch_lightning", "LightningModule"): Kind.LIGHTNING_MODULE,
-    ("torch", "Module"): Kind.MODULE,
 }
 """Package and name of a base class → what its subclasses are, the most special first."""
 
@@ -41,6 +41,7 @@ class Recognised:
     kind: Kind
     name: str
     is_class: bool = False
+    framework: str = ""  # of a model
 
     @property
     def lines(self) -> str:
@@ -67,15 +68,14 @@ class Recognised:
         model = f"{self.name}()" if self.is_class else f"copy.deepcopy({self.name})"
         if self.name.endswith("()"):
             model = self.name
-        imports = ["import batchlab", "import torch.nn.functional as F"]
+        needed, cross_entropy = SHIPPED[self.framework].cross_entropy
+        imports = ["import batchlab", needed]
         if model.startswith("copy."):
             imports.insert(0, "import copy")
-        loss = f"loss=lambda model, x, y: {_CROSS_ENTROPY}"
+        loss = f"loss=lambda model, x, y: {cross_entropy}"
         arguments = [f"model=lambda: {model}", loss, "train=...", "valid=..."]
         return [*imports, "task = batchlab.task(", *(f"    {argument}," for argument in arguments), ")"]
 
-
-_CROSS_ENTROPY = "F.cross_entropy(model(x), y)"
 
 MAKES = {Kind.HF_TRAINER: "make_trainer", Kind.LIGHTNING_MODULE: "make"}
 """Training code that batchlab runs in its own trainer → the function that makes it."""
@@ -87,7 +87,10 @@ def recognised(value: Any, name: str) -> Recognised | None:
     bases = value.__mro__ if is_class else type(value).__mro__
     names = {(base.__module__.partition(".")[0], base.__name__) for base in bases}
     kind = next((kind for base, kind in BASES.items() if base in names), None)
-    return None if kind is None else Recognised(kind, name, is_class)
+    if kind is not None:
+        return Recognised(kind, name, is_class)
+    framework = name_of_model(value)
+    return None if framework is None else Recognised(Kind.MODULE, name, is_class, framework)
 
 
 def _all_recognised(variables: Mapping[str, Any]) -> Iterable[Recognised]:
@@ -123,8 +126,8 @@ def no_task_but(target: str, found: Recognised) -> InputError:
             )
         case Kind.MODULE:
             return InputError(
-                f"{target} has the torch.nn.Module {found.name}, but no task. Add these lines, with your own loss and "
-                f"data:\n\n{found.lines}\n"
+                f"{target} has the {SHIPPED[found.framework].model} {found.name}, but no task. Add these lines, "
+                f"with your own loss and data:\n\n{found.lines}\n"
             )
 
 

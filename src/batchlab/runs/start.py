@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from batchlab.core.errors import InputError
 from batchlab.core.protocols import RunContext, StreamsState, Trainable, WriteState
@@ -30,7 +30,7 @@ def start(trainable: Trainable, stream: SampleStream, spec: TrainSpec, context: 
     saved = context.load_checkpoint()
     if saved is not None:
         header, state = saved
-        trainable.load(state)
+        _read(trainable, state)
         return Start(header["step"], Tally.resume(header["tally"]), stream.going_on_at(header.get("first", 0)))
     if spec.start is not None:
         stream = stream.going_on_at(_load_end(spec.start, trainable, spec, context))
@@ -55,6 +55,13 @@ def _writer(trainable: Trainable) -> WriteState:
     return lambda sink: sink.write(trainable.state())
 
 
+def _read(trainable: Trainable, state: BinaryIO) -> None:
+    if isinstance(trainable, StreamsState):
+        trainable.read_state(state)
+    else:
+        trainable.load(state.read())
+
+
 def _load_end(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunContext) -> int:
     """Load the state that `run_id` kept; samples of this run's order seen there, which is none with another seed."""
     found = context.end_of(run_id)
@@ -69,7 +76,7 @@ def _load_end(run_id: str, trainable: Trainable, spec: TrainSpec, context: RunCo
             f"The state that {run_id} left is of another model, data or task than this run trains; "
             "start from a run of the same study, or train from scratch."
         )
-    trainable.load(state)
+    _read(trainable, state)
     return int(header["samples"]) if header.get("seed") == spec.seed else 0
 
 

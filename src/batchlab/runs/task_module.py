@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
-from batchlab.core.protocols import Framework
+from batchlab.core.frameworks import SHIPPED, installed, load_framework
 from batchlab.runs.foreign_code import has_task, no_task_in
 
 
@@ -44,19 +44,35 @@ class _Stop(BaseException):
         self.why, self.seconds = why, seconds
 
 
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+
+
+def time_not_queued(scheduler: Path = _SCHEDULER) -> float:
+    """Seconds on a clock that stands still while this thread could run and other programs have the processors.
+
+    Only Linux tells (the second number, in nanoseconds: docs.kernel.org/scheduler/sched-stats.html); elsewhere this is
+    the elapsed time.
+    """
+    try:
+        queued = int(scheduler.read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        queued = 0.0
+    return time.monotonic() - queued
+
+
 @dataclass(frozen=True, slots=True)
 class ImportLimit:
     """How long an import may take. Both clocks are read every `interval` seconds, between two Python instructions.
 
     computing_seconds: processor time of the main thread. Importing torch, transformers and datasets takes 10 to 15.
-    elapsed_seconds: also of waiting, e.g. for a download.
+    elapsed_seconds: also of waiting, e.g. for a download; not for a processor on a busy machine.
     """
 
     computing_seconds: float = 30.0
     elapsed_seconds: float = 120.0
     interval: float = 0.5
     computing: Callable[[], float] = time.thread_time
-    elapsed: Callable[[], float] = time.monotonic
+    elapsed: Callable[[], float] = time_not_queued
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
@@ -82,8 +98,13 @@ class ImportLimit:
             signal.signal(signal.SIGALRM, handler)
 
 
-def import_task_module(reference: TaskReference, framework: Framework, limit: ImportLimit | None = None) -> ModuleType:
-    """The imported file or module. Raises InputError where it does not import, ends itself, trains or takes long."""
+def import_task_module(
+    reference: TaskReference, frameworks: Iterable[str] | None = None, limit: ImportLimit | None = None
+) -> ModuleType:
+    """The imported file or module. Raises InputError where it does not import, ends itself, trains or takes long.
+
+    frameworks: those that it might train with while it is imported; default: all that are installed.
+    """
     is_file, target = reference.kind == "file", reference.target
     sys.path.insert(0, str(Path(target).parent if is_file else Path.cwd()))
     name = f"_batchlab_task_{Path(target).stem}" if is_file else target
@@ -92,7 +113,11 @@ def import_task_module(reference: TaskReference, framework: Framework, limit: Im
         raise _Stop(Stopped.TRAINED)
 
     try:
-        with _alone_on_the_command_line(target), framework.watch_training(trained), (limit or ImportLimit()).enforced():
+        with ExitStack() as watch:
+            for framework in installed() if frameworks is None else frameworks:
+                watch.enter_context(load_framework(framework).watch_training(trained))
+            watch.enter_context(_alone_on_the_command_line(target))
+            watch.enter_context((limit or ImportLimit()).enforced())
             return _import_file(Path(target), name) if is_file else importlib.import_module(name)
     except InputError:
         raise
@@ -108,6 +133,10 @@ def import_task_module(reference: TaskReference, framework: Framework, limit: Im
             raise InputError(
                 f"There is no module {error.name!r}; give a recipe name, study.toml, file.py[:name] or "
                 "package.module:name."
+            ) from None
+        if error.name in SHIPPED:
+            raise InputError(
+                f"{target} imports {error.name}, which is not installed; run: pip install 'batchlab[{error.name}]'."
             ) from None
         raise _import_failure(target, error) from error
     except Exception as error:

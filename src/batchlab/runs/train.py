@@ -77,7 +77,7 @@ def train(
                 context.row(row)
                 context.progress(done, steps, row.tokens, row.train_loss, row.tokens_per_second)
             if evaluation_due:
-                found = evaluate(trainable, evaluation, other_draws=done == steps)
+                found = evaluate(trainable, evaluation, metric=spec.workload.metric, other_draws=done == steps)
                 context.row(tally.add_evaluation(found, done, spec))
                 clock.restart()
             if stopping or (done < steps and clock.checkpoint_due(spec.checkpoint_seconds)):

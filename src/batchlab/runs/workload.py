@@ -7,7 +7,6 @@ is noticed.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -18,8 +17,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from batchlab.core.errors import InputError, did_you_mean
+from batchlab.core.errors import InputError, did_you_mean, quote
 from batchlab.core.experiment import TaskReference
+from batchlab.core.frameworks import SHIPPED, installed, load_framework, name_of_model, own_name, possible_models
 from batchlab.core.protocols import Dataset, Framework
 from batchlab.core.record import FileDigest
 from batchlab.core.spec import Workload
@@ -27,14 +27,9 @@ from batchlab.core.task import Task
 from batchlab.data.digests import file_digest
 from batchlab.data.files import text_files
 from batchlab.data.source import describe_source, open_dataset
-from batchlab.recipes import recipe
+from batchlab.recipes import Recipe, recipe
 from batchlab.runs.foreign_code import no_task_but, no_task_in, recognised
 from batchlab.runs.task_module import import_task_module
-
-FRAMEWORKS = {
-    "torch": "batchlab.torch_.framework:TorchFramework",
-    "simulated": "batchlab.simulated.framework:SimulatedFramework",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +40,7 @@ class Loaded:
     train: Dataset
     valid: Dataset
     framework: Framework
+    framework_name: str
     source: str
 
     @property
@@ -64,21 +60,43 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     train = opened(task.train, what="training data", windows=windows)
     valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
-    return Loaded(task, train, valid, load_framework(task.framework), source)
+    name, framework = framework_of(task, workload.framework)
+    return Loaded(task, train, valid, framework, name, source)
 
 
-def load_framework(name: str) -> Framework:
-    """The framework package of that name. Raises InputError, with the install command, where it is missing."""
-    module, _, attribute = FRAMEWORKS[name].partition(":")
-    try:
-        framework: Framework = getattr(importlib.import_module(module), attribute)()
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != name:
-            raise
+def framework_of(task: Task, chosen: str | None) -> tuple[str, Framework]:
+    """The name and the framework of a task: as it says, as `chosen` for the study, or else that of its model.
+
+    Raises InputError where these disagree, and where the framework is unknown or not installed.
+    """
+    own = task.framework
+    if own is None or isinstance(own, str):
+        name: str = own or chosen or _framework_of_model(task)
+        framework = load_framework(name)
+    else:
+        name, framework = own_name(own), own
+    if chosen is not None and name != chosen:
+        raise InputError(f"The task computes with {name}, and the setting framework is {chosen!r}; omit the setting.")
+    return name, framework
+
+
+def _framework_of_model(task: Task) -> str:
+    """A model is made only where more than one framework could have made it."""
+    names = installed()
+    if not names:
         raise InputError(
-            f"This task trains with {name}, which is not installed; run: pip install 'batchlab[{name}]'."
-        ) from None
-    return framework
+            "No framework is installed that a task could train with; run: pip install 'batchlab[torch]', or on a Mac "
+            "pip install 'batchlab[mlx]'."
+        )
+    if len(names) == 1:
+        return names[0]
+    model = task.model()
+    name = name_of_model(model)
+    if name is None:
+        raise InputError(
+            f"model=… returned {type(model).__name__}; return a {possible_models()}, or give task(framework=…)."
+        )
+    return name
 
 
 def load_task(workload: Workload, cache_dir: Path) -> Task:
@@ -89,9 +107,10 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
     reference = workload.task
     if reference.kind == "recipe":
         found = recipe(reference.target)
-        load_framework(found.framework)  # where it is missing, the error says how to install it
-        return found.task(workload, cache_dir)
-    module = import_task_module(reference, load_framework("torch"))
+        name = _framework_of_recipe(found, workload.framework)
+        load_framework(name)  # where it is missing, the error says how to install it
+        return found.task(workload.model_copy(update={"framework": name}), cache_dir)
+    module = import_task_module(reference, [workload.framework] if workload.framework in SHIPPED else None)
     builder = getattr(module, reference.attribute, None)
     if isinstance(builder, FunctionType) and builder.__module__ == module.__name__:
         return _built(builder, workload, cache_dir, reference)
@@ -104,6 +123,17 @@ def load_task(workload: Workload, cache_dir: Path) -> Task:
             f"{reference.target} brings its own data: change train= and valid= there instead of data.path."
         )
     return _task_in(module, reference)
+
+
+def _framework_of_recipe(found: Recipe, chosen: str | None) -> str:
+    """The chosen one, else the first of the recipe's frameworks that is installed, else the first."""
+    if chosen is None:
+        return next((name for name in found.frameworks if SHIPPED[name].installed), found.frameworks[0])
+    if chosen not in found.frameworks:
+        raise InputError(
+            f"The recipe {found.name} has no model in {quote(chosen)}; possible: {', '.join(found.frameworks)}."
+        )
+    return chosen
 
 
 def _built(builder: Callable[..., Any], workload: Workload, cache_dir: Path, reference: TaskReference) -> Task:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import random
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 
 import numpy as np
 
-import batchlab
 from batchlab.core.errors import InputError
-from batchlab.core.protocols import Batch, Inspectable, MemoryBound
+from batchlab.core.host import host_environment
+from batchlab.core.protocols import Batch, Framework, Inspectable, MemoryBound
 from batchlab.core.record import Environment, Phase, PhasePeak, TracePoint, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
@@ -21,7 +18,7 @@ from batchlab.simulated.optimizer import is_plain
 from batchlab.simulated.trainable import SimulatedTrainable
 
 
-class SimulatedFramework:
+class SimulatedFramework(Framework):
     """Creates SimulatedTrainables. Its only device is named "simulated"."""
 
     def resolve_device(self, name: str) -> str:
@@ -34,17 +31,6 @@ class SimulatedFramework:
         """Seed the global random state for the user's code. The simulation itself uses only its own seed."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
-
-    def watch_training(self, begun: Callable[[], None]) -> AbstractContextManager[None]:
-        """Nothing to watch: nobody trains here but SimulatedTrainable."""
-        return nullcontext()
-
-    def import_all(self) -> None:
-        """Nothing is imported later."""
-
-    def one_thread(self) -> AbstractContextManager[None]:
-        """Simulations compute in one thread."""
-        return nullcontext()
 
     def holds_device(self) -> bool:
         """A simulated device belongs to no process."""
@@ -90,17 +76,8 @@ class SimulatedFramework:
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""
-        return Environment(
-            batchlab=batchlab.__version__,
-            python=platform.python_version(),
-            numpy=np.__version__,
-            framework="simulated",
-            platform=platform.platform(),
-            processor=platform.processor(),
-            device="simulated",
-            device_memory_bytes=device.memory_limit,
-            cores=os.cpu_count() or 1,
-            threads=device.threads,
+        return host_environment(
+            "simulated", threads=device.threads, device="simulated", device_memory_bytes=device.memory_limit
         )
 
 

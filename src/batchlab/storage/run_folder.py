@@ -10,7 +10,7 @@ import errno
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from pydantic import ValidationError
 
@@ -110,7 +110,7 @@ class RunFolder:
             self._files.make_folder(self._checkpoint_path.parent)
         checkpoint.save_checkpoint(self._checkpoint_path, header, write_state, self._files)
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
         """The last complete checkpoint, with the metrics rewound to its step; None, and no metrics, to start afresh."""
         self.close()
         path = self._metrics_path
@@ -131,7 +131,7 @@ class RunFolder:
             self._files.make_folder(self.path / "end")
         checkpoint.save_checkpoint(self.path / "end" / "state", header, write_state, self._files)
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         """The state that another run of this study kept at its end, or None."""
         return checkpoint.load_checkpoint(self.path.parent / run_id / "end" / "state", self._files)
 

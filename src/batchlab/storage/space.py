@@ -23,6 +23,6 @@ def require_space(folder: Path, size: int) -> None:
         return
     if free < size + RESERVED_BYTES:
         raise StorageFailed(
-            f"The disk of {folder} has only {format_bytes(free)} left, which are kept for records. "
-            "Free some space there."
+            f"The disk of {folder} has {format_bytes(free)} left, and the last {format_bytes(RESERVED_BYTES)} are kept "
+            "for records. Free some space there."
         )

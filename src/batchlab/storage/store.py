@@ -56,6 +56,7 @@ class Store:
         self.experiment = experiment
         self.files = files
         self.clock = clock
+        self._known_runs = KnownRuns(files)
 
     @staticmethod
     def exists(path: Path, files: Files = DISK) -> bool:
@@ -198,14 +199,13 @@ class Store:
         """Every finished run whose files are whole, sorted by run_id."""
         return self.scan()[0]
 
-    def scan(
-        self, *, metrics: bool = False, known: KnownRuns | None = None
-    ) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
+    def scan(self, *, in_full: bool = False) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
         """Every finished run whose files are whole, and what is damaged, unreadable, or set aside and not replaced yet.
 
-        `metrics`: read those as well to know whether they are damaged. `known`: do not read again what has not changed.
+        A record or spec that this object has read is read again only once it has changed. `in_full`: everything is
+        read, metrics too, whatever was read before.
         """
-        look = partial(look_at_run, files=self.files, metrics=metrics) if known is None else known
+        look = partial(look_at_run, files=self.files, metrics=True) if in_full else self._known_runs
         found = [look(run) for run in self._runs()]
         kept = [KeptFile(self.path / name, self.files).damage() for name in (_EXPERIMENT, _DECISIONS)]
         return (
@@ -215,7 +215,7 @@ class Store:
 
     def damaged(self) -> list[DamagedFile]:
         """Every file that is not used because it is not what was written; reads all records and metrics."""
-        return self.scan(metrics=True)[1]
+        return self.scan(in_full=True)[1]
 
     def verified(self, run_id: str) -> Record | DamagedFile | None:
         """The record of a finished run whose spec and metrics are whole too; what is damaged; None without a record."""

@@ -122,7 +122,7 @@ def _row(spec: Spec, record: Record) -> Row:
         case TrainResult() | ThroughputResult() | CapacityResult() as result:
             values = result.model_dump()
             row |= {name: values[name] for name in RESULT_COLUMNS if name in values and name not in row}
-    if isinstance(record.result, TrainResult) and spec.workload.unit is Unit.TOKENS:
+    if isinstance(record.result, TrainResult) and spec.workload.unit is Unit.TOKENS and spec.workload.metric is None:
         row["perplexity"] = perplexity(record.result.val_loss)
     return row
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from batchlab.analysis.assemble import assemble
@@ -19,6 +20,7 @@ from batchlab.analysis.dynamics.course import course_of
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import Course
 from batchlab.core.errors import InputError, StorageFailed
+from batchlab.core.experiment import Experiment
 from batchlab.core.files import FileState
 from batchlab.core.protocols import View
 from batchlab.core.record import Record
@@ -26,9 +28,9 @@ from batchlab.core.spec import Spec
 from batchlab.plan import TrainingPlan, make_plan
 from batchlab.report.notes import notes_page
 from batchlab.report.write import render_report
-from batchlab.storage.run_folder import KnownRuns
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
+from batchlab.study.revision import revision_of
 from batchlab.words.progress import documents_not_written
 
 LEAST_SECONDS = 5.0
@@ -100,7 +102,9 @@ class Documents:
         if self._store.decisions().notes_digest is not None:
             return  # before anything is read for a page that is not wanted
         try:
-            self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget)))
+            revision = revision_of(_code_of(self._store.experiment))
+            now = self._store.clock.now()
+            self._store.begin_notes(notes_page(self.findings(), learning_rates, dict(budget), revision, now))
         except StorageFailed as error:
             self._warn_once(error)
 
@@ -116,16 +120,11 @@ class Documents:
 
 
 class Reader:
-    """Reads the runs of a study, each once for every version of its files."""
+    """Reads the courses of a study's runs, each once for every version of its metrics."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._runs = KnownRuns(store.files)
         self._courses: dict[str, tuple[FileState | None, Course]] = {}
-
-    def scan(self, *, in_full: bool) -> tuple[list[tuple[Spec, Record]], list[DamagedFile]]:
-        """As `Store.scan`; `in_full`: everything is read, metrics too, whatever was read before."""
-        return self._store.scan(metrics=True) if in_full else self._store.scan(known=self._runs)
 
     def course(self, run_id: str) -> Course:
         """The course of this run, whose metrics are read only if they have changed since the last call."""
@@ -134,6 +133,12 @@ class Reader:
         if known is None or known[0] != state:
             known = self._courses[run_id] = (state, course_of(run_id, self._store.values(run_id)))
         return known[1]
+
+
+def _code_of(experiment: Experiment) -> Path:
+    """The folder of the user's code: that of the task's file, else the current one."""
+    path = Path(experiment.task.target)
+    return path.parent if experiment.task.kind in ("file", "command") and path.exists() else Path.cwd()
 
 
 def write_documents(store: Store, *, devices: int = 1) -> Findings:
@@ -151,14 +156,14 @@ def write_locked(store: Store, reader: Reader, *, devices: int = 1, in_full: boo
 
     `in_full` False: as `read_findings`.
     """
-    records, damaged = reader.scan(in_full=in_full)
+    records, damaged = store.scan(in_full=in_full)
     findings = replace(_findings(store, records, damaged, reader, in_full=in_full), devices=devices)
     plan = plan_or_none(findings)
     texts = {} if plan is None else {"training_plan.json": plan.model_dump_json(indent=2) + "\n"}
     if in_full:
         store.tidy()
     store.write_tables(records)
-    store.write_documents(texts | render_report(findings, plan, store.notes()))
+    store.write_documents(texts | render_report(findings, plan, store.notes(), store.clock.now()))
     return findings
 
 
@@ -171,7 +176,7 @@ def read_findings(store: Store, *, reader: Reader | None = None, in_full: bool =
     Raises InputError where nothing has been measured yet.
     """
     reader = reader or Reader(store)
-    return _findings(store, *reader.scan(in_full=in_full), reader, in_full=in_full)
+    return _findings(store, *store.scan(in_full=in_full), reader, in_full=in_full)
 
 
 def _findings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
-from batchlab.core.errors import InputError, StudyChanged
+from batchlab.core.errors import InputError, StudyChanged, quote
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
 from batchlab.core.protocols import Engine, Finished
@@ -86,8 +86,10 @@ def workload_of(experiment: Experiment, task_info: TaskInfo | None = None) -> Wo
         unit=experiment.unit,
         sequence_length=experiment.sequence_length,
         model=experiment.model,
+        framework=experiment.framework,
         data=experiment.data,
         command=experiment.command,
+        metric=experiment.evaluation.judged_by,
     )
     if task_info is None:
         return workload
@@ -207,9 +209,25 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, scratch: Path, c
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
     """The experiment with what only the task knows: unit, sequence length, its own optimizer, tokens of its epochs."""
-    changes: dict[str, Any] = {"unit": task_info.unit, "sequence_length": task_info.sequence_length}
+    changes: dict[str, Any] = {
+        "unit": task_info.unit,
+        "sequence_length": task_info.sequence_length,
+        "framework": task_info.framework,
+    }
     if asked.command is not None:
         asked = fitted(asked, asked.command)
+    elif asked.schedule.kind == "task":
+        raise InputError(
+            'schedule.kind = "task" is for a script with a schedule of its own, and batchlab sets the learning rate of '
+            "this task: use cosine, constant or wsd."
+        )
+    own_metric = task_info.settings.get("evaluation", {}).get("metric")
+    if asked.evaluation.metric not in (None, own_metric):
+        raise InputError(
+            f"evaluation.metric is {quote(asked.evaluation.metric)}, and this task has "
+            f"{'no metric' if own_metric is None else f'the metric {own_metric}'}: a metric comes with the task, as "
+            "batchlab.task(metric=…), metric_for_best_model, or command.metrics.metric."
+        )
     if (epochs := asked.budget.epochs) is not None and asked.budget.token_budget is None:
         if task_info.train_samples is None:
             raise InputError(

@@ -228,6 +228,10 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
             f"The sweep in {folder} gave every batch size the same time (--run-time), and the critical batch size is "
             "about equal tokens; study the task with --token-budget."
         )
+    if (integration := study.task_info.integration) is not None:
+        if execute:
+            raise InputError(progress.no_further_runs(integration))
+        return [progress.no_further_runs(integration)]
     try:
         context = _critical_context(session, findings)
         if not execute:

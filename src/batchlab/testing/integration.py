@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
@@ -34,30 +35,21 @@ class Recorder:
         require(0 <= step <= steps, f"progress of {step} of {steps} steps")
 
     def save_checkpoint(self, header: Mapping[str, Any], write_state: WriteState) -> None:
-        kept = _Bytes()
+        kept = io.BytesIO()
         write_state(kept)
-        self._kept = dict(header), bytes(kept.content)
+        self._kept = dict(header), kept.getvalue()
 
-    def load_checkpoint(self) -> tuple[dict[str, Any], bytes] | None:
-        return self._kept
+    def load_checkpoint(self) -> tuple[dict[str, Any], BinaryIO] | None:
+        return None if self._kept is None else (self._kept[0], io.BytesIO(self._kept[1]))
 
     def keep_end(self, header: Mapping[str, Any], write_state: WriteState) -> None:
         self.save_checkpoint(header, write_state)
 
-    def end_of(self, run_id: str) -> tuple[dict[str, Any], bytes] | None:
+    def end_of(self, run_id: str) -> tuple[dict[str, Any], BinaryIO] | None:
         return None
 
     def stop_requested(self) -> bool:
         return self._stop
-
-
-class _Bytes:
-    def __init__(self) -> None:
-        self.content = bytearray()
-
-    def write(self, content: bytes, /) -> int:
-        self.content += content
-        return len(content)
 
 
 def check_integration(

@@ -178,8 +178,8 @@ def _check_state(make: Callable[[], Trainable], batch: Batch, learning_rate: flo
 
 def _check_measurements(make: Callable[[], Trainable], batch: Batch, learning_rate: float) -> None:
     trainable = make()
+    before = trainable.synchronize()  # a run reads the clock before it creates the parameters
     trainable.init(0)
-    before = trainable.synchronize()
     _train(trainable, batch, learning_rate)
     after = trainable.synchronize()
     require(after >= before, f"synchronize() went back from {before} to {after}")

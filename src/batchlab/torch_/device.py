@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
-from pathlib import Path
 
-import numpy as np
 import torch
 
-import batchlab
 from batchlab.core.errors import InputError
+from batchlab.core.host import host_environment, processor
 from batchlab.core.record import Environment
 from batchlab.core.spec import DeviceSettings
 from batchlab.torch_ import memory
@@ -97,35 +94,11 @@ def prepare(settings: DeviceSettings, seed: int) -> torch.device:
 def describe(settings: DeviceSettings) -> Environment:
     """Versions, device and threads for the record."""
     device = torch_device(resolve(settings.name))
-    processor = _processor()
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    else:
-        name = f"{processor} (Metal)" if device.type == "mps" else processor
-    return Environment(
-        batchlab=batchlab.__version__,
-        python=platform.python_version(),
-        numpy=np.__version__,
-        framework=f"torch {torch.__version__}",
-        platform=platform.platform(),
-        processor=processor,
-        instruction_set=torch.backends.cpu.get_cpu_capability(),
-        device=name,
-        device_memory_bytes=memory.device_total(device),
-        cores=_cores(),
+    names = {"cuda": lambda: torch.cuda.get_device_name(device), "mps": lambda: f"{processor()} (Metal)"}
+    return host_environment(
+        f"torch {torch.__version__}",
         threads=torch.get_num_threads(),
+        device=names.get(device.type, processor)(),
+        instruction_set=torch.backends.cpu.get_cpu_capability(),
+        device_memory_bytes=memory.device_total(device),
     )
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """Number of cores this process may use, which in a container can be less than that of the machine."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

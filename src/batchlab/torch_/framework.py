@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from batchlab.core.protocols import Batch, MemoryBound
+from batchlab.core.protocols import Batch, Framework, MemoryBound
 from batchlab.core.record import Environment, TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import device as devices
 from batchlab.torch_ import memory
 from batchlab.torch_.inspection import InspectableTorchTrainable
+from batchlab.torch_.observed import ObservedModel
 
 
-class TorchFramework:
+class TorchFramework(Framework):
     """Creates TorchTrainables. Stateless: what it changes (threads, flags, limits, seeds) belongs to the process."""
 
     def resolve_device(self, name: str) -> str:
@@ -83,6 +85,14 @@ class TorchFramework:
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
         return memory.bound(devices.torch_device(device.name), device.memory_limit)
+
+    def release_memory(self) -> None:
+        """Empty the cache of the accelerator, or return free heap pages."""
+        memory.release_all()
+
+    def watched(self, model: Any, parameters: Literal["all", "norm_layers"], scaler: Any) -> ObservedModel:
+        """The measuring part of `batchlab.observe`; `scaler` is the torch.amp.GradScaler in use."""
+        return ObservedModel(model, parameters, scaler)
 
     def environment(self, device: DeviceSettings) -> Environment:
         """Versions, device and threads for the record."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -16,6 +16,10 @@ from batchlab.torch_.gradient_norms import GradientNorms, PassNorms
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
 
 
+def _ignore(gradient: Any) -> None:
+    pass
+
+
 class Scaler(Protocol):
     """Like torch.amp.GradScaler: the loss is multiplied by `get_scale()` before backward."""
 
@@ -26,9 +30,7 @@ class Scaler(Protocol):
 class ObservedModel:
     """The torch part of `batchlab.observe`. Values are copied to the host in `numbers`, once per sampled step."""
 
-    def __init__(self, model: Any, parameters: Any, scaler: Scaler | None) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"observe() takes a torch.nn.Module, not {type(model).__name__}.")
+    def __init__(self, model: nn.Module, parameters: Any, scaler: Scaler | None) -> None:
         self._norms = GradientNorms(model, parameters)
         self._model, self._samples = model, NormLayerSamples(model)
         self._scaler = scaler
@@ -43,10 +45,10 @@ class ObservedModel:
         return self._norms.unmeasurable
 
     @contextmanager
-    def backward_pass(self, samples: int | None) -> Iterator[None]:
+    def backward_pass(self, samples: int | None) -> Iterator[Callable[[Any], None]]:
         """Measure one backward pass of a sampled step.
 
-        If `samples` is given, norm layers also give per-sample gradients.
+        If `samples` is given, norm layers also give per-sample gradients. Hooks see the gradients, so none is taken.
         """
         if not self._passes:
             self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
@@ -54,7 +56,7 @@ class ObservedModel:
         self._norms.begin_pass()
         self._samples.begin_pass(samples or 0)
         with self._norms.watching(), self._samples.watching() if samples is not None else nullcontext():
-            yield
+            yield _ignore
         self._passes.append(self._norms.end_pass())
         if samples is not None:
             self._samples.end_pass([1 / samples] * samples)

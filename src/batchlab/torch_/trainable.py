@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NoReturn, cast
+from functools import partial
+from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 import numpy as np
 import torch
@@ -187,14 +188,31 @@ class TorchTrainable:
         count = float(result[1]) if isinstance(result, tuple | list) else self.count(batch)
         return loss.detach() * factor, count
 
+    def measure(self, batch: Batch) -> tuple[float, float]:
+        """(Σ metric, count) of the task's metric in evaluation mode; a mean counts once for every sample."""
+        metric = self._task.metric
+        assert metric is not None
+        found = self._evaluated(batch, 0, partial(self._call, metric))
+        pair = isinstance(found, tuple | list) and len(found) == 2
+        try:
+            value, count = (float(found[0]), float(found[1])) if pair else (float(found), float(batch_size(batch)))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"metric(model, …) returned {type(found).__name__}; return one number, the mean, or (sum, count)."
+            ) from None
+        return (value if pair else value * count), count
+
     def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
         """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
+        return self._evaluated(batch, draw, self._forward)
+
+    def _evaluated(self, batch: Batch, draw: int, forward: Callable[[Batch], Any]) -> Any:
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             # no_grad instead of inference_mode: tensors that a model caches here must be usable in training
             with torch.no_grad(), self._uncompiled(), self._fixed_randomness(draw):
-                return self._forward(batch)
+                return forward(batch)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
         finally:
@@ -209,11 +227,14 @@ class TorchTrainable:
         return torch.compiler.set_stance("force_eager") if self._compile else nullcontext()
 
     def _forward(self, batch: Batch) -> Any:
+        return self._call(self._task.loss, batch)
+
+    def _call(self, function: Callable[..., Any], batch: Batch) -> Any:
         tensors = map_leaves(self._tensor, batch)
         if self._autocast is None:
-            return self._task.loss(self.model, *tensors)
+            return function(self.model, *tensors)
         with self._autocast:
-            return self._task.loss(self.model, *tensors)
+            return function(self.model, *tensors)
 
     def _tensor(self, array: Any) -> Tensor:
         """Copy an array to the device, with the type of `on_device`.
@@ -267,7 +288,11 @@ class TorchTrainable:
 
     def load(self, state: bytes) -> None:
         """Restore what `state` returned. Only tensors and plain values are loaded; no code is executed."""
-        content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+        self.read_state(io.BytesIO(state))
+
+    def read_state(self, source: BinaryIO) -> None:
+        """`load` from a file, one tensor at a time. On a CPU the optimizer keeps the tensors that were read."""
+        content = torch.load(source, map_location="cpu", weights_only=True)
         self.model.load_state_dict(content["model"])
         buffers = dict(self.model.named_buffers())
         for name, value in content["buffers"].items():

@@ -1,15 +1,15 @@
-"""The questions of the first screen, each with its answer, caveat and evidence."""
+"""The questions that the sections of a report answer, each with its answer, caveat and evidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.core.format import (
     format_bytes,
     format_interval,
-    format_layout,
     format_learning_rate,
     format_list,
     format_plural,
@@ -18,10 +18,8 @@ from batchlab.core.format import (
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
-from batchlab.words.reasons import describe_reason
-from batchlab.words.run_length import run_length
 from batchlab.words.sweep import describe_row, no_answer
-from batchlab.words.trust import trust_items
+from batchlab.words.units import Units
 
 NOT_MEASURED = "not measured in this study"
 CANNOT_TELL = "cannot tell"
@@ -29,7 +27,7 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One question of the first screen."""
+    """One question, as a heading, and what stands under it."""
 
     question: str
     answer: str
@@ -37,16 +35,24 @@ class Answer:
     evidence: str
 
 
-def answers(found: Findings) -> tuple[Answer, ...]:
-    """The questions of a study, in order. What was not measured is said to be so."""
-    return (
-        _micro_batch(found),
-        _other_cards(found),
-        _fastest(found),
-        _quality(found),
-        _scale(found),
-        _train_with(found),
-        _trust(found),
+class Answers(NamedTuple):
+    """The questions of a study, in order. What to train with, and whether to trust it, stand above all of them."""
+
+    micro_batch: Answer
+    other_cards: Answer
+    fastest: Answer
+    quality: Answer
+    scale: Answer
+
+
+def answers(found: Findings) -> Answers:
+    """Every question with its answer. What was not measured is said to be so."""
+    return Answers(
+        micro_batch=_micro_batch(found),
+        other_cards=_other_cards(found),
+        fastest=_fastest(found),
+        quality=_quality(found),
+        scale=_scale(found),
     )
 
 
@@ -129,14 +135,14 @@ def _fastest(found: Findings) -> Answer:
     return Answer(
         question,
         answer,
-        "; ".join([*caveats, "MFU not computed"]),
+        "; ".join(caveats),
         f"{format_plural(len(speed.points), 'size')}, each alone on the device after warm-up, median of "
         f"{top.tokens_per_second.n} blocks",
     )
 
 
 def _quality(found: Findings) -> Answer:
-    question, surface = "Which batch size and LR give the best loss for this budget?", found.surface
+    question, surface = "Which batch size and learning rate give the lowest loss?", found.surface
     if surface is None:
         return Answer(question, CANNOT_TELL, "no training run has finished", "")
     runs = format_plural(len(found.runs), "run")
@@ -144,7 +150,8 @@ def _quality(found: Findings) -> Answer:
     if best is None or best.best is None or best.val_loss is None:
         return Answer(question, CANNOT_TELL, no_answer(found), runs)
     rate = format_learning_rate(best.best.learning_rate)
-    answer = f"batch {best.global_batch_size:,} at LR {rate}: {format_interval(best.val_loss)}"
+    loss = Units.of(found).named(format_interval(best.val_loss))
+    answer = f"batch {best.global_batch_size:,} at LR {rate}: {loss}"
     if surface.noise_sd is None:
         caveats = ["n = 1: the lowest loss seen, not a winner, because noise was not measured"]
     else:
@@ -163,7 +170,7 @@ def _scale(found: Findings) -> Answer:
     surface = found.surface
     if found.run_seconds is not None:
         return Answer(question, NOT_MEASURED, "it is about equal tokens, and every batch size had equal time", "")
-    caveat = "batchlab critical STUDY shows what is known and which runs would settle the rest"
+    caveat = "`batchlab critical STUDY` shows what is known and which runs would settle the rest"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.tied)
         caveat += f"; at this budget the largest batch size statistically tied with the best is {largest:,}"
@@ -175,31 +182,4 @@ def _scale(found: Findings) -> Answer:
         said,
         f"each by its own definition, see Critical batch size; {caveat}",
         "steps to a loss, branches",
-    )
-
-
-def _train_with(found: Findings) -> Answer:
-    question, chosen = "So what do I train with?", found.recommended
-    if chosen is None:
-        return Answer(question, CANNOT_TELL, no_answer(found), "")
-    layout = format_layout(chosen.layout, found.experiment.unit)
-    beyond = ["other models, data or optimizer settings"]
-    if found.token_budget:
-        beyond.insert(0, f"budgets other than {run_length(found)}")
-    return Answer(
-        question,
-        f"{layout}, LR {format_learning_rate(chosen.learning_rate)}",
-        f"{describe_reason(chosen, found.experiment.unit)}; not measured: {' and '.join(beyond)}",
-        "training_plan.json names the run or rule behind each number",
-    )
-
-
-def _trust(found: Findings) -> Answer:
-    items = trust_items(found)
-    bad = [f"{item.label} ({'no' if item.ok is False else 'unknown'})" for item in items if not item.ok]
-    return Answer(
-        "Can I trust this study?",
-        f"{len(items) - len(bad)} of {len(items)} conditions hold",
-        "; ".join(bad),
-        "the conditions above, each computed from the records",
     )

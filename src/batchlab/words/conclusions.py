@@ -28,6 +28,7 @@ from batchlab.words.scaling import describe_batch_interval, describe_caveat, des
 from batchlab.words.search import stop_reason
 from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
+from batchlab.words.units import Units
 from batchlab.words.valleys import valley_conclusions
 
 LARGER = 4
@@ -68,7 +69,7 @@ def _best(found: Findings, surface: SurfaceFinding, best: BatchRow) -> str:
     chosen = "these seeds chose nothing" if surface.confirmation_seeds else "one of these seeds chose it"
     spread = "a pooled standard deviation" if surface.spreads is None else "the standard deviation"
     return (
-        f"{budget}, {where} {how}; its mean validation loss is {format_interval(best.val_loss)} "
+        f"{budget}, {where} {how}; its mean {Units.of(found).judged} is {format_interval(best.val_loss)} "
         f"(n = {format_seeds(surface, best)}: {chosen}; 95 % interval from {spread} with {surface.noise_df} degrees of "
         "freedom)."
     )

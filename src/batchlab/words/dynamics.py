@@ -83,7 +83,9 @@ def _gap(findings: Findings) -> str:
 
 
 def _gaps(findings: Findings) -> list[Gap]:
-    gaps = []
+    gaps: list[Gap] = []
+    if findings.experiment.evaluation.metric is not None:
+        return gaps
     for row, _ in first_runs(findings.surface):
         differences = [
             run.val_loss - run.train_loss

@@ -3,13 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import format_duration, format_list, format_plural
+from batchlab.core.batch import Unit
+from batchlab.core.format import format_duration, format_list, format_moment, format_plural
 from batchlab.words.run_length import exact_run_length
 from batchlab.words.setup import Term, setup
 from batchlab.words.units import Units
+
+CATEGORY = "hyperparameters (batch size × learning rate)"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The commit of the user's code, its branch where there is one, and whether files differ from the commit."""
+
+    commit: str
+    branch: str = ""
+    changed: bool = False
+
+
+def meta(findings: Findings, revision: Revision | None, written: float) -> tuple[Term, ...]:
+    """Date, category, commit, hardware and seeds; `written` in seconds since 1970."""
+    known = dict(setup(findings))
+    terms = (
+        ("date", format_moment(written)),
+        ("category", CATEGORY),
+        ("commit", describe_revision(revision)),
+        ("hardware", known.get("device", "")),
+        ("versions", known.get("versions", "")),
+        ("seeds", known["seeds"]),
+    )
+    return tuple((name, text) for name, text in terms if text)
+
+
+def describe_revision(revision: Revision | None) -> str:
+    """`2bacec8f01 (main), with uncommitted changes`."""
+    if revision is None:
+        return "not in a git repository"
+    branch = f" ({revision.branch})" if revision.branch else ""
+    return f"{revision.commit}{branch}{', with uncommitted changes' if revision.changed else ''}"
+
+
+def metrics(findings: Findings) -> tuple[Term, ...]:
+    """What is recorded: of the result, of its stability, and of the inside of the model where that was asked for."""
+    experiment, units = findings.experiment, Units.of(findings)
+    perplexity = ", perplexity" if experiment.unit is Unit.TOKENS else ""
+    terms = [
+        ("core", f"training loss, validation loss{perplexity}, {units.name}/s, seconds per step, peak memory"),
+        ("stability", "global gradient norm, clipped steps, loss spikes, NaN and infinity, divergence"),
+    ]
+    if experiment.diagnostics == "full":
+        inside = "by layer: gradient norm, update ratio, activation size, attention entropy; norm-layer gradients"
+        terms.append(("diagnostics", f"{inside}; effective step"))
+    return tuple(terms)
+
 
 _VARIED = ("batch sizes", "learning rates", "seeds", "budget", "device", "versions")
 

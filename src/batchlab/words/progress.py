@@ -19,9 +19,10 @@ from batchlab.core.format import (
     format_list,
     format_plural,
 )
+from batchlab.core.integration import IntegrationName
 from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
-from batchlab.core.spec import Spec, TrainSpec
+from batchlab.core.spec import CheckSpec, Spec, TrainSpec
 from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
@@ -74,6 +75,21 @@ def critical_title(runs: int, kind: Literal["whole runs", "segments", "decays", 
     return f"critical: {what[kind]}"
 
 
+_TRAINERS: dict[IntegrationName, str] = {
+    "script": "a script",
+    "hf": "the Trainer of transformers",
+    "lightning": "Lightning",
+}
+
+
+def no_further_runs(integration: IntegrationName) -> str:
+    """Why a study that batchlab's own loop did not train gets no runs for its critical batch size."""
+    return (
+        f"This study was trained by {_TRAINERS[integration]}, and `critical --run` needs the inside of a step, for "
+        "branches that begin where another run ended: port the training to a batchlab.task, or judge by the sweep."
+    )
+
+
 def describe_finished(spec: Spec, record: Record) -> str:
     """One line about a finished run: what it was and how it ended."""
     if isinstance(spec, TrainSpec):
@@ -84,11 +100,13 @@ def describe_finished(spec: Spec, record: Record) -> str:
     else:
         name = record.run_id
     if record.outcome is not Outcome.COMPLETED:
-        return f"{name}: {record.outcome.label}. {record.reason}"
+        reason = "" if isinstance(spec, CheckSpec) else f" {record.reason}"  # which ends the study, and is said there
+        return f"{name}: {record.outcome.label}.{reason}"
     result = record.result
     if isinstance(result, TrainResult) and result.val_loss is not None:
         undertrained = ", undertrained" if result.undertrained else ""
-        return f"{name}: val loss {result.val_loss:.4f} in {format_duration(result.seconds)}{undertrained}"
+        judged = "val loss" if spec.workload.metric is None else spec.workload.metric.title
+        return f"{name}: {judged} {result.val_loss:.4f} in {format_duration(result.seconds)}{undertrained}"
     return f"{name}: done"
 
 
@@ -98,8 +116,9 @@ def waiting_line(owner: str) -> str:
 
 
 def describe_waiting(waiting: Waiting) -> str:
-    """A run is awaited from another process."""
-    return f"waiting until {waiting.owner or _UNNAMED} has finished {waiting.run_id}; {_IF_STOPPED}"
+    """A run, or a file that a run needs, is awaited from another process."""
+    done = f"made {waiting.file}" if waiting.file else f"finished {waiting.run_id}"
+    return f"waiting until {waiting.owner or _UNNAMED} has {done}; {_IF_STOPPED}"
 
 
 def describe_remaining(done: int, runs: int, seconds_left: float) -> str:

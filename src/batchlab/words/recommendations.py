@@ -56,8 +56,10 @@ def cards(findings: Findings) -> tuple[Advice, ...]:
     made: dict[str, Advice] = {}
     for item in findings.recommendations:
         advice = advise(item, findings)
+        if item is findings.recommended:
+            advice = replace(advice, why="")  # it stands in the banner
         if before := made.get(advice.headline):
-            why = before.why if advice.why in before.why else f"{before.why} {advice.why}"
+            why = before.why if advice.why in before.why else f"{before.why} {advice.why}".strip()
             advice = replace(before, goal=f"{before.goal} · {advice.goal}", why=why)
         made[advice.headline] = advice
     return tuple(made.values())

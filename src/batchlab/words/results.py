@@ -22,13 +22,7 @@ def banner(findings: Findings) -> str:
     return f"Partial: {finished}. Everything below is computed from these and may change."
 
 
-def status(row: BatchRow) -> str:
-    """`done`, `undertrained`, or how all of its runs ended."""
-    runs = [run for cell in row.cells for run in cell.runs]
-    if any(run.outcome is Outcome.COMPLETED for run in runs):
-        return "undertrained" if row.undertrained else "done"
-    outcomes = Counter(run.outcome.label for run in runs)
-    return " · ".join(outcomes) if outcomes else "not run"
+NOT_RUN = "not run"
 
 
 def remark(row: BatchRow) -> str:

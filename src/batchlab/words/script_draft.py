@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from batchlab.core.errors import did_you_mean
-from batchlab.integrations.script.draft import Draft
+from batchlab.core.format import format_list
+from batchlab.integrations.script.draft import TRAINERS, Draft
 from batchlab.integrations.script.options import Style
 
 _MISSING = {
     "batch_size": "no option for the batch size was found: add it with {micro_batch_size} or {batch_size}",
-    "length": "no option for the length was found: add it with {steps}, {tokens} or {epochs}",
+    "length": "no option for the length was found: add it with {steps}, {tokens}, {epochs} or {seconds}",
     "learning_rate": "no option for the learning rate was found: add it with {learning_rate}, or give the one it uses "
     "as learning_rates = [3e-4] under [sweep]",
     "seed": "no option for the seed was found: without {seed} every cell is run once, and noise is not measured",
@@ -47,7 +48,22 @@ def _comments(draft: Draft) -> list[str]:
             '#   globals().update((k, type(globals()[k])(v)) for k, v in (a[2:].split("=") for a in sys.argv[1:]))',
             f"# after its constants (likely ones: {found}), and run batchlab init again.",
         ]
-    return [f"# {_MISSING[name]}" for name in draft.missing]
+    return [f"# {line}" for line in _remarks(draft)]
+
+
+def _remarks(draft: Draft) -> list[str]:
+    """What a person still has to look at."""
+    lines = [_MISSING[name] for name in draft.missing]
+    if "seed" in draft.missing and draft.script.seed_line is not None:
+        lines.append(f"line {draft.script.seed_line} sets a seed: make its number an option named seed")
+    if draft.script.required:
+        lines.append(f"it does not start without {format_list(draft.script.required)}: add that to run")
+    if draft.script.distributed:
+        lines += [
+            "it starts a process group; for 2 processes begin run: torchrun --nproc-per-node 2 --no-python {python}",
+            "then add devices = 2, and write {micro_batch_size} or {global_batch_size} for the batch of one or of all",
+        ]
+    return lines
 
 
 _USUAL = ("batch_size", "device_batch_size", "total_batch_size", "learning_rate", "matrix_lr", "max_steps", "seed")
@@ -55,7 +71,15 @@ _USUAL = ("batch_size", "device_batch_size", "total_batch_size", "learning_rate"
 
 def _metrics(draft: Draft) -> list[str]:
     script = draft.script
-    if script.style is Style.TRAINING_ARGUMENTS:
+    if script.style is Style.LIGHTNING_CLI:
+        return [
+            "[command.metrics]  # what Lightning's CSVLogger writes",
+            'from = "csv"',
+            'file = "{run_dir}/lightning_logs/*/metrics.csv"',
+            'val_loss = "val_loss"  # as the module logs it',
+            'step = "step"',
+        ]
+    if script.style in TRAINERS:
         return [
             "[command.metrics]  # the launcher reads the Trainer's own log",
             'from = "trainer_state"',
@@ -93,8 +117,10 @@ def init_lines(draft: Draft, path: str) -> list[str]:
     lines = [f"{path}: {script.path.name} reads its options by {script.style.value}", *filled]
     if script.style is Style.CONSTANTS:
         return [lines[0], "It reads no options: the file says how to let it."]
-    lines += [f"  {_MISSING[name]}" for name in draft.missing]
-    if script.val_loss is None and script.style is not Style.TRAINING_ARGUMENTS:
+    lines += [f"  {line}" for line in _remarks(draft)]
+    if script.style is Style.LIGHTNING_CLI:
+        lines.append("  validation loss: val_loss in Lightning's CSV log")
+    elif script.val_loss is None and script.style not in TRAINERS:
         lines.append("  where the validation loss is was not found: set [command.metrics]")
     else:
         lines.append(f"  validation loss: {script.val_loss or 'eval_loss of the Trainer'}")

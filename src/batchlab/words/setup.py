@@ -69,6 +69,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             else f"{format_plural(evaluation.points, 'time')} per run on up to {evaluation.samples:,} held-out "
             "samples, the same for every run",
         ),
+        ("judged by", _judged_by(experiment)),
         (
             "precision",
             "the script's own"
@@ -83,6 +84,14 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     if findings.environment:
         terms += _environment(findings.environment)
     return tuple(terms)
+
+
+def _judged_by(experiment: Experiment) -> str:
+    metric = experiment.evaluation.judged_by
+    if metric is None:
+        return "the loss"
+    text = f"{metric.title}, which every loss in this report is that no other name is given"
+    return text if metric.better == "lower" else f"{text}; {metric.name} is better the higher it is"
 
 
 def _environment(environment: Environment) -> list[Term]:

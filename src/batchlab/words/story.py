@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
-from batchlab.words.answers import Answer, answers
+from batchlab.words.answers import Answers, answers
 from batchlab.words.conclusions import conclusions
 from batchlab.words.failures import Failure, failures
 from batchlab.words.trust import TrustItem, trust_items
@@ -14,11 +14,11 @@ from batchlab.words.unknown import unknown
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """trust: the conditions under which the numbers hold. answers: the questions of the first screen. unknown: what
+    """trust: the conditions under which the numbers hold. answers: the questions that sections answer. unknown: what
     the study does not answer. failures: what went wrong, with remedies. conclusions: one computed sentence each."""
 
     trust: tuple[TrustItem, ...]
-    answers: tuple[Answer, ...]
+    answers: Answers
     unknown: tuple[str, ...]
     failures: tuple[Failure, ...]
     conclusions: tuple[str, ...]

@@ -18,6 +18,7 @@ from batchlab.words.evidence import held_out, tokens_per_parameter
 from batchlab.words.phrases import format_seeds, format_warmup
 from batchlab.words.reasons import describe_open, soonest_beside
 from batchlab.words.sweep import no_answer
+from batchlab.words.units import Units
 from batchlab.words.unknown import unknown
 
 INDENT = 12
@@ -71,7 +72,8 @@ def _costs(found: Findings) -> str:
         return "unknown: no batch size was judged"
     unit, tuning = found.experiment.unit, "" if len(best.cells) > 1 else ", the only LR tried"
     rate = format_learning_rate(best.best.learning_rate)
-    where = f"batch {best.global_batch_size:,} at {rate}{tuning}: {format_interval(best.val_loss)}{_held_out(found)}"
+    loss = f"{Units.of(found).named(format_interval(best.val_loss))}{_held_out(found)}"
+    where = f"batch {best.global_batch_size:,} at {rate}{tuning}: {loss}"
     seeds = format_seeds(surface, best) if surface.noise_sd is not None else "n = 1"
     match chosen.reason:
         case NotTested(runs):

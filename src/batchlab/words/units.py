@@ -15,10 +15,12 @@ class Units:
 
     unit: Unit
     sequence_length: int
+    metric: str = ""  # what batch sizes are judged by where that is not the loss
 
     @classmethod
     def of(cls, findings: Findings) -> Units:
-        return cls(findings.experiment.unit, findings.task_info.sequence_length)
+        metric = findings.experiment.evaluation.judged_by
+        return cls(findings.experiment.unit, findings.task_info.sequence_length, "" if metric is None else metric.title)
 
     @property
     def name(self) -> str:
@@ -36,8 +38,17 @@ class Units:
         return batch_items(self.unit, self.sequence_length)
 
     @property
+    def judged(self) -> str:
+        """What batch sizes are judged by: `validation loss`, or `1 − accuracy`."""
+        return self.metric or "validation loss"
+
+    def named(self, loss: str) -> str:
+        """`1.482 [1.474, 1.490]`, or with the metric's name before it."""
+        return f"{self.metric} {loss}" if self.metric else loss
+
+    @property
     def loss_axis(self) -> str:
-        return f"validation loss ({self._loss_of})"
+        return self.metric or f"validation loss ({self._loss_of})"
 
     @property
     def train_loss_axis(self) -> str:

@@ -21,6 +21,26 @@ def valley_conclusions(found: Findings) -> list[str]:
     return [text, *_narrowing(valleys)]
 
 
+def stable_rates_note(found: Findings) -> str:
+    """How to read the ranges, or why there are none."""
+    surface, tolerance = found.surface, found.experiment.sweep.tolerance
+    if surface is None or surface.best is None:
+        return ""
+    if surface.noise_sd is None:
+        return "Unknown: no seed was repeated, so how far a learning rate may be from the best is not known."
+    valleys = lr_valleys(surface, found.slope, tolerance)
+    if valleys is None:
+        return "Unknown: at no batch size could a curve be fitted around the best learning rate."
+    costs = f" and cost at most {format_percent(tolerance)}" if valleys.in_tokens else ""
+    return " ".join(
+        [
+            f"Learning rates in a range are within {format_loss(valleys.above)} of the best of their size{costs}, by "
+            "local fits. Too high costs more than too low, so stay in the lower half.",
+            *_narrowing(valleys),
+        ]
+    )
+
+
 def _range(valley: Valley) -> str:
     low, high = format_learning_rate(valley.low), format_learning_rate(valley.high)
     least, most = valley.doublings.low, valley.doublings.high

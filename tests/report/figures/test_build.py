@@ -14,8 +14,8 @@ from batchlab.words.figures.device import NO_MEMORY, NO_SPEED
 from batchlab.words.figures.loss import NO_RUNS, no_loss
 
 KEYS = [
-    *("loss-batch", "loss-hours", "surface", "curves", "training", "gradients"),
-    *("noise-scale", "cost-to-target", "speed", "memory"),
+    *("decision", "surface", "speed", "memory", "curves", "training", "gradients"),
+    *("noise-scale", "cost-to-target"),
 ]
 Study = Callable[[str], Findings]
 
@@ -55,7 +55,7 @@ def test_studies_without_a_stage_say_why(study: Study) -> None:
     assert build_figures(study("no capacity"))["memory"].missing == NO_MEMORY
     assert build_figures(study("no speed"))["speed"].missing == NO_SPEED
     assert build_figures(study("nothing trained"))["curves"].missing == NO_RUNS
-    assert build_figures(study("all diverged"))["loss-batch"].missing == no_loss(study("all diverged"))
+    assert build_figures(study("all diverged"))["decision"].missing == no_loss(study("all diverged"))
 
 
 def test_studies_in_samples_never_speak_of_tokens(study: Study) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from batchlab.analysis.findings import Findings
 from batchlab.report.figures.diagnostics import diagnostic_figures
 from batchlab.report.figures.figure import colour_names, plain
@@ -47,9 +49,13 @@ def test_each_batch_size_has_one_legend_entry_a_plot(study: Study) -> None:
         assert len(shown) == len(set(shown)) == 5
 
 
-def test_seconds_of_the_phases_are_medians_per_token(study: Study) -> None:
+def test_phases_are_shares_of_a_step(study: Study) -> None:
     phases = diagnostic_figures(study("snapshots"))[-1]
     assert [trace["name"] for trace in phases.data] == list(PHASE_NAMES.values())
     forward = phases.data[1]
     assert list(forward["x"]) == ["4", "8", "16", "32", "64"]
-    assert all(abs(value - 1.0) < 1e-9 for value in forward["y"])
+    sums = [sum(of_size) for of_size in zip(*(trace["y"] for trace in phases.data), strict=True)]
+    assert sums == pytest.approx([100.0] * 5)
+    # three phases take a microsecond per token each, the optimizer 0.1 ms per step
+    per_token = [1e-6 * 64 * size for size in (4, 8, 16, 32, 64)]
+    assert forward["y"] == pytest.approx([100 * one / (3 * one + 1e-4) for one in per_token])

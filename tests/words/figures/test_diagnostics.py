@@ -5,18 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from batchlab.analysis.assemble import assemble
-from batchlab.core.batch import Unit
 from batchlab.words.figures import diagnostics
 from batchlab.words.figures.diagnostics import (
     PHASE_NAMES,
     SAME_STEPS,
     Text,
     heads_caption,
-    phases_axis,
     phases_caption,
     snapshots_caption,
 )
-from batchlab.words.units import Units
 
 Study = Callable[..., Any]
 
@@ -38,9 +35,7 @@ def test_captions_give_runs_and_steps(synthetic_study: Study) -> None:
     assert heads_caption("blocks.2", 1024) == "blocks.2, in nats, n = 1 run: batch 1,024 at its best learning rate."
 
 
-def test_phases_are_per_token_or_sample() -> None:
-    samples = Units(Unit.SAMPLES, 1)
-    assert phases_caption([4, 8], samples).startswith("Microseconds per sample, ")
-    assert "n = 2 runs at batch 4 and 8." in phases_caption([4, 8], samples)
-    assert phases_axis(samples) == "µs per sample"
+def test_phases_are_shares() -> None:
+    assert phases_caption([4, 8]).startswith("Shares of the medians")
+    assert "n = 2 runs at batch 4 and 8." in phases_caption([4, 8])
     assert list(PHASE_NAMES) == ["data", "forward", "backward", "optimizer"]

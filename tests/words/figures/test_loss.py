@@ -10,12 +10,12 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
 from batchlab.report.figures.loss import judged
 from batchlab.words.figures.loss import (
+    AT_EQUAL_TIME,
     NO_RUNS,
     WITH_NOISE,
     WITHOUT_NOISE,
+    decision_caption,
     describe_size,
-    loss_vs_batch_caption,
-    loss_vs_time_caption,
     no_loss,
 )
 
@@ -27,19 +27,22 @@ def found(synthetic_study: Study) -> Findings:
     return assemble(*synthetic_study())
 
 
-def test_captions_give_budget_runs_and_n(found: Findings) -> None:
+def test_the_caption_gives_n_the_band_and_where_time_comes_from(found: Findings) -> None:
     rows = judged(found.surface)
-    said = loss_vs_batch_caption(found, rows)
-    assert said.startswith(f"5 batch sizes, 409,600 tokens per run, {len(found.runs)} runs in all.")
+    said = decision_caption(found, rows, tolerated=True)
     assert "95 % intervals, n = " in said
-    assert loss_vs_time_caption(found, rows, rows[:3]).startswith("Time is the budget divided by the tokens/s measured")
-    assert "3 batch sizes (2 sizes without a measured speed omitted)" in loss_vs_time_caption(found, rows, rows[:3])
+    assert "extra tokens" in said
+    assert said.endswith("Time is the budget divided by the speed measured for each size alone.")
+    untimed = [replace(row, hours=None) for row in rows]
+    assert "Time is" not in decision_caption(found, untimed, tolerated=False)
+    at_equal_time = replace(found, run_seconds=60.0)
+    assert decision_caption(at_equal_time, rows, tolerated=False).endswith(AT_EQUAL_TIME)
 
 
 def test_one_run_per_point_has_no_interval(synthetic_study: Study) -> None:
     single = assemble(*synthetic_study(seeds=1, max_extensions=0))
-    assert loss_vs_batch_caption(single, judged(single.surface)).endswith(
-        "n = 1 run per point, so no intervals are shown."
+    assert "n = 1 run per point, so no intervals are shown." in decision_caption(
+        single, judged(single.surface), tolerated=False
     )
 
 

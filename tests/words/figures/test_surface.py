@@ -12,19 +12,18 @@ from batchlab.words.figures.surface import describe_cell, describe_fitted, descr
 Study = Callable[..., Any]
 
 
-def test_the_caption_counts_cells_runs_and_fits(synthetic_study: Study) -> None:
+def test_the_caption_counts_cells_and_runs(synthetic_study: Study) -> None:
     surface = assemble(*synthetic_study()).surface
     assert surface is not None
     cells = [cell for row in surface.rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
     bare = replace(surface, inferred=())
-    said = surface_caption(bare, 3, None)
+    said = surface_caption(bare, None)
     assert said.startswith(f"{len(cells)} cells, n = {runs} runs. ")
-    assert said.endswith("A parabola in log LR could be fitted at 3 of 5 batch sizes.")
     assert "colour scale" not in said
-    assert "The colour scale ends at 2.500, " in surface_caption(bare, 3, 2.5)
+    assert "The colour scale ends at 2.500, " in surface_caption(bare, 2.5)
     one = replace(surface, inferred=(Inferred(4, 1e-3, 2.5, 1.0),))
-    assert "1 paler cell marked ≈ was not run either" in surface_caption(one, 3, None)
+    assert "1 paler cell marked ≈ was not run either" in surface_caption(one, None)
 
 
 def test_a_cell_lists_its_seeds(synthetic_study: Study) -> None:

@@ -201,7 +201,7 @@ def memory_points(records: Iterable[tuple[Spec, Record]]) -> tuple[MemoryPoint, 
     return tuple(points)
 
 
-_ACCELERATORS = ("cuda", "mps", "xpu")
+_ACCELERATORS = ("cuda", "gpu", "mps", "xpu")
 """Devices with a fallback to the host's memory. A CPU could only swap to disk, and other programs change its speed."""
 
 

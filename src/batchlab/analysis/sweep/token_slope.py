@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from batchlab.analysis.sweep.noise import CONFIDENCE, Noise, pooled_noise, t_quantile
 from batchlab.analysis.values import BatchRow, Cell, Interval, Run, SurfaceFinding, TokensAt
 from batchlab.analysis.verdict import SlopeFrom, TokenSlope
-from batchlab.core.batch import Unit
 from batchlab.core.record import Outcome
 
 EXPONENT, EXPONENT_FACTOR = 0.055, 2.25
@@ -34,11 +33,12 @@ regime."""
 
 
 def token_slope(
-    surface: SurfaceFinding, smaller: Sequence[Run], tokens_at: TokensAt, unit: Unit, *, decays: bool
+    surface: SurfaceFinding, smaller: Sequence[Run], tokens_at: TokensAt, *, language_model: bool, decays: bool
 ) -> TokenSlope | None:
     """The slope at the best cell, or at the measured one nearest to it; None without any, or where the loss rises.
 
-    `smaller`: completed runs from scratch at smaller budgets, with the study's schedule. `decays`: whether the learning
+    `smaller`: completed runs from scratch at smaller budgets, with the study's schedule. `language_model`: whether the
+    loss is one of tokens, which the published slope holds for. `decays`: whether the learning
     rate does.
     """
     best = surface.best
@@ -55,7 +55,7 @@ def token_slope(
         )
         if measured is not None:
             return measured if measured.drop.value > 0 else None
-    if unit is not Unit.TOKENS or best.val_loss.value <= 0:
+    if not language_model or best.val_loss.value <= 0:
         return None
     low, value, high = (
         best.val_loss.value * (2**exponent - 1)

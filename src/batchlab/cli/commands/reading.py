@@ -158,7 +158,7 @@ def _verify(store: Store) -> int:
     from batchlab.study.open_study import damaged_data
     from batchlab.words.damage import damage_lines, damaged_data_line, verified_line
 
-    records, damaged = store.scan(metrics=True)
+    records, damaged = store.scan(in_full=True)
     files, changed = damaged_data(store)
     for line in (*damage_lines(damaged), *map(damaged_data_line, changed)):
         print(f"  {line}")

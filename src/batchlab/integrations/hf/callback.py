@@ -19,7 +19,7 @@ class Observes(Protocol):
 
     def micro_batch(
         self, tokens: float, share: float | None = None, samples: int | None = None
-    ) -> AbstractContextManager[None]: ...
+    ) -> AbstractContextManager[object]: ...
 
     def step(self) -> None: ...
 
@@ -33,7 +33,7 @@ class BatchlabCallback(TrainerCallback):
 
     def __init__(self, observation: Observes) -> None:
         self._observation = observation
-        self._open: AbstractContextManager[None] | None = None
+        self._open: AbstractContextManager[object] | None = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

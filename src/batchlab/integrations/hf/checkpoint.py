@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from batchlab.core.protocols import ByteSink, WriteState
 
@@ -20,8 +19,8 @@ def writer(folder: Path) -> WriteState:
     return write
 
 
-def restore(state: bytes, folder: Path) -> Path:
+def restore(state: BinaryIO, folder: Path) -> Path:
     """Unpack into `folder`; returns the checkpoint folder. Members that would leave `folder` are refused."""
-    with tarfile.open(fileobj=io.BytesIO(state), mode="r|") as archive:
+    with tarfile.open(fileobj=state, mode="r|") as archive:
         archive.extractall(folder, filter="data")
     return folder / "checkpoint"

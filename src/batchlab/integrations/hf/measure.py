@@ -15,7 +15,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from batchlab.core.protocols import Interrupted, MemoryBound, RunContext, RunResult
 from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec, DeviceSettings, ThroughputSpec
-from batchlab.integrations.hf.evaluate import evaluate
+from batchlab.integrations.hf.evaluate import evaluate, predict
 from batchlab.integrations.hf.train import epochs_of, layout_arguments
 from batchlab.integrations.hf.trainer import Trainers, optimizer_changes, require_data
 from batchlab.integrations.probing import bound_memory, longest, waiting_for
@@ -68,7 +68,10 @@ def probe(trainers: Trainers, spec: CapacitySpec, context: RunContext) -> RunRes
     timer = _Steps(context, spec.steps)
     trainer.add_callback(timer)
     loss = float(trainer.train().training_loss)
-    evaluate(trainer, trainer.model_wrapped, spec.evaluation_batch_size)
+    if spec.workload.metric is None:
+        evaluate(trainer, trainer.model_wrapped, spec.evaluation_batch_size)
+    else:
+        predict(trainer, spec.evaluation_batch_size)
     reading = memory.read(torch.device(spec.device.name))
     shutil.rmtree(folder, ignore_errors=True)
     result = CapacityResult(

@@ -168,7 +168,7 @@ class _Following(TrainerCallback):
         self._context.row(row)
         self._context.progress(step, self._steps, row.tokens, row.train_loss, row.tokens_per_second)
         if self._evaluation_due and model is not None:
-            found = evaluate(self._trainer, model, self._spec.evaluation_samples)
+            found = evaluate(self._trainer, model, self._spec.evaluation_samples, self._spec.workload.metric)
             self._context.row(self._course.evaluated(found, step))
             self._lap = self._now()
 

@@ -138,10 +138,25 @@ def own_settings(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
         steps,
     )
     return {
+        **_metric(trainer, own),
         "schedule": schedule,
         "optimizer": {"grad_clip": own.max_grad_norm or "off", "reference_batch_size": step},
         "device": {"precision": "bf16" if own.bf16 else "tf32" if own.tf32 else "fp32", "compile": own.torch_compile},
     }
+
+
+def _metric(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
+    """What metric_for_best_model asks for. Raises InputError where the Trainer has nothing that computes it."""
+    name = (own.metric_for_best_model or "loss").removeprefix("eval_")
+    if name == "loss":
+        return {}
+    if trainer.compute_metrics is None:
+        raise InputError(
+            f"metric_for_best_model is {name}, but the Trainer has no compute_metrics; give it one, or set "
+            'metric_for_best_model="loss".'
+        )
+    higher = own.greater_is_better if own.greater_is_better is not None else not name.endswith("loss")
+    return {"evaluation": {"metric": name, "metric_better": "higher" if higher else "lower"}}
 
 
 def optimizer_changes(own: TrainingArguments, optimizer: OptimizerSettings) -> dict[str, Any]:

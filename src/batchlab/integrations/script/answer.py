@@ -7,7 +7,7 @@ from pathlib import Path
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment
-from batchlab.integrations.script.attempt import Filling, placeholder_values
+from batchlab.integrations.script.attempt import SHORT_SECONDS, Filling, placeholder_values
 from batchlab.integrations.script.template import template_of
 
 RUN_DIR = Path("out")
@@ -28,6 +28,7 @@ def answer_command(
         tokens=token_budget,
         seed=experiment.sweep.first_seed,
         warmup_steps=round(warmup_tokens / layout.tokens_per_step),
+        seconds=command.seconds or SHORT_SECONDS,
     )
     values = placeholder_values(command, filling, RUN_DIR) | {"python": ("python",)}
     return shlex.join(template_of(command).filled(values))

@@ -6,10 +6,12 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,21 +20,26 @@ from batchlab import __version__
 from batchlab.core.batch import BatchLayout
 from batchlab.core.command import Command
 from batchlab.core.errors import RunFailure
+from batchlab.core.metric import Metric
 from batchlab.core.out_of_memory import Evidence, evidence_of
-from batchlab.core.protocols import RunContext, RunResult
+from batchlab.core.protocols import KilledFromOutside, RunContext, RunResult
 from batchlab.core.record import Environment, MeasuredMemory, Outcome
 from batchlab.core.spec import DeviceSettings
 from batchlab.integrations.script import launcher
 from batchlab.integrations.script.launcher import RECORDS
-from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows
+from batchlab.integrations.script.logged_rows import TRAINER_ROWS, WANDB_ROWS
+from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows, wandb_rows
 from batchlab.integrations.script.process import Ended, Output, run_command
 from batchlab.integrations.script.template import parse
-from batchlab.integrations.script.trainer_rows import ROWS
+
+SHORT_SECONDS = 5.0
+"""What {seconds} is for runs that only try or measure something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What one execution is asked for. tokens: of the whole execution, as the study counts them."""
+    """What one execution is asked for. tokens: of the whole execution, as the study counts them. seconds: of training,
+    where the command is told a time."""
 
     layout: BatchLayout
     learning_rate: float
@@ -40,6 +47,7 @@ class Filling:
     tokens: int
     seed: int = 0
     warmup_steps: int = 0
+    seconds: float = SHORT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +65,11 @@ class Attempt:
     measured: MeasuredMemory
     environment: Environment
     certain: bool = True
+    resumed: bool = False
 
     @property
     def val_loss(self) -> float | None:
-        """The last validation loss; None where there was none."""
+        """The last validation loss, or judged metric; None where there was none."""
         return next((row.val_loss for row in reversed(self.rows) if row.val_loss is not None), None)
 
     def failed(self) -> RunResult:
@@ -70,21 +79,25 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where and how commands are executed for one spec. resumable: the script continues what it finds in its folder."""
+    """Where and how commands are executed for one spec. metric: what is judged; None: the loss."""
 
     command: Command
     context: RunContext
     device: DeviceSettings
+    metric: Metric | None = None
 
-    def attempt(self, filling: Filling, name: str = "output", *, most_seconds: float | None = None) -> Attempt:
+    def attempt(
+        self, filling: Filling, name: str = "output", *, most_seconds: float | None = None, resumable: bool = False
+    ) -> Attempt:
         """Execute the command once, in the folder `name` of the run.
 
         most_seconds: where it is ended before the command's own limit and counts as completed, because it only had to
-        get so far.
+        get so far. resumable: with {resume}, it goes on from what an attempt that was stopped left there. Raises
+        KilledFromOutside.
         """
         template = parse(self.command.run)
         output, records = self.context.path / name, self.context.path / "processes"
-        unfinished = template.has("resume") and output.is_dir()
+        unfinished = resumable and template.has("resume") and output.is_dir()
         if not unfinished:
             shutil.rmtree(output, ignore_errors=True)
             output.mkdir()
@@ -103,16 +116,31 @@ class Execution:
                 most_seconds=min(most_seconds or math.inf, self.command.time_limit_seconds),
                 memory_limit=self.device.memory_limit if self.device.name == "cpu" else None,
             )
-        rows = trainer_rows(records / ROWS) or printed.result() or self._read(values, output)
-        return self._judge(ended, tuple(rows), records, short=most_seconds is not None)
+        if _killed_from_outside(ended):
+            raise KilledFromOutside
+        metrics = self.command.metrics
+        sources = (
+            trainer_rows(records / TRAINER_ROWS, metrics),
+            wandb_rows(records / WANDB_ROWS, metrics),
+            printed.result(),
+            self._read(values, output),
+        )
+        rows = next((rows for rows in sources if any(row.val_loss is not None for row in rows)), None)
+        rows = rows or next(filter(None, sources), [])
+        if (metric := self.metric) is not None:
+            rows = [row if row.val_loss is None else replace(row, val_loss=metric.judged(row.val_loss)) for row in rows]
+        found = self._judge(ended, tuple(rows), records, short=most_seconds is not None)
+        return replace(found, resumed=unfinished)
 
     def _environment(self, records: Path) -> Mapping[str, str]:
         chosen = {RECORDS: str(records), "PYTHONUNBUFFERED": "1"}
+        if "WANDB_MODE" not in os.environ:
+            chosen |= {"WANDB_MODE": "offline", "WANDB_DIR": str(records)}  # the runs of a study are not for its server
         return chosen | {"CUDA_VISIBLE_DEVICES": ""} if self.device.name == "cpu" else chosen
 
     def _read(self, values: Mapping[str, str | tuple[str, ...]], output: Path) -> list[Row]:
         metrics = self.command.metrics
-        if metrics.source == "stdout":
+        if metrics.source in ("stdout", "wandb"):
             return []
         file = None if metrics.file is None else " ".join(parse(metrics.file).filled(values))
         return read_rows(metrics, file, output, Path(self.command.folder))
@@ -143,6 +171,7 @@ def placeholder_values(
         "steps": str(filling.steps),
         "tokens": str(filling.tokens),
         "epochs": str(max(1, round(filling.tokens / epoch))),
+        "seconds": f"{filling.seconds:g}",
         "seed": str(filling.seed),
         "warmup_steps": str(filling.warmup_steps),
         "run_dir": str(output),
@@ -158,10 +187,10 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
     if broken and found.outcome in (Outcome.COMPLETED, Outcome.FAILED):
         return Outcome.DIVERGED, str(RunFailure("The last loss that the script gave is not a finite number."))
     if found.outcome is Outcome.COMPLETED and loss is None:
-        wanted = f"{command.metrics.val_loss!r} in {command.metrics.file or command.metrics.source}"
+        wanted = f"{command.metrics.judged!r} in {command.metrics.file or command.metrics.source}"
+        judged_by = "validation loss" if command.metrics.metric is None else command.metrics.name
         failure = RunFailure(
-            f"The command ended with exit code 0, but its validation loss was not found: {wanted}."
-            f"{last_lines(found.ended)}"
+            f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}.{last_lines(found.ended)}"
         )
         return Outcome.FAILED, str(failure)
     return found.outcome, found.reason
@@ -184,6 +213,21 @@ def _outcome(ended: Ended, command: Command, *, short: bool) -> tuple[Outcome, s
         failure = RunFailure(f"The command ended {how}, out of memory: {_telling(ended)}")
         return Outcome.OUT_OF_MEMORY, str(failure), evidence is not Evidence.AMBIGUOUS
     return Outcome.FAILED, str(RunFailure(f"The command ended {how}.{last_lines(ended)}")), True
+
+
+_KILLED_CHILD = re.compile(r"Signal 9 \(SIGKILL\) received|exitcode\s*:\s*-9\b")
+"""What torchrun says of a process that was killed; its own exit code is 1."""
+
+
+def _killed_from_outside(ended: Ended) -> bool:
+    """Whether it was killed, by the system or a person, without having said that an allocation failed.
+
+    Without an exit code it was the supervisor that was killed.
+    """
+    text = "\n".join(ended.tail)
+    if ended.cut or ended.problem or ended.exit_code == 0 or evidence_of(text) is not None:
+        return False
+    return ended.exit_code in (None, -signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED_CHILD.search(text) is not None
 
 
 def _how(ended: Ended) -> str:

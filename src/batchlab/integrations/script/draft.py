@@ -47,10 +47,22 @@ NAMES: dict[str, tuple[str, ...]] = {
         "steps",
         "iters",
     ),
+    "seconds": ("time_budget", "max_seconds", "train_seconds", "max_time", "time_limit"),
     "epochs": ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch"),
-    "seed": ("seed", "random_seed", "manual_seed"),
+    "seed": ("seed", "random_seed", "manual_seed", "seed_everything"),
     "warmup_steps": ("warmup_iters", "warmup_steps", "num_warmup_steps", "lr_warmup_steps", "warmup"),
-    "run_dir": ("out_dir", "output_dir", "save_dir", "run_dir", "checkpoint_dir", "log_dir", "logdir", "outdir", "out"),
+    "run_dir": (
+        "out_dir",
+        "output_dir",
+        "save_dir",
+        "run_dir",
+        "checkpoint_dir",
+        "log_dir",
+        "logdir",
+        "outdir",
+        "out",
+        "default_root_dir",
+    ),
 }
 """Placeholder → names of options that it fills, the likeliest first."""
 
@@ -62,6 +74,7 @@ FOLLOWS_STEPS = (
     "eval_every",
     "eval_steps",
     "eval_iter_interval",
+    "val_check_interval",
 )
 """Options that should have the number of steps: the decay's length, and evaluations, of which the last counts."""
 
@@ -69,6 +82,9 @@ LENGTHS = ("block_size", "sequence_length", "seq_len", "seq_length", "max_seq_le
 """Names of what may be the tokens of a sample."""
 
 UNMATCHED_SHOWN = 40
+
+TRAINERS = (Style.TRAINING_ARGUMENTS, Style.TRL)
+"""Styles of scripts with a Trainer of transformers, whose log the launcher reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +110,11 @@ def draft(script: Script, name: str) -> Draft:
     filled = {option.flag: placeholder for placeholder, option in chosen.items()}
     if "steps" in chosen:
         filled |= {option.flag: "steps" for option in script.options if option.name in FOLLOWS_STEPS}
-    words = ["{python}", shlex.quote(name)]
+    words = ["{python}", shlex.quote(name), *script.words]
     for flag, placeholder in filled.items():
         words += _spelt(script.style, flag, placeholder)
-    if script.style is Style.TRAINING_ARGUMENTS:
-        words += ["--do_train", "--do_eval", "--save_strategy", "no"]
+    if script.style in TRAINERS:
+        words += ["--save_strategy", "no"]
     placeholders = set(filled.values())
     missing = [
         *([] if placeholders & BATCH else ["batch_size"]),
@@ -129,6 +145,7 @@ def _choose(options: Sequence[Option]) -> dict[str, Option]:
                 break
     if "steps" in chosen:
         chosen.pop("epochs", None)
+        chosen.pop("seconds", None)
     if "micro_batch_size" in chosen and not {"grad_accum_steps", "global_batch_size"} & set(chosen):
         chosen = {"batch_size" if key == "micro_batch_size" else key: option for key, option in chosen.items()}
     if {"global_batch_size", "micro_batch_size", "grad_accum_steps"} <= set(chosen):

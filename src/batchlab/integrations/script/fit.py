@@ -7,7 +7,7 @@ from typing import Any
 from batchlab.core.command import Command
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import Experiment
-from batchlab.integrations.script.template import accumulates, template_of
+from batchlab.integrations.script.template import accumulates, by_time, template_of
 
 
 def fitted(experiment: Experiment, command: Command) -> Experiment:
@@ -25,10 +25,16 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             f"The command runs on {command.devices} devices (command.devices), so batch sizes must be multiples of it; "
             f"{odd[0]} is not."
         )
-    if experiment.budget.run_time_seconds is not None:
+    run_time = experiment.budget.run_time_seconds or (command.seconds if by_time(template) else None)
+    if run_time is not None and not template.has("steps", "tokens", "seconds"):
         raise InputError(
-            "--run-time is not possible for a script, which has no placeholder for a time: give --token-budget or "
-            "--time-budget."
+            "--run-time turns the measured speed of each batch size into a length, and command.run has only {epochs}, "
+            "which would round it to whole epochs: add {steps}, {tokens} or {seconds}, or give --token-budget."
+        )
+    if run_time is None and by_time(template):
+        raise InputError(
+            "command.run has only {seconds} for its length, so every batch size trains for the same time; say which: "
+            "--run-time 5m."
         )
     sweep_changes: dict[str, Any] = {}
     if not template.has("learning_rate"):
@@ -49,7 +55,9 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
                 update={"micro_batching": "even" if accumulates(template) and batch.micro_batching != "off" else "off"}
             ),
             "sweep": sweep.model_copy(update=sweep_changes),
+            "budget": experiment.budget.model_copy(update={"run_time_seconds": run_time}),
             "schedule": experiment.schedule.model_copy(update=schedule),
+            "command": command.model_copy(update={"seconds": run_time}),
             "noise": experiment.noise.model_copy(update={"points": 0}),
             "optimizer": experiment.optimizer.model_copy(update={"grad_clip": None}),
             "diagnostics": "off",

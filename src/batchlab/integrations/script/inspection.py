@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from batchlab.core.batch import Unit
 from batchlab.core.command import Command
@@ -41,12 +42,20 @@ def inspect(command: Command, spec: InspectSpec) -> TaskInfo:
         optimizer_family="sgd" if name == "sgd" else "adam",
         integration="script",
         own_optimizer=True,
+        settings=_metric_settings(command),
         data_source=script_of(template),
         data_digest="",
         code=hash_files(source_files(template, Path(command.folder))),
         device=device,
         device_memory_bytes=device_memory(device),
     )
+
+
+def _metric_settings(command: Command) -> dict[str, Any]:
+    metric = command.metrics.judged_by
+    if metric is None:
+        return {}
+    return {"evaluation": {"metric": metric.name, "metric_better": metric.better, "metric_best": metric.best}}
 
 
 def require_program(template: Template, folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Start a script unchanged and record what only its own process knows: `python launcher.py SCRIPT ARGUMENTS…`.
 
 The script is `__main__`, with its own arguments, folder and exit code, as if Python had started it. When the process
-ends, its peak memory, device and versions are written to a file in the folder that BATCHLAB_RECORDS names. Where the
-script imports the Trainer of transformers, its rows are recorded too. Uses the standard library only.
+ends, its peak memory, device and versions are written to a file in the folder that BATCHLAB_RECORDS names. What it
+logs to the Trainer of transformers or to W&B is recorded too. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from typing import Any
 RECORDS = "BATCHLAB_RECORDS"
 """The environment variable that names the folder of the records."""
 
+WATCHED = {"transformers.trainer": "watch_trainer", "wandb.sdk.wandb_run": "watch_wandb"}
+"""Module → function of logged_rows that sees to it that what the script logs there is recorded."""
+
 FRAMEWORKS = ("torch", "jax", "mlx", "tensorflow", "transformers", "lightning", "numpy")
 
 
@@ -34,7 +37,8 @@ def main() -> None:
     if not sys.argv:
         sys.exit("usage: launcher.py SCRIPT ARGUMENTS…")
     atexit.register(write_record)
-    sys.meta_path.insert(0, _WatchTrainer())
+    for name, hook in WATCHED.items():
+        sys.meta_path.insert(0, _Watch(name, hook))
     if sys.argv[0] == "-m" and len(sys.argv) > 1:
         sys.path[0] = os.getcwd()
         del sys.argv[0]
@@ -98,35 +102,36 @@ def _cuda() -> dict[str, Any]:
     return {"devices": [device for device in devices if device["reserved_bytes"]]}
 
 
-class _WatchTrainer(importlib.abc.MetaPathFinder):
-    """Adds a callback to those that every Trainer of transformers has, once that module is imported."""
+class _Watch(importlib.abc.MetaPathFinder):
+    """Calls a hook of logged_rows with a module once that is imported."""
 
-    name = "transformers.trainer"
+    def __init__(self, name: str, hook: str) -> None:
+        self._name, self._hook = name, hook
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self.name:
+        if fullname != self._name:
             return None
         sys.meta_path.remove(self)
         found = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if found is not None and found.loader is not None:
-            found.loader = _Loader(found.loader)
+            found.loader = _Loader(found.loader, self._hook)
         return found
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: importlib.abc.Loader) -> None:
-        self._inner = inner
+    def __init__(self, inner: importlib.abc.Loader, hook: str) -> None:
+        self._inner, self._hook = inner, hook
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._inner.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._inner.exec_module(module)
-        from batchlab.integrations.script.trainer_rows import callback
+        from batchlab.integrations.script import logged_rows
 
-        module.DEFAULT_CALLBACKS.append(callback())
+        getattr(logged_rows, self._hook)(module)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ MOST_TIMED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a script said at one time. step: None where it does not say. time: seconds on any clock."""
+    """What a script said at one time. step: None where it does not say. time: seconds on any clock.
+
+    val_loss: what batch sizes are judged by.
+    """
 
     step: int | None = None
     train_loss: float | None = None
@@ -35,7 +38,7 @@ class Row:
 class Printed:
     """Finds losses in lines as they are printed. A line without a step has that of the last line that had one."""
 
-    val_loss: re.Pattern[str] | None
+    judged: re.Pattern[str] | None
     train_loss: re.Pattern[str] | None
     step: re.Pattern[str] | None
     rows: list[Row] = field(default_factory=list)
@@ -47,7 +50,7 @@ class Printed:
         if metrics.source != "stdout":
             return cls(None, None, None)
         return cls(
-            _pattern("val_loss", metrics.val_loss),
+            _pattern("val_loss" if metrics.metric is None else "metric", metrics.judged),
             _pattern("train_loss", metrics.train_loss),
             _pattern("step", metrics.step),
         )
@@ -58,7 +61,7 @@ class Printed:
         stepped = step is not None and math.isfinite(step)
         if step is not None and stepped:
             self._step = int(step)
-        val, train = _last(self.val_loss, text), _last(self.train_loss, text)
+        val, train = _last(self.judged, text), _last(self.train_loss, text)
         if val is not None or train is not None or (stepped and len(self.rows) < MOST_TIMED):
             self.rows.append(Row(self._step, train, val, time=now))
 
@@ -132,6 +135,7 @@ def read_rows(metrics: CommandMetrics, file: str | None, output: Path, folder: P
 
 _NAMES = {
     "stdout": "",
+    "wandb": "",
     "trainer_state": "trainer_state.json",
     "tensorboard": "events.out.tfevents.*",
     "jsonl": "*.jsonl",
@@ -172,7 +176,7 @@ def _of_mappings(rows: Iterable[Mapping[str, Any]], metrics: CommandMetrics) -> 
         step = _number(values.get(metrics.step)) if metrics.step else None
         row = Row(
             step=int(step) if step is not None and math.isfinite(step) else None,
-            val_loss=_number(values.get(metrics.val_loss)),
+            val_loss=_number(values.get(metrics.judged)),
             train_loss=_number(values.get(metrics.train_loss)) if metrics.train_loss else None,
             time=_number(values.get("time")),
         )
@@ -193,20 +197,34 @@ def _of_tensorboard(path: Path, metrics: CommandMetrics) -> list[Row]:
         for value in event.summary.value:
             number = float(value.tensor.float_val[0] if value.HasField("tensor") else value.simple_value)
             row = Row(step=int(event.step), time=float(event.wall_time))
-            if value.tag == metrics.val_loss:
+            if value.tag == metrics.judged:
                 rows.append(replace(row, val_loss=number))
             elif value.tag == metrics.train_loss:
                 rows.append(replace(row, train_loss=number))
     return rows
 
 
-def trainer_rows(path: Path) -> list[Row]:
+def wandb_rows(path: Path, metrics: CommandMetrics) -> list[Row]:
+    """The rows that the launcher recorded of a W&B run, where the losses are there."""
+    if metrics.source != "wandb" or not path.is_file():
+        return []
+    return _of_mappings(_json_lines(path), metrics.model_copy(update={"step": metrics.step or "_step"}))
+
+
+def trainer_rows(path: Path, metrics: CommandMetrics) -> list[Row]:
     """The rows that the launcher recorded of a Trainer; none where there was none."""
     if not path.is_file():
         return []
-    names = ("train_loss", "val_loss", "learning_rate", "grad_norm", "time")
+    judged = metrics.judged if metrics.source == "trainer_state" else "eval_loss" if metrics.metric is None else ""
     return [
-        Row(step=int(values["step"]), **{name: _number(values.get(name)) for name in names})
+        Row(
+            step=int(values["step"]),
+            train_loss=_number(values.get("loss")),
+            val_loss=_number(values.get(judged)),
+            learning_rate=_number(values.get("learning_rate")),
+            grad_norm=_number(values.get("grad_norm")),
+            time=_number(values.get("time")),
+        )
         for values in _json_lines(path)
         if "step" in values
     ]

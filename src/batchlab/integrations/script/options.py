@@ -10,6 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from batchlab.core.errors import InputError, quote
+from batchlab.integrations.script.decorated import arguments, declared, of_click, of_typer
+from batchlab.integrations.script.literals import called, literal
+from batchlab.integrations.script.printed_texts import TRAIN_LOSS, VAL_LOSS, loss_pattern, step_pattern, texts_of
 
 
 class Style(StrEnum):
@@ -19,6 +22,8 @@ class Style(StrEnum):
     CLICK = "click"
     TYPER = "typer"
     TRAINING_ARGUMENTS = "TrainingArguments"
+    TRL = "TrlParser"
+    LIGHTNING_CLI = "LightningCLI"
     GLOBALS = "globals"  # overridden as --name=value by a configurator, as in nanoGPT
     KEY_VALUE = "key=value"
     CONSTANTS = "constants"  # nothing reads them from the command line
@@ -44,10 +49,14 @@ class Script:
     path: Path
     style: Style
     options: tuple[Option, ...]
+    words: tuple[str, ...] = ()  # after its name: the command of several that trains, and what it always needs
+    required: tuple[str, ...] = ()  # what it does not start without
     val_loss: str | None = None  # regular expressions over what it prints
     train_loss: str | None = None
     step: str | None = None
     tensorboard: bool = False
+    distributed: bool = False  # it starts a process group
+    seed_line: int | None = None  # where it sets a seed
 
 
 TRAINING_ARGUMENTS = (
@@ -60,6 +69,12 @@ TRAINING_ARGUMENTS = (
     "output_dir",
 )
 
+LIGHTNING_WORDS = (
+    *("fit", "--trainer.check_val_every_n_epoch", "null", "--trainer.logger", "CSVLogger"),
+    *("--trainer.logger.save_dir", "{run_dir}", "--trainer.enable_progress_bar", "false"),
+)
+"""Evaluations are counted in steps and not in epochs, and losses go to a CSV file in the run's folder."""
+
 
 def read_script(path: Path) -> Script:
     """The options and printed losses of a script. Raises InputError where it is no Python file."""
@@ -69,82 +84,108 @@ def read_script(path: Path) -> Script:
         raise InputError(f"There is no file {quote(str(path))}.") from None
     except (SyntaxError, UnicodeDecodeError, IsADirectoryError) as error:
         raise InputError(f"{quote(str(path))} cannot be read as Python: {error}.") from None
-    style, options = _options(tree)
-    texts = list(_texts(tree))
+    found = _options(tree)
+    texts = list(texts_of(tree))
     return Script(
         path,
-        style,
-        tuple(options),
-        val_loss=_pattern(texts, _VAL_LOSS),
-        train_loss=_pattern(texts, _TRAIN_LOSS),
-        step=_step(texts),
+        found.style,
+        found.options,
+        words=found.words,
+        required=found.required,
+        val_loss=loss_pattern(texts, VAL_LOSS),
+        train_loss=loss_pattern(texts, TRAIN_LOSS),
+        step=step_pattern(texts),
+        distributed=_distributed(tree),
+        seed_line=_seed_line(tree),
         tensorboard=any(isinstance(node, ast.alias) and node.name == "SummaryWriter" for node in ast.walk(tree)),
     )
 
 
-def _options(tree: ast.Module) -> tuple[Style, list[Option]]:
+@dataclass(frozen=True, slots=True)
+class _Options:
+    style: Style
+    options: tuple[Option, ...]
+    words: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+def _options(tree: ast.Module) -> _Options:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    if any(_called(call) == "HfArgumentParser" for call in calls):
-        return Style.TRAINING_ARGUMENTS, [Option(f"--{name}") for name in TRAINING_ARGUMENTS]
-    if found := list(_declared(calls, "add_argument")):
-        return Style.ARGPARSE, found
-    if found := list(_declared(calls, "option")):
-        return Style.CLICK, found
-    if found := list(_of_typer(tree)):
-        return Style.TYPER, found
+    names = {called(call) for call in calls}
+    if "TrlParser" in names:
+        return _Options(Style.TRL, _flags(TRAINING_ARGUMENTS), ("--eval_strategy", "steps", "--eval_steps", "{steps}"))
+    if "HfArgumentParser" in names:
+        return _Options(Style.TRAINING_ARGUMENTS, _flags(TRAINING_ARGUMENTS), ("--do_train", "--do_eval"))
+    if "LightningCLI" in names:
+        return _Options(Style.LIGHTNING_CLI, tuple(_of_lightning(tree)), LIGHTNING_WORDS)
+    for style, command in ((Style.CLICK, of_click(tree)), (Style.TYPER, of_typer(tree))):
+        if command is not None:
+            options = tuple(Option(flag, default) for flag, default in command.options)
+            return _Options(style, options, (command.word,) if command.word else (), tuple(command.required))
+    added = [call for call in calls if called(call) == "add_argument"]
+    if found := tuple(_declared(added, "add_argument")):
+        return _Options(Style.ARGPARSE, found, required=tuple(arguments(iter(added))))
     source = ast.unparse(tree)
     if "sys.argv" in source and re.search(r"(split|partition)\('='", source):
         pairs = [pair for node in tree.body for pair in _of_dictionary(node)]
         if pairs:
-            return Style.KEY_VALUE, [Option(name, default) for name, default in pairs]
+            return _Options(Style.KEY_VALUE, tuple(Option(name, default) for name, default in pairs))
     before = next((at for at, node in enumerate(tree.body) if _executes(node)), len(tree.body))
     constants = [pair for node in tree.body[:before] for pair in _of_assignment(node)]
-    overridden = any(_called(call) == "exec" for call in calls) or ("globals()" in source and "sys.argv" in source)
+    overridden = "exec" in names or ("globals()" in source and "sys.argv" in source)
     prefix = "--" if overridden else ""
-    return Style.GLOBALS if overridden else Style.CONSTANTS, [Option(f"{prefix}{n}", value) for n, value in constants]
+    style = Style.GLOBALS if overridden else Style.CONSTANTS
+    return _Options(style, tuple(Option(f"{prefix}{name}", value) for name, value in constants))
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def _flags(names: tuple[str, ...]) -> tuple[Option, ...]:
+    return tuple(Option(f"--{name}") for name in names)
+
+
+def _of_lightning(tree: ast.Module) -> Iterator[Option]:
+    """The parameters of the classes that LightningCLI is given, and those of its own that a study sets."""
+    call = next(node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == "LightningCLI")
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for part, given in zip(("model", "data"), call.args, strict=False):
+        for node in classes[given.id].body if isinstance(given, ast.Name) and given.id in classes else ():
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                defaults = [None] * (len(node.args.args) - len(node.args.defaults)) + list(node.args.defaults)
+                for argument, default in list(zip(node.args.args, defaults, strict=True))[1:]:
+                    yield Option(f"--{part}.{argument.arg}", literal(default) if default is not None else None)
+    yield from _flags(
+        ("trainer.max_steps", "seed_everything", "trainer.default_root_dir", "trainer.val_check_interval")
+    )
+
+
+SEEDS = ("manual_seed", "set_seed", "seed_everything")
+"""Functions that set the seed of everything."""
+
+
+def _seed_line(tree: ast.Module) -> int | None:
+    """The first line that sets a seed."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in SEEDS and node.args)
+    return min((call.lineno for call in calls), default=None)
+
+
+def _distributed(node: ast.AST) -> bool:
+    """Whether it starts a process group in any case, and not only where an `if` says so."""
+    if isinstance(node, ast.Call) and called(node) == "init_process_group":
+        return True
+    optional = isinstance(node, ast.If) and "__main__" not in ast.unparse(node.test)
+    return not optional and any(_distributed(child) for child in ast.iter_child_nodes(node))
 
 
 def _executes(node: ast.stmt) -> bool:
     """Whether this is `exec(…)`, by which a configurator overrides what was assigned before."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _called(node.value) == "exec"
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "exec"
 
 
 def _declared(calls: list[ast.Call], method: str) -> Iterator[Option]:
     """Options that calls like add_argument("--name", default=…) declare."""
     for call in calls:
-        if _called(call) != method:
-            continue
-        flags = [value for one in call.args if isinstance(value := _literal(one), str) and value.startswith("-")]
-        default = next((_literal(keyword.value) for keyword in call.keywords if keyword.arg == "default"), None)
-        if flags:
-            yield Option(max(flags, key=len).partition("/")[0], default)
-
-
-def _of_typer(tree: ast.Module) -> Iterator[Option]:
-    """The parameters of functions that typer makes commands of."""
-    started = {
-        one.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.run"
-        for one in node.args
-        if isinstance(one, ast.Name)
-    }
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        decorated = any(isinstance(one, ast.Call) and _called(one) == "command" for one in node.decorator_list)
-        if not (node.name in started or (decorated and "typer" in ast.unparse(tree))):
-            continue
-        given = [*node.args.args, *node.args.kwonlyargs]
-        positional = [None] * (len(node.args.args) - len(node.args.defaults)) + list(node.args.defaults)
-        for argument, default in zip(given, [*positional, *node.args.kw_defaults], strict=True):
-            if default is not None:
-                value = default.args[0] if isinstance(default, ast.Call) and default.args else default
-                yield Option(f"--{argument.arg.replace('_', '-')}", _literal(value))
+        flag, default = declared(call) if called(call) == method else ("", None)
+        if flag:
+            yield Option(flag, default)
 
 
 def _of_assignment(node: ast.stmt) -> Iterator[tuple[str, object]]:
@@ -152,9 +193,9 @@ def _of_assignment(node: ast.stmt) -> Iterator[tuple[str, object]]:
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
     if isinstance(target, ast.Name) and not target.id.startswith("_") and value is not None:
-        literal = _literal(value)
-        if isinstance(literal, int | float | str):
-            yield target.id, literal
+        found = literal(value)
+        if isinstance(found, int | float | str):
+            yield target.id, found
 
 
 def _of_dictionary(node: ast.stmt) -> Iterator[tuple[str, object]]:
@@ -163,59 +204,6 @@ def _of_dictionary(node: ast.stmt) -> Iterator[tuple[str, object]]:
     if isinstance(value, ast.Dict):
         for key, entry in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, _literal(entry)
-    elif isinstance(value, ast.Call) and _called(value) == "dict":
-        yield from ((keyword.arg, _literal(keyword.value)) for keyword in value.keywords if keyword.arg)
-
-
-def _literal(node: ast.expr) -> object:
-    """The value of a literal, of simple arithmetic over numbers too; None for anything else."""
-    if isinstance(node, ast.BinOp):
-        left, right = _literal(node.left), _literal(node.right)
-        if isinstance(left, int | float) and isinstance(right, int | float):
-            match node.op:
-                case ast.Mult():
-                    return left * right
-                case ast.Pow() if abs(right) < 64:
-                    return left**right
-        return None
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return None
-
-
-_HOLE = "\0"
-"""Stands for what is filled into a printed text."""
-
-_VAL_LOSS = re.compile(
-    rf"((?:val|valid|validation|eval|test)\w*[ _/]*(?:loss|nll|bpb|ppl)\s*[:=]?\s*){_HOLE}", re.IGNORECASE
-)
-_TRAIN_LOSS = re.compile(rf"(train\w*[ _/]*loss\s*[:=]?\s*){_HOLE}", re.IGNORECASE)
-_STEP = re.compile(rf"((?:step|iter|iteration)\s*[:=#]?\s*){_HOLE}", re.IGNORECASE)
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    """Every text of the script with holes where values are filled in."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(one.value) if isinstance(one, ast.Constant) else _HOLE for one in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield re.sub(r"%[-+.\d]*[a-z]|\{[^{}]*\}", _HOLE, node.value)
-
-
-def _step(texts: list[str]) -> str | None:
-    """A regular expression for the step, by every word that the script has for it."""
-    heads = {match.group(1).rstrip() for text in texts for match in _STEP.finditer(text)}
-    words = sorted({re.escape(head) for head in heads}, key=lambda word: (-len(word), word))
-    return rf"(?:{'|'.join(words)})\s*(\d+)" if len(words) > 1 else rf"{words[0]}\s*(\d+)" if words else None
-
-
-def _pattern(texts: list[str], wanted: re.Pattern[str]) -> str | None:
-    """A regular expression with one group for the number that a text prints; the last such text of the script."""
-    found = [match for text in texts for match in wanted.finditer(text)]
-    if not found:
-        return None
-    before = re.sub(r"(\\? )+", r"\\s+", re.escape(found[-1].group(1).rstrip()))
-    space = r"\s*" if found[-1].group(1) != found[-1].group(1).rstrip() else ""
-    return rf"{before}{space}(\S+)"
+                yield key.value, literal(entry)
+    elif isinstance(value, ast.Call) and called(value) == "dict":
+        yield from ((keyword.arg, literal(keyword.value)) for keyword in value.keywords if keyword.arg)

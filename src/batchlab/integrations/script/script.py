@@ -11,10 +11,11 @@ from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import CapacityResult, MetricRow, Outcome, TraceResult, TrainResult
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, ThroughputSpec, TraceSpec, TrainSpec
-from batchlab.integrations.script.attempt import Attempt, Execution, Filling, judged
+from batchlab.integrations.script.attempt import SHORT_SECONDS, Attempt, Execution, Filling, judged
 from batchlab.integrations.script.check import check
 from batchlab.integrations.script.inspection import inspect
-from batchlab.integrations.script.template import accumulates, parse, template_of
+from batchlab.integrations.script.metrics import Row
+from batchlab.integrations.script.template import accumulates, by_time, parse, template_of
 from batchlab.integrations.script.throughput import measure
 
 PROBE_STEPS = 4
@@ -29,7 +30,7 @@ class Script:
         """See `core.protocols.Integration`."""
         command = spec.workload.command
         assert command is not None
-        execution = Execution(command, context, spec.device)
+        execution = Execution(command, context, spec.device, spec.workload.metric)
         match spec:
             case InspectSpec():
                 return RunResult(Outcome.COMPLETED, "", inspect(command, spec))
@@ -59,7 +60,7 @@ def _probe(execution: Execution, spec: CapacitySpec) -> RunResult:
         sequence_length=spec.workload.sequence_length,
     )
     steps = max(PROBE_STEPS, spec.steps)
-    short = None if template.has("steps", "tokens") else command.capacity.seconds
+    short = None if template.has("steps", "tokens", "seconds") else command.capacity.seconds
     filling = Filling(layout, PROBE_RATE, steps, steps * layout.tokens_per_step)
     found = probing.attempt(filling, "probe", most_seconds=short)
     if found.outcome not in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY):
@@ -89,9 +90,10 @@ def _train(execution: Execution, spec: TrainSpec) -> RunResult:
         spec.token_budget,
         seed=spec.seed,
         warmup_steps=round(spec.warmup_tokens / spec.layout.tokens_per_step),
+        seconds=command.seconds or SHORT_SECONDS,
     )
-    found = execution.attempt(filling)
-    steps, tokens = trained(command, filling)
+    found = execution.attempt(filling, resumable=True)
+    steps, tokens = trained(command, filling, found.rows)
     for row in _metric_rows(found, steps, tokens):
         execution.context.row(row)
     outcome, reason = judged(found, command)
@@ -100,9 +102,14 @@ def _train(execution: Execution, spec: TrainSpec) -> RunResult:
     return RunResult(outcome, reason, result, claim, found.environment)
 
 
-def trained(command: Command, filling: Filling) -> tuple[int, int]:
-    """(steps, tokens) of a run that completed. A run of whole epochs has as many as these have."""
-    if not parse(command.run).has("epochs"):
+def trained(command: Command, filling: Filling, rows: tuple[Row, ...]) -> tuple[int, int]:
+    """(steps, tokens) of a run that completed. A run of whole epochs has as many as these have, one that was given its
+    time as many as it printed."""
+    template = parse(command.run)
+    if by_time(template):
+        steps = max((row.step for row in rows if row.step is not None), default=filling.steps)
+        return max(1, steps), max(1, steps) * filling.layout.tokens_per_step
+    if not template.has("epochs"):
         return filling.steps, filling.tokens
     epoch = (command.train_samples or 1) * filling.layout.sequence_length
     tokens = max(1, round(filling.tokens / epoch)) * epoch
@@ -151,6 +158,7 @@ def _result(found: Attempt, spec: TrainSpec, steps: int, tokens: int) -> TrainRe
         val_curve=tuple(curve.items()),
         epochs=tokens / spec.layout.sequence_length / epoch if epoch else 0.0,
         undertrained=spec.undertrained,
+        resumed=int(found.resumed),
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds > 0 else None,
         peak_bytes=found.peak_bytes,

@@ -22,6 +22,7 @@ GRACE_SECONDS = 5.0
 """Between asking a command to end and killing it."""
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
 _KILLED = b"k"
 
 
@@ -34,7 +35,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     started = time.monotonic()
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_die_with_parent)
     except OSError as error:
         _tell(report, {"not_started": f"{error.strerror}: {error.filename or command[0]}"})
         return
@@ -42,6 +43,12 @@ def main() -> None:
     seconds = time.monotonic() - started
     _end_descendants(child.pid)
     _tell(report, {"exit_code": exit_code, "peak_bytes": peak, "seconds": seconds})
+
+
+def _die_with_parent() -> None:
+    """Have the command killed where this process is, which then could not do it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _tell(report: int, values: dict[str, object]) -> None:

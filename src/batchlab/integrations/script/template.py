@@ -18,7 +18,7 @@ WHOLE = frozenset({"batch_size", "global_batch_size", "tokens_per_step"})
 """Placeholders for a whole batch, of which the script computes the rest."""
 
 BATCH = WHOLE | {"micro_batch_size"}
-LENGTH = frozenset({"steps", "tokens", "epochs"})
+LENGTH = frozenset({"steps", "tokens", "epochs", "seconds"})
 PLACEHOLDERS = (
     BATCH | LENGTH | {"python", "grad_accum_steps", "learning_rate", "seed", "warmup_steps", "run_dir", "resume"}
 )
@@ -90,8 +90,8 @@ def template_of(command: Command) -> Template:
         )
     if not template.has(*LENGTH):
         raise InputError(
-            "command.run does not say how long to train. Add {steps}, {tokens} or {epochs} to the option of your "
-            "script that sets it."
+            "command.run does not say how long to train. Add {steps}, {tokens}, {epochs} or {seconds} to the option of "
+            "your script that sets it."
         )
     if template.has(*WHOLE) and template.has("micro_batch_size") and template.has("grad_accum_steps"):
         raise InputError(
@@ -123,6 +123,11 @@ def _launcher(template: Template) -> str:
 def script_of(template: Template) -> str:
     """The first word that names a Python file; else the program."""
     return next((word for word in template.words if word.endswith(".py")), template.words[0])
+
+
+def by_time(template: Template) -> bool:
+    """Whether a run can only be given its time."""
+    return LENGTH & template.names == {"seconds"}
 
 
 def accumulates(template: Template) -> bool:

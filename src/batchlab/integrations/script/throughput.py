@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from itertools import pairwise
+from itertools import zip_longest
 
 from batchlab.core.batch import BatchLayout
 from batchlab.core.errors import RunFailure
 from batchlab.core.protocols import RunResult
 from batchlab.core.record import Outcome, ThroughputResult
-from batchlab.integrations.script.attempt import Attempt, Execution, Filling
+from batchlab.integrations.script.attempt import Attempt, Execution, Filling, last_lines
 from batchlab.integrations.script.metrics import Row
-from batchlab.integrations.script.template import parse
+from batchlab.integrations.script.template import by_time, parse
 
 LEARNING_RATE = 1e-6
 SHORT_STEPS = 5
@@ -26,7 +26,10 @@ MOST_SECONDS = 300.0
 """No further run is tried once they took this long together."""
 
 LEAST_TIMED = 4
-"""Steps with a time of their own from which the speed is taken, instead of from whole runs."""
+"""Blocks of steps with times of their own from which the speed is taken, instead of from whole runs."""
+
+BLOCK_SECONDS = 0.1
+"""The shortest block: over a pipe, lines of less time come at once."""
 
 
 def measure(execution: Execution, layout: BatchLayout) -> RunResult:
@@ -34,9 +37,9 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
 
     Evaluations that the longer run has beyond the shorter are counted with the training.
     """
-    command = execution.command
+    command, template = execution.command, parse(execution.command.run)
     epoch = (command.train_samples or 1) * layout.sequence_length
-    by_epochs = parse(command.run).has("epochs") and not parse(command.run).has("steps", "tokens")
+    by_epochs = template.has("epochs") and not template.has("steps", "tokens")
     unit = epoch if by_epochs else layout.tokens_per_step
     length = 1 if by_epochs else SHORT_STEPS
     runs: list[tuple[int, Attempt]] = []
@@ -50,6 +53,12 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
         rates = timed_rates(found.rows, layout.tokens_per_step)
         if rates:
             return _result(rates, layout, found, found.ended.seconds)
+        if by_time(template):
+            failure = RunFailure(
+                "A command that is told its {seconds} has a speed only where it prints its steps: say how they look in "
+                f"command.metrics.step.{last_lines(found.ended)}"
+            )
+            return RunResult(Outcome.FAILED, str(failure), None, environment=found.environment)
         if len(runs) > 1 and (_differ(runs[0][1], found) or sum(run.ended.seconds for _, run in runs) > MOST_SECONDS):
             break
         length *= 2 if by_epochs else GROWTH
@@ -71,17 +80,19 @@ def _differ(first: Attempt, last: Attempt) -> bool:
 
 
 def timed_rates(rows: tuple[Row, ...], tokens_per_step: int) -> tuple[float, ...]:
-    """Tokens per second between rows whose step and time are both known; none where there are too few.
+    """Tokens per second of blocks of steps whose times are known; none where there are too few blocks.
 
-    The first two rows are left out: they hold what is compiled or allocated.
+    The first two rows are left out: they hold what is compiled or allocated. A block lasts at least BLOCK_SECONDS,
+    because lines that are printed in less arrive together.
     """
     timed = [(row.step, row.time) for row in rows if row.step is not None and row.time is not None]
-    apart = [one for one, other in pairwise([*timed, (None, None)]) if one[0] != other[0]][2:]
-    rates = [
-        (after - before) * tokens_per_step / (late - early)  # type: ignore[operator]
-        for (before, early), (after, late) in pairwise(apart)
-        if late > early and after > before  # type: ignore[operator]
-    ]
+    apart = [one for one, other in zip_longest(timed, timed[1:]) if other is None or one[0] != other[0]][2:]
+    rates: list[float] = []
+    before, early = apart[0] if apart else (0, 0.0)
+    for step, at in apart:
+        if step > before and at - early >= BLOCK_SECONDS:
+            rates.append((step - before) * tokens_per_step / (at - early))
+            before, early = step, at
     return tuple(rates) if len(rates) >= LEAST_TIMED else ()
 
 

@@ -7,22 +7,21 @@ from batchlab.report.figures.critical import cost_to_target, noise_series
 from batchlab.report.figures.curves import gradient_norms, training_curves, validation_curves
 from batchlab.report.figures.device import memory, speed
 from batchlab.report.figures.figure import Figure
-from batchlab.report.figures.loss import loss_vs_batch, loss_vs_hours
+from batchlab.report.figures.loss import decision
 from batchlab.report.figures.surface import surface
 
 
 def build_figures(findings: Findings) -> dict[str, Figure]:
     """Every figure by its key; one that has nothing to show says why instead."""
     made = (
-        loss_vs_batch(findings),
-        loss_vs_hours(findings),
+        decision(findings),
         surface(findings),
+        speed(findings),
+        memory(findings),
         validation_curves(findings),
         training_curves(findings),
         gradient_norms(findings),
         noise_series(findings),
         cost_to_target(findings),
-        speed(findings),
-        memory(findings),
     )
     return {figure.key: figure for figure in made}

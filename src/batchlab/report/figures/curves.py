@@ -96,7 +96,7 @@ def validation_curves(findings: Findings) -> Figure:
         return missing(key, title, words.NO_EVALUATIONS)
     losses = [trace["y"] for trace in traces]
     ends = _upper_end(losses)
-    perplexity = _perplexity_axis(losses, ends) if units.unit is Unit.TOKENS else {}
+    perplexity = _perplexity_axis(losses, ends) if units.unit is Unit.TOKENS and not units.metric else {}
     if perplexity:
         traces[-1]["yaxis"] = "y2"  # an axis without a curve is not drawn
     return Figure(
@@ -110,7 +110,7 @@ def validation_curves(findings: Findings) -> Figure:
             yaxis=axis(units.loss_axis, **ends),
             **perplexity,
         ),
-        height=400,
+        height=340,
         look_for=words.LOOK_FOR_VALIDATION,
     )
 

@@ -59,7 +59,7 @@ def speed(findings: Findings) -> Figure:
             yaxis2=log_axis(words.STEP_SECONDS, [p.step_seconds for p in points], domain=[0, 0.33]),
             **_knee(found.knee),
         ),
-        height=440,
+        height=360,
     )
 
 

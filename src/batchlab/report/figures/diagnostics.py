@@ -216,37 +216,42 @@ def _heads(findings: Findings) -> Figure | None:
 
 
 def _phases(findings: Findings) -> Figure | None:
-    """Microseconds per token that each phase of a step takes, side by side for the batch sizes."""
+    """Share of a step's time that each phase takes, side by side for the batch sizes.
+
+    Only shares: runs that train side by side slow each other down, so their seconds are not those of a step alone.
+    """
     pairs, units = first_runs(findings.surface), Units.of(findings)
-    taken = {phase: [_per_token(row, run, phase) for row, run in pairs] for phase in words.PHASE_NAMES}
-    if not any(value is not None for value in taken["forward"]):
+    timed = [(row, run) for row, run in pairs if _median(run, "forward") is not None]
+    if not timed:
         return None
-    sizes = [row.global_batch_size for row, _ in pairs]
+    sizes = [row.global_batch_size for row, _ in timed]
+    taken = {phase: [_median(run, phase) or 0.0 for _, run in timed] for phase in words.PHASE_NAMES}
+    whole = [sum(of_phase) for of_phase in zip(*taken.values(), strict=True)]
     bars = [
         {
             "type": "bar",
             "name": name,
             "x": [f"{size:,}" for size in sizes],
-            "y": taken[phase],
+            "y": [100 * value / total for value, total in zip(taken[phase], whole, strict=True)],
             "marker": {"color": colour_of(index, len(words.PHASE_NAMES))},
-            "hovertemplate": f"batch %{{x}}: {name} %{{y:.3g}} µs<extra></extra>",
+            "hovertemplate": f"batch %{{x}}: {name} %{{y:.0f}} %<extra></extra>",
         }
         for index, (phase, name) in enumerate(words.PHASE_NAMES.items())
     ]
     return Figure(
         key="phases",
         title=words.PHASES.title,
-        caption=words.phases_caption(sizes, units),
+        caption=words.phases_caption(sizes),
         look_for=words.PHASES.look_for,
         data=tuple(bars),
         layout=layout(
             barmode="stack",
             xaxis=axis(units.batch_axis, type="category"),
-            yaxis=axis(words.phases_axis(units), rangemode="tozero"),
+            yaxis=axis(words.PHASES_AXIS, range=[0, 100]),
         ),
     )
 
 
-def _per_token(row: BatchRow, run: Run, phase: str) -> float | None:
+def _median(run: Run, phase: str) -> float | None:
     seconds = [value for r in run.rows if (value := _reading(r, f"seconds/{phase}")) is not None]
-    return 1e6 * statistics.median(seconds) / row.layout.tokens_per_step if seconds else None
+    return statistics.median(seconds) if seconds else None

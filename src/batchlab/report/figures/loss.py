@@ -1,16 +1,20 @@
-"""Plots of final losses: against batch size and against time, each size at its own best learning rate."""
+"""The picture of the decision: loss and time against batch size, each size at its own best learning rate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.cost import CURVATURE, margin
 from batchlab.analysis.values import BatchRow, Cell, SurfaceFinding
 from batchlab.core.format import format_learning_rate
 from batchlab.report.figures.figure import Figure, Trace, axis, error_bars, layout, lines, missing, size_axis
 from batchlab.report.figures.scales import time_scale
 from batchlab.words.figures import loss as words
 from batchlab.words.units import Units
+
+MOST_OF_MEDIAN = 12.0
+"""The axis of losses ends at this many times the distance from the lowest loss to the median."""
 
 
 def judged(surface: SurfaceFinding | None) -> list[BatchRow]:
@@ -38,8 +42,8 @@ def _meaning(row: BatchRow) -> int:
     return 0 if row.tied else 1
 
 
-def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resolved: bool) -> list[Trace]:
-    """One trace per meaning, so that the legend says what every marker is; `named` writes the size beside each."""
+def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, resolved: bool) -> list[Trace]:
+    """One trace per meaning, so that the legend says what every marker is."""
     traces: list[Trace] = []
     names = words.WITH_NOISE if resolved else words.WITHOUT_NOISE
     for index, (name, (symbol, colour)) in enumerate(zip(names, _MARKERS, strict=True)):
@@ -51,13 +55,10 @@ def _points(rows: Sequence[BatchRow], xs: Sequence[float], *, named: bool, resol
         traces.append(
             {
                 "type": "scatter",
-                "mode": "markers+text" if named else "markers",
+                "mode": "markers",
                 "name": name,
                 "x": [xs[i] for i, _ in estimates],
                 "y": values,
-                "text": [f"  {rows[i].global_batch_size:,}" for i, _ in estimates],
-                "textposition": "middle right",
-                "textfont": {"size": 12, "color": "@ink"},
                 "hovertext": [lines(words.describe_size(rows[i])) for i, _ in estimates],
                 "hoverinfo": "text",
                 "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
@@ -109,12 +110,13 @@ def _several(cell: Cell) -> tuple[float, ...]:
     return cell.losses if len(cell.losses) > 1 else ()
 
 
-def _band(surface: SurfaceFinding) -> list[Trace]:
-    """The best row's interval across the plot, as a shape."""
-    best = surface.best.val_loss if surface.best else None
-    if best is None or best.low is None or best.high is None:
+def _tolerated(findings: Findings) -> list[Trace]:
+    """The losses that cost at most the tolerance, from the best upwards, as a shape; empty where that is unknown."""
+    best = findings.surface.best.val_loss if findings.surface and findings.surface.best else None
+    if best is None or findings.slope is None:
         return []
-    box = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": best.low, "y1": best.high}
+    above = margin(findings.slope, findings.experiment.sweep.tolerance, CURVATURE)
+    box = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": best.value, "y1": best.value + above}
     return [{**box, "fillcolor": "@tint", "line": {"width": 0}, "layer": "below"}]
 
 
@@ -122,60 +124,96 @@ def _resolved(findings: Findings) -> bool:
     return findings.surface is not None and findings.surface.resolved
 
 
-def loss_vs_batch(findings: Findings) -> Figure:
-    """Final validation loss of every batch size at its own best learning rate."""
-    key, title = "loss-batch", words.LOSS_VS_BATCH
+def decision(findings: Findings) -> Figure:
+    """Loss above, time for the budget below, against batch size: what the recommendation rests on, in one picture."""
+    key, title = "decision", words.DECISION
     rows, units = judged(findings.surface), Units.of(findings)
     if not rows or not findings.surface:
         return missing(key, title, words.no_loss(findings))
     sizes = [float(row.global_batch_size) for row in rows]
+    hours = [row.hours if findings.run_seconds is None else None for row in rows]
+    time, unit = _time(rows, sizes, hours)
     # the tick names the learning rate too, while there is room for it on a phone
     rates = {r.global_batch_size: f"{r.global_batch_size:,}<br>{_rate(r)}" for r in rows} if len(rows) <= 6 else {}
+    shapes = _tolerated(findings)
     return Figure(
         key=key,
         title=title,
-        caption=words.loss_vs_batch_caption(findings, rows),
+        caption=words.decision_caption(findings, rows, tolerated=bool(shapes)),
         data=(
             _connection(rows, sizes),
             *_single_runs(rows, sizes),
-            *_points(rows, sizes, named=False, resolved=_resolved(findings)),
+            *_points(rows, sizes, resolved=_resolved(findings)),
+            *_chosen(findings, rows),
+            *time,
+            *([_swatch(words.tolerated(findings.experiment.sweep.tolerance))] if shapes else []),
         ),
         layout=layout(
             xaxis=size_axis(
                 f"{units.batch_axis}, best LR" if rates else units.batch_axis,
                 [r.global_batch_size for r in rows],
                 rates,
+                **({"anchor": "y2"} if time else {}),
             ),
-            yaxis=axis(units.loss_axis),
-            shapes=_band(findings.surface),
+            yaxis=axis(words.LOSS_AXIS, **({"domain": [0.4, 1]} if time else {}), nticks=5, **_loss_range(rows)),
+            **({"yaxis2": axis(words.time_axis(unit), domain=[0, 0.27], rangemode="tozero", nticks=4)} if time else {}),
+            shapes=[{**shape, "yref": "y"} for shape in shapes],
         ),
-        height=380,
+        height=420,
     )
 
 
-def loss_vs_hours(findings: Findings) -> Figure:
-    """The same losses against the time the budget takes at the measured speed of each size."""
-    key, title = "loss-hours", words.LOSS_VS_TIME
-    rows, units = judged(findings.surface), Units.of(findings)
-    if not rows:
-        return missing(key, title, words.no_loss(findings))
-    if findings.run_seconds is not None:
-        return missing(key, title, words.AT_EQUAL_TIME)
-    timed = [row for row in rows if row.hours is not None]
-    if not timed:
-        return missing(key, title, words.no_speed(units))
-    hours = [row.hours for row in timed if row.hours is not None]
-    factor, unit = time_scale(max(hours))
-    xs = [h * factor for h in hours]
-    return Figure(
-        key=key,
-        title=title,
-        caption=words.loss_vs_time_caption(findings, rows, timed),
-        data=(_connection(timed, xs), *_points(timed, xs, named=True, resolved=_resolved(findings))),
-        layout=layout(
-            xaxis=axis(words.time_axis(unit), rangemode="tozero"),
-            yaxis=axis(units.loss_axis),
-            shapes=_band(findings.surface) if findings.surface else [],
-        ),
-        height=380,
-    )
+def _loss_range(rows: Sequence[BatchRow]) -> dict[str, object]:
+    """Cuts off what is far above: one bad size must not flatten the differences among good ones."""
+    values = sorted(row.val_loss.value for row in rows if row.val_loss)
+    ends = [end for row in rows if row.val_loss for end in (row.val_loss.low, row.val_loss.high) if end is not None]
+    low, middle, high = min([*values, *ends]), values[len(values) // 2], max([*values, *ends])
+    cut = values[0] + MOST_OF_MEDIAN * max(middle - values[0], 1e-9)
+    if len(values) < 4 or high <= cut:
+        return {}
+    return {"range": [low - 0.08 * (cut - low), cut]}
+
+
+def _time(rows: Sequence[BatchRow], sizes: Sequence[float], hours: Sequence[float | None]) -> tuple[list[Trace], str]:
+    """Bars of the time that the budget takes, and its unit; empty where no speed was measured."""
+    known = [(size, value) for size, value in zip(sizes, hours, strict=True) if value is not None]
+    if not known:
+        return [], ""
+    factor, unit = time_scale(max(value for _, value in known))
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": words.TIME,
+        "x": [size for size, _ in known],
+        "y": [value * factor for _, value in known],
+        "yaxis": "y2",
+        "line": {"color": "@warn", "width": 1.6, "dash": "dash"},
+        "marker": {"symbol": "square", "size": 6, "color": "@warn"},
+        "hovertemplate": words.time_hover(unit),
+    }
+    return [trace], unit
+
+
+def _chosen(findings: Findings, rows: Sequence[BatchRow]) -> list[Trace]:
+    """A ring around the recommended size."""
+    size = findings.recommended.layout.global_batch_size if findings.recommended else None
+    points = [(size, row.val_loss.value) for row in rows if row.global_batch_size == size and row.val_loss]
+    if not points:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": words.RECOMMENDED,
+            "x": [x for x, _ in points],
+            "y": [y for _, y in points],
+            "hoverinfo": "skip",
+            "marker": {"symbol": "circle-open", "size": 20, "color": "@good", "line": {"width": 3, "color": "@good"}},
+        }
+    ]
+
+
+def _swatch(name: str) -> Trace:
+    """What the shaded band means, as an entry of the legend."""
+    marker = {"symbol": "square", "size": 11, "color": "@tint", "line": {"width": 0}}
+    return {"type": "scatter", "mode": "markers", "name": name, "x": [None], "y": [None], "marker": marker}

@@ -10,6 +10,7 @@ from batchlab.analysis.values import BatchRow, Cell, Inferred
 from batchlab.core.format import format_learning_rate, format_loss
 from batchlab.core.record import Outcome
 from batchlab.report.figures.figure import Figure, Trace, axis, layout, lines, missing
+from batchlab.report.tables import cell_key
 from batchlab.words.figures import surface as words
 from batchlab.words.figures.loss import NO_RUNS
 from batchlab.words.units import Units
@@ -55,6 +56,7 @@ def surface(findings: Findings) -> Figure:
         "hoverongaps": False,
         "hovertext": [[_cell_text(row, rate) for row in rows] for rate in rates],
         "hoverinfo": "text",
+        "customdata": [[cell_key(row.global_batch_size, rate) for row in rows] for rate in rates],
         "zmin": means[0] if means else 0,
         "zmax": _ceiling(means),
     }
@@ -100,7 +102,7 @@ def surface(findings: Findings) -> Figure:
         key=key,
         title=title,
         caption=words.surface_caption(
-            findings.surface, len(fitted), ceiling if means and ceiling < means[-1] else None, numbers=numbers
+            findings.surface, ceiling if means and ceiling < means[-1] else None, numbers=numbers
         ),
         data=(heat, *([_paler(heat, inferred, column, line)] if inferred else []), *marks),
         layout=layout(

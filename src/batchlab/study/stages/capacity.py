@@ -354,7 +354,8 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
         return _Frame(request.card_bytes, LimitKind.OTHER_DEVICE, headroom, card, enforced=False, reserved=True)
     reserved = device.name.startswith("cuda")
     if device.memory_limit is not None:
-        kind = LimitKind.WORKER_DATA if device.name == "cpu" else LimitKind.ALLOCATOR
+        of_process = device.name == "cpu" and session.study.task_info.measured in ("process", None)
+        kind = LimitKind.WORKER_DATA if of_process else LimitKind.ALLOCATOR
         return _Frame(device.memory_limit, kind, asked.headroom or HEADROOM, device, enforced=True, reserved=reserved)
     if device.name == "cpu":
         # Decided once: free memory changes all the time, and another limit would make other probes.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity, MemoryPoint
 from batchlab.analysis.values import ThroughputFinding, ThroughputPoint
-from batchlab.core.format import format_bytes, format_list, format_plural, format_split
-from batchlab.words.capacity_reasons import describe_limit, probe_reason
+from batchlab.core.format import format_list, format_plural, format_split
+from batchlab.words.capacity_reasons import probe_reason
 from batchlab.words.units import Units
 
 NO_SPEED = "Speed was not measured in this study."
@@ -36,15 +36,10 @@ def describe_speed(point: ThroughputPoint, units: Units) -> tuple[str, ...]:
 
 def speed_caption(found: ThroughputFinding) -> str:
     blocks = sorted({point.tokens_per_second.n for point in found.points})
-    text = (
+    return (
         f"Median of n = {format_list(blocks)} timed blocks per size after warm-up, alone on the device. Bars reach "
-        "from the slowest to the fastest block"
+        "from the slowest to the fastest block."
     )
-    if found.knee is not None and found.fastest is not None:
-        text += f". The knee, {found.knee:,}, is the smallest size within 10 % of the fastest, {found.fastest:,}"
-    if found.falls_off:
-        text += f". Batch {format_list(found.falls_off)} is more than 20 % slower than a smaller size"
-    return f"{text}."
 
 
 def probe_hover(unit: str) -> str:
@@ -72,7 +67,7 @@ def describe_failed(point: MemoryPoint) -> tuple[str, ...]:
 def memory_caption(found: Capacity, measured: Sequence[MemoryPoint], limit_drawn: bool) -> str:
     """`measured`: probes that ran and recorded a peak."""
     failed = sum(not point.fits for point in found.points)
-    text = f"n = {format_plural(len(measured), 'probe')} that ran, each with whole steps in a fresh process"
+    text = f"n = {format_plural(len(measured), 'probe')} that ran"
     if failed:
         text += f", and {failed:,} that did not fit"
     if found.line:
@@ -81,7 +76,6 @@ def memory_caption(found: Capacity, measured: Sequence[MemoryPoint], limit_drawn
             f". The line through {line.n} {found.line_is} sizes costs {line.slope / 2**20:.3g} MiB per sample "
             f"(R² {line.r_squared:.3f}, largest residual {line.largest_residual / 2**20:.1f} MiB)"
         )
-    if found.limit_bytes:
-        beyond = "" if limit_drawn else ", far above this plot"
-        text += f". The limit is {format_bytes(found.limit_bytes)}{describe_limit(found.limit_is)}{beyond}"
+    if found.limit_bytes and not limit_drawn:
+        text += ". The limit is far above this plot"
     return f"{text}."

@@ -59,11 +59,12 @@ HEADS = Text(
     "and fewer positions.",
 )
 PHASES = Text(
-    "Time per phase of a step",
+    "Share of a step's time",
     "",
-    "The optimizer runs once per step, so its share falls as the batch grows. Where forward and backward no longer "
-    "fall, the device is saturated.",
+    "A large share of data loading means that the device waits for samples. The optimizer runs once per step, so its "
+    "share falls as the batch grows.",
 )
+PHASES_AXIS = "share of a step (%)"
 PHASE_NAMES = {"data": "data loading", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
 
 
@@ -80,13 +81,9 @@ def heads_caption(layer: str, global_batch_size: int) -> str:
     return f"{layer}, in nats, n = 1 run: batch {global_batch_size:,} at its best learning rate."
 
 
-def phases_caption(sizes: list[int], units: Units) -> str:
+def phases_caption(sizes: list[int]) -> str:
     return (
-        f"Microseconds per {units.singular}, medians over the steps with a diagnostic snapshot, n = "
-        f"{format_plural(len(sizes), 'run')} at batch {format_list(sizes)}. Training runs share the machine, so their "
-        "sum is more than the measured speed implies. The optimizer includes clipping."
+        "Shares of the medians over the steps with a diagnostic snapshot, n = "
+        f"{format_plural(len(sizes), 'run')} at batch {format_list(sizes)}. Runs that train at the same time slow each "
+        "other down; for seconds, see the measured speed. The optimizer includes clipping."
     )
-
-
-def phases_axis(units: Units) -> str:
-    return f"µs per {units.singular}"

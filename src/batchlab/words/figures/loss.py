@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
-from batchlab.core.format import format_interval, format_learning_rate, format_list, format_plural
+from batchlab.core.format import format_interval, format_learning_rate, format_list, format_percent, format_plural
 from batchlab.core.record import Outcome
-from batchlab.words.run_length import exact_run_length
 from batchlab.words.sweep import describe_row
 from batchlab.words.units import Units
 
 NO_RUNS = "No training run has finished yet, so there is no loss to show."
-LOSS_VS_BATCH = "Loss against batch size, each at the best learning rate tried"
-LOSS_VS_TIME = "Loss against training time"
+DECISION = "Loss and training time against batch size"
+LOSS_AXIS = "validation loss"
+TIME = "training time"
+RECOMMENDED = "recommended"
 
 
 class Names(NamedTuple):
@@ -68,26 +69,26 @@ def describe_size(row: BatchRow) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def loss_vs_batch_caption(findings: Findings, rows: Sequence[BatchRow]) -> str:
-    units = Units.of(findings)
-    budget = exact_run_length(findings) or f"equal {units.name}"
-    return (
-        f"{format_plural(len(rows), 'batch size')}, {budget} per run, {len(findings.runs):,} runs in all. "
-        f"Each point is the best learning rate tried at its size; {_intervals(findings, rows)}."
-    )
+def tolerated(tolerance: float) -> str:
+    """The legend's name of the band of losses that cost at most the tolerance."""
+    return f"within the tolerance ({format_percent(tolerance)})"
 
 
-def loss_vs_time_caption(findings: Findings, rows: Sequence[BatchRow], timed: Sequence[BatchRow]) -> str:
-    """`timed`: the rows whose speed was measured."""
-    untimed = len(rows) - len(timed)
-    without = f" ({format_plural(untimed, 'size')} without a measured speed omitted)" if untimed else ""
-    return (
-        f"Time is the budget divided by the {Units.of(findings).name}/s measured for each size running alone, not the "
-        f"wall time of the sweep. {format_plural(len(timed), 'batch size')}{without}; {_intervals(findings, rows)}."
-    )
+def decision_caption(findings: Findings, rows: Sequence[BatchRow], *, tolerated: bool) -> str:
+    """`tolerated`: the band of losses that cost at most the tolerance is drawn."""
+    of = "time" if findings.run_seconds is not None else Units.of(findings).name
+    text = f"Each point is the best learning rate tried at its size; {_intervals(findings, rows)}."
+    if tolerated:
+        text += f" In the shaded band the best loss would be reached with at most the tolerance in extra {of}."
+    timed = [row for row in rows if row.hours is not None]
+    if findings.run_seconds is not None:
+        return f"{text} {AT_EQUAL_TIME}"
+    if not timed:
+        return f"{text} {no_speed(Units.of(findings))}"
+    return f"{text} Time is the budget divided by the speed measured for each size alone."
 
 
-AT_EQUAL_TIME = "Every batch size was trained for the same time, so the losses by batch size are those at equal time."
+AT_EQUAL_TIME = "Every batch size was trained for the same time."
 
 
 def no_speed(units: Units) -> str:
@@ -95,7 +96,13 @@ def no_speed(units: Units) -> str:
 
 
 def time_axis(unit: str) -> str:
-    return f"training time for the budget ({unit})"
+    """`time (s)`: short, because a phone has little room for it."""
+    short = {"seconds": "s", "minutes": "min", "hours": "h"}[unit]
+    return f"time ({short})"
+
+
+def time_hover(unit: str) -> str:
+    return f"batch %{{x:,}}: %{{y:.3g}} {unit} for the budget<extra></extra>"
 
 
 def _intervals(findings: Findings, rows: Sequence[BatchRow]) -> str:
@@ -103,7 +110,7 @@ def _intervals(findings: Findings, rows: Sequence[BatchRow]) -> str:
     runs = [row.val_loss.n for row in rows if row.val_loss]
     if not surface or not surface.resolved or max(runs, default=1) < 2:
         return "n = 1 run per point, so no intervals are shown"
-    return f"bars are 95 % intervals, {_counts(rows)}; the shaded band is the interval of the best"
+    return f"bars are 95 % intervals, {_counts(rows)}"
 
 
 def _counts(rows: Sequence[BatchRow]) -> str:

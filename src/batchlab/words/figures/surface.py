@@ -12,7 +12,7 @@ TITLE = "Batch size × learning rate"
 BEST_OF_SIZE = "best LR of its batch size"
 TIED = "statistically tied with the best cell"
 INFERRED = "≈ not run, inferred from other cells"
-NUMBERS = "Numbers are mean final validation losses, of the confirmation seeds where a cell has any"
+NUMBERS = "Numbers are mean final validation losses"
 COLOURS = (
     "Colours are mean final validation losses, the stronger the lower; the cells are too many for numbers, which are "
     "under the pointer and in the table of all cells"
@@ -21,18 +21,15 @@ FITTED = "fitted optimum"
 UNDERTRAINED = "undertrained, not compared"
 
 
-def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | None, *, numbers: bool = True) -> str:
-    """`fitted`: sizes with a valid fit. `capped_at`: the loss at which the colour scale ends, where that is not the
+def surface_caption(surface: SurfaceFinding, capped_at: float | None, *, numbers: bool = True) -> str:
+    """`capped_at`: the loss at which the colour scale ends, where that is not the
     highest. `numbers`: whether the cells are large enough to have them."""
     rows = surface.rows
     cells = [cell for row in rows for cell in row.cells]
     runs = sum(len(cell.runs) for cell in cells)
-    text = (
-        f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. "
-        f"{NUMBERS if numbers else COLOURS}; the best cell of a size is chosen on the seeds that all of its cells share"
-    )
+    text = f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. {NUMBERS if numbers else COLOURS}"
     if capped_at is not None:
-        text += f". The colour scale ends at {format_loss(capped_at)}, so that the good cells remain distinguishable"
+        text += f". The colour scale ends at {format_loss(capped_at)}, so that good cells differ"
     if len(rows) * len({cell.learning_rate for cell in cells}) > len(cells):
         text += ". Blank combinations were not run"
     if surface.inferred:
@@ -41,8 +38,7 @@ def surface_caption(surface: SurfaceFinding, fitted: int, capped_at: float | Non
             f". {cells_marked} marked ≈ {'was' if len(surface.inferred) == 1 else 'were'} not run either; losses there "
             "are inferred from the other cells and used for no decision"
         )
-    sizes = format_plural(len(rows), "batch size")
-    return f"{text}. A parabola in log LR could be fitted at {fitted} of {sizes}."
+    return f"{text}."
 
 
 def describe_cell(global_batch_size: int, learning_rate: float, cell: Cell | None) -> tuple[str, ...]:

@@ -1,0 +1,202 @@
+"""Scripts of many styles, from `batchlab init` to a report: how many lines a person edits, and when the answer comes.
+
+    .venv-integrations/bin/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
+
+Every row copies a script of tests/integrations/scripts into a folder of its own, runs `batchlab init` on it, makes the
+edits below, which are those a person would make after reading what init said, and runs `batchlab study`. Edited lines
+are counted by comparing the files before and after. The time is that of init and study together. A row whose files are
+there is not measured again, so the command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parents[2] / "tests" / "integrations" / "scripts"
+SHARED = ("problem.py", "configurator.py")
+
+Edit = tuple[str, str]
+"""A text in a file, and what a person writes instead."""
+
+
+def study(tokens: int, rates: str = "3e-3,1e-2,3e-2") -> tuple[str, ...]:
+    """A small study: three batch sizes at three learning rates, two seeds where they are compared."""
+    return (
+        *("--batch-sizes", "4,8,16", "--learning-rates", rates, "--search", "grid", "--seeds", "2"),
+        *("--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0", "--token-budget", str(tokens)),
+    )
+
+
+@dataclass(frozen=True)
+class Style:
+    """A script, what a person changes in the study.toml and in the script itself, and the study that is asked for."""
+
+    name: str
+    file: str
+    study: tuple[str, ...]
+    toml: tuple[Edit, ...] = ()
+    source: tuple[Edit, ...] = ()
+
+
+DDP = "torchrun --nproc-per-node 2 --no-python {python} ddp_style.py"
+TORCHRUN = "torchrun --nproc-per-node 2 --no-python {python}"
+STYLES = (
+    Style("globals and a configurator (nanoGPT)", "globals_style.py", study(25600)),
+    Style("argparse", "argparse_style.py", study(1600)),
+    Style("click, with a group of commands", "click_style.py", study(1600)),
+    Style("typer", "typer_style.py", study(1600)),
+    Style(
+        "key=value, losses in a JSON-lines file",
+        "key_value_style.py",
+        study(1536),
+        toml=(
+            ("train_samples = 0 ", "train_samples = 256 "),
+            ('from = "stdout"', 'from = "jsonl"\nfile = "{run_dir}/metrics.jsonl"'),
+            (r"val_loss = 'val loss (\S+)'", "val_loss = 'eval/loss'"),
+            ("seed={seed}", "seed={seed} log={run_dir}/metrics.jsonl"),
+        ),
+    ),
+    Style(
+        "epochs of small images (MNIST)",
+        "mnist_style.py",
+        study(4096, "0.03,0.1,0.3"),
+        toml=(("train_samples = 0 ", "train_samples = 2048 "),),
+    ),
+    Style("HfArgumentParser (run_clm)", "run_clm_style.py", study(960)),
+    Style("TrlParser (TRL SFT)", "sft_style.py", study(960)),
+    Style("LightningCLI", "lightning_cli_style.py", study(1600)),
+    Style(
+        "torchrun with 2 processes (DDP on gloo)",
+        "ddp_style.py",
+        study(1600),
+        toml=(
+            ("{python} ddp_style.py --batch_size {batch_size}", f"{DDP} --batch_size {{micro_batch_size}}"),
+            ("[command]\n", "[command]\ndevices = 2\n"),
+        ),
+    ),
+    Style(
+        "torchrun, with the batch size of all processes",
+        "global_batch_style.py",
+        study(1600),
+        toml=(
+            (
+                "{python} global_batch_style.py --batch_size {batch_size}",
+                f"{TORCHRUN} global_batch_style.py --batch_size {{global_batch_size}}",
+            ),
+            ("[command]\n", "[command]\ndevices = 2\n"),
+        ),
+    ),
+    Style("prints nothing", "silent_style.py", study(1600)),
+    Style(
+        "prints nothing, with a line that prints",
+        "silent_style.py",
+        study(1600),
+        source=(("np.save(", 'print(f"val loss {problem.evaluate()}")\nnp.save('),),
+    ),
+    Style("ignores its option for the batch size", "ignoring_style.py", study(1600)),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one script."""
+
+    name: str
+    edited: int
+    minutes: float
+    said: str
+    code: int
+
+
+def batchlab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, as a person would."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    command = [sys.executable, "-m", "batchlab", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def edited(path: Path, edits: tuple[Edit, ...]) -> int:
+    """Make the edits; how many lines of the file are new or changed by them."""
+    before = path.read_text(encoding="utf-8")
+    after = before
+    for old, new in edits:
+        if after.count(old) != 1:
+            raise SystemExit(f"{path} does not have {old!r} once:\n{after}")
+        after = after.replace(old, new)
+    path.write_text(after, encoding="utf-8")
+    compared = difflib.ndiff(before.splitlines(), after.splitlines())
+    return sum(line.startswith("+ ") for line in compared)
+
+
+def measure(style: Style, folder: Path) -> Answer:
+    """From a script and an empty folder to an answer, or to the sentence that says why there is none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in (style.file, *SHARED):
+        shutil.copy(SCRIPTS / name, folder / name)
+    lines = edited(folder / style.file, style.source)
+    begun = time.monotonic()
+    made = batchlab(folder, "init", style.file)
+    if made.returncode not in (0, 1):
+        raise SystemExit(made.stderr)
+    lines += edited(folder / "study.toml", style.toml)
+    found = batchlab(folder, "study", "study.toml", "--out", "study", *style.study)
+    minutes = (time.monotonic() - begun) / 60
+    (folder / "transcript.txt").write_text(made.stdout + found.stdout + found.stderr, encoding="utf-8")
+    return Answer(style.name, lines, minutes, outcome(found), found.returncode)
+
+
+def outcome(found: subprocess.CompletedProcess[str]) -> str:
+    """The recommendation, or the first sentence that says why there is none."""
+    said = [line.strip() for line in (found.stdout + found.stderr).splitlines() if line.strip()]
+    for begins in ("TRAIN WITH", "error:", "Error:"):
+        for line in said:
+            if line.startswith(begins):
+                return " ".join(line.split())
+    return next((line for line in said if "ignore" in line or "not found" in line), said[-1])
+
+
+def table(answers: list[Answer]) -> str:
+    lines = ["| script | lines edited | minutes | outcome |", "|---|---|---|---|"]
+    lines += [f"| {one.name} | {one.edited} | {one.minutes:.1f} | {one.said.replace('|', '/')} |" for one in answers]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", default=[], metavar="FILE", help="scripts to measure; default: all")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no new row is begun after so long")
+    arguments = parser.parse_args()
+    begun, answers = time.monotonic(), []
+    for number, style in enumerate(STYLES):
+        folder = arguments.folder.absolute() / f"{number:02}-{Path(style.file).stem}"
+        path = folder / "answer.json"
+        wanted = not arguments.only or style.file in arguments.only
+        if path.is_file():
+            answer = Answer(**json.loads(path.read_text(encoding="utf-8")))
+        elif wanted and time.monotonic() - begun < arguments.seconds:
+            answer = measure(style, folder)
+            path.write_text(json.dumps(asdict(answer)), encoding="utf-8")
+        else:
+            continue
+        answers.append(answer)
+        print(f"{answer.name}: {answer.minutes:.1f} minutes, {answer.said}", file=sys.stderr, flush=True)
+    print(f"Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} cores\n")
+    print(table(answers))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
