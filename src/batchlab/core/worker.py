@@ -51,7 +51,7 @@ class WorkerCommand:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a worker: `ready`, `alive`, `progress`, `waiting` for the `owner` of file `text`, or its run's end."""
+    """A line of a worker: `ready`, `alive`, `progress`, `waiting` for the `owner` of file `text`, or a run's end."""
 
     event: str
     run_id: str = ""

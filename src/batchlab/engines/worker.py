@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
-    parser.add_argument("--launched-in", type=Path, help="started by a launcher; the directory to work in")
+    parser.add_argument("--launched-in", type=Path, help="directory of a launched worker")
     given = parser.parse_args(arguments)
     study, directory = given.study.absolute(), given.launched_in
     if directory is not None:
