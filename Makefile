@@ -3,10 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test test-cluster test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart docs test test-cluster test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
+
+# The documentation as a site in build/site, without a network; any warning, such as a dead link, is an error. The pages
+# are read from a folder: open build/site/index.html.
+docs: .venv/.ready-docs
+	$(BIN)/python docs/site/build.py
+
+.venv/.ready-docs: .venv/.ready
+	$(PIP) --editable '.[docs]'
+	touch $@
 
 # torch first and by itself: anything else that asks for it would pull whatever build is newest.
 .venv/.ready: pyproject.toml constraints.txt

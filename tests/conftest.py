@@ -256,7 +256,8 @@ class _World:
 
     def noise(self, trial: Trial) -> float:
         shared = random.Random(f"{self.noise_seed} {trial.seed}").gauss(0, 1)
-        own = random.Random(f"{self.noise_seed} {trial}").gauss(0, 1)
+        place = f"global_batch_size={trial.global_batch_size}, learning_rate={trial.learning_rate}, seed={trial.seed}"
+        own = random.Random(f"{self.noise_seed} Trial({place})").gauss(0, 1)
         return self.noise_sd * (math.sqrt(self.correlation) * shared + math.sqrt(1 - self.correlation) * own)
 
     def optimizer(self, size: int) -> OptimizerSettings:

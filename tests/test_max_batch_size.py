@@ -10,6 +10,7 @@ import pytest
 import batchlab
 from batchlab.core.errors import InputError
 from batchlab.simulated.machine import simulation
+from batchlab.simulated.trainable import SimulatedTrainable
 
 
 def some_task() -> batchlab.Task:
@@ -44,6 +45,16 @@ def test_a_limit_below_the_fixed_cost_says_what_is_needed() -> None:
 def test_no_more_than_the_data_is_looked_for() -> None:
     found = batchlab.find_max_batch_size("simulated", most=7)
     assert (found.max_micro_batch_size, found.reached_the_end, len(found.points)) == (7, True, 1)
+
+
+def test_batches_whose_samples_influence_each_other_are_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a batch statistic or a contrastive loss makes them; a prediction runs no check."""
+    monkeypatch.setattr(SimulatedTrainable, "sample_independent", False)
+    found = batchlab.find_max_batch_size("simulated")
+    assert found.grad_accum_steps == 1
+    assert "batches are not split" in str(found)
+    monkeypatch.undo()
+    assert batchlab.find_max_batch_size("simulated").grad_accum_steps == 2
 
 
 def test_a_task_that_no_module_holds_is_refused() -> None:

@@ -121,7 +121,7 @@ def test_the_embedded_text_and_the_report_come_out_of_a_wheel(distributions: Dis
     code = (
         "import sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(site)!r})\n"
-        "import batchlab, batchlab.report.html as html\n"
+        "import batchlab, batchlab.report.page as page\n"
         f"assert batchlab.__file__.startswith({str(site)!r}), batchlab.__file__\n"
         "from batchlab.data.source import open_text_pair\n"
         "from batchlab.core.experiment import DataConfig\n"
@@ -132,7 +132,7 @@ def test_the_embedded_text_and_the_report_come_out_of_a_wheel(distributions: Dis
         "from importlib.resources import files\n"
         "package = files('batchlab.report')\n"
         "named = json.loads(package.joinpath('vendor/plotly-cartesian.json').read_text())\n"
-        "assert hashlib.sha256(package.joinpath(html.PLOTLY).read_bytes()).hexdigest() == named['sha256']\n"
+        "assert hashlib.sha256(package.joinpath(page.PLOTLY).read_bytes()).hexdigest() == named['sha256']\n"
         "assert package.joinpath('vendor/LICENSE').is_file()\n"
         "assert all(package.joinpath(f'templates/report.{name}.j2').is_file() for name in ('html', 'md'))\n"
     )

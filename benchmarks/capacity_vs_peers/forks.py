@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchlab.core.protocols import Event, Finished, OutOfMemory
+from batchlab.core.record import Outcome
 from batchlab.core.spec import CapacitySpec, Spec
 from batchlab.engines.attempt import LiveRun
 from batchlab.engines.inline import InlineEngine
@@ -102,12 +103,12 @@ def true_size(spec: CapacitySpec, guess: int, resolution: float = 0.0) -> int:
 
 def _try(spec: CapacitySpec, size: int) -> int:
     try:
-        execute.execute(spec.model_copy(update={"micro_batch_size": size, "evaluation_batch_size": size}), _Silent())
+        tried = spec.model_copy(update={"micro_batch_size": size, "evaluation_batch_size": size})
+        return FITS if execute.execute(tried, _Silent()).outcome is Outcome.COMPLETED else FAILED
     except (OutOfMemory, MemoryError, RuntimeError) as error:
         if not isinstance(error, OutOfMemory | MemoryError) and "memory" not in str(error):
             print(f"size {size}: {error}", file=sys.stderr)
         return FAILED
-    return FITS
 
 
 def largest(holds: Callable[[int], bool], guess: int, resolution: float = 0.0) -> int:

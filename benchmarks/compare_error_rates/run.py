@@ -93,6 +93,7 @@ def sweep(
         unit=Unit.TOKENS,
         sequence_length=1,
         token_budget=1_000_000,
+        run_seconds=None,
         held_out="same",
         pairing=pairing,
         slope=None,

@@ -47,18 +47,21 @@ SETS: dict[str, dict[str, str]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default=",".join(SETS), help="e.g. all,sse4")
+    parser.add_argument("--only", default=",".join(SETS), help="e.g. all,sse4; the other sets keep what was recorded")
     parser.add_argument("--write", action="store_true", help="write losses.json and results.md; default: print both")
     parser.add_argument("--draws", type=int, default=200, help="changed losses per instruction set")
     parser.add_argument("--seed", type=int, default=0, help="of the changes")
     arguments = parser.parse_args()
-    recorded = {}
+    kept = json.loads(LOSSES.read_text(encoding="utf-8"))
+    recorded = {name: kept[name] for name in SETS if name in kept}
     for name in arguments.only.split(","):
         folder = arguments.folder / name
         seconds = study(folder, SETS[name])
         recorded[name] = {"cpu_seconds": round(seconds), **record(Store.open(folder))}
     losses = (
-        "{\n" + ",\n".join(f"{json.dumps(name)}: {lines_of(values)}" for name, values in recorded.items()) + "\n}\n"
+        "{\n"
+        + ",\n".join(f"{json.dumps(name)}: {lines_of(recorded[name])}" for name in SETS if name in recorded)
+        + "\n}\n"
     )
     studies = list(parse(losses).values())
     lines = report(studies, build_experiment(resolve_task("quickstart")), arguments.draws, arguments.seed)

@@ -11,6 +11,7 @@ from typing import Any
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.core.batch import Unit
+from batchlab.core.check import CheckResult
 from batchlab.core.errors import BatchlabError, InputError
 from batchlab.core.experiment import Experiment, TaskReference, build_experiment
 from batchlab.core.protocols import View
@@ -19,9 +20,11 @@ from batchlab.core.task import Task
 from batchlab.storage.atomic import scratch_folder
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy, engine_factory, prepare
+from batchlab.study.predictions import prediction_folder
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
 from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
 from batchlab.study.task_source import resolve_task
@@ -88,31 +91,53 @@ def find_max_batch_size(
     return measure_capacity(experiment, CapacityRequest(prove=prove, most=most, verify_largest=verify_largest))
 
 
-def measure_capacity(asked: Experiment, request: CapacityRequest, *, quiet: bool = True) -> MaxBatchSize:
+def measure_capacity(
+    asked: Experiment, request: CapacityRequest, *, quiet: bool = True, study: Path | None = None
+) -> MaxBatchSize:
     """The capacity of an experiment's task, measured in a temporary folder.
+
+    study: the folder of a study that keeps the traces of a prediction for another card.
 
     Raises InputError for a task that cannot be loaded, BatchlabError for one whose own code fails.
     """
-    with scratch_session(asked, quiet=quiet) as session:
+    keep = None if study is None else (study, request.card_bytes or 0)
+    with scratch_session(asked, quiet=quiet, keep=keep) as session:
         try:
-            found = capacity_stage(session, request, sample_independent=True)
+            independent = request.card_bytes is not None or _samples_are_independent(session)
+            found = capacity_stage(session, request, sample_independent=independent)
             if request.variants:
-                found = replace(found, variants=variants_stage(session, found, request, sample_independent=True))
+                found = replace(found, variants=variants_stage(session, found, request, sample_independent=independent))
             return MaxBatchSize.of(found)
         except StageFailed as failure:
             raise BatchlabError(str(failure)) from None
 
 
+def _samples_are_independent(session: Session) -> bool:
+    """Whether a batch may be split, by a check that runs steps. Raises BatchlabError where the task's code fails.
+
+    A prediction runs nothing, so it assumes that a batch may be split.
+    """
+    checked = check_stage(session, "memory")
+    if not isinstance(checked, CheckResult):
+        raise BatchlabError(f"The task failed while it was checked: {checked.reason}")
+    return checked.sample_independent
+
+
 @contextmanager
-def scratch_session(asked: Experiment, *, quiet: bool = True) -> Iterator[Session]:
-    """A session on a study in a temporary folder. Raises InputError as `prepare` does."""
+def scratch_session(
+    asked: Experiment, *, quiet: bool = True, keep: tuple[Path, int] | None = None
+) -> Iterator[Session]:
+    """A session on a study in a temporary folder, or on the prediction that a study's folder keeps for a card of so
+    many bytes. Raises InputError as `prepare` does."""
     make_engine = engine_factory(asked)
     experiment, task_info = prepare(asked, make_engine, sweep=False)
     with scratch_folder() as scratch:
-        store = Store.create(scratch / "study", experiment)
+        folder = scratch / "study" if keep is None else prediction_folder(keep[0], experiment, task_info, keep[1])
+        store = Store.create(folder, experiment)
         view: View = open_view(quiet)
         try:
-            yield Session(OpenStudy(store, experiment, task_info), make_engine, view)
+            study = OpenStudy(store, experiment, task_info)
+            yield Session(study, make_engine, view, retry_failed=keep is not None)
         finally:
             view.close()
 

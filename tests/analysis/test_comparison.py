@@ -25,7 +25,7 @@ def side(name: str, losses: Sequence[float], *, pairing: str = "none", confirmed
     confirmation = frozenset(range(1, 1 + len(losses)) if confirmed else ())
     kind = Pairing(pairing)
     settings = {"schedule.kind": "cosine", "name": name}
-    return Side(name, cell, (cell,), confirmation, Unit.TOKENS, 128, 6400, "digest", kind, SLOPE, settings)
+    return Side(name, cell, (cell,), confirmation, Unit.TOKENS, 128, 6400, None, "digest", kind, SLOPE, settings)
 
 
 def test_a_clear_difference_is_told_with_its_interval() -> None:
@@ -49,6 +49,17 @@ def test_the_seed_that_chose_the_cell_does_not_count() -> None:
     assert found.verdict is Verdict.WITHIN_NOISE
     assert found.more_seeds is not None
     assert Caveat.CHOSEN not in found.caveats
+
+
+def test_equal_time_is_compared_with_equal_time_only() -> None:
+    one, other = side("a", [2.0, 2.01, 1.99]), side("b", [1.9, 1.91, 1.89])
+    timed = replace(one, run_seconds=300.0), replace(other, run_seconds=300.0, token_budget=9000)
+    found = compare(*timed)
+    assert found.obstacles == ()  # their best batch sizes see other numbers of tokens in the same time
+    assert found.verdict is Verdict.BETTER
+    assert compare(timed[0], other).obstacles == (Obstacle.EQUAL_TIME,)
+    assert compare(one, timed[1]).obstacles == (Obstacle.EQUAL_TIME,)
+    assert compare(timed[0], replace(timed[1], run_seconds=600.0)).obstacles == (Obstacle.TIME,)
 
 
 def test_the_sides_are_symmetric() -> None:

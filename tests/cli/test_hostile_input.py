@@ -148,7 +148,8 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def on_disk(folder: Path) -> dict[str, tuple[int, int]]:
     found = {}
-    for root, _, files in os.walk(folder):
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".batchlab"]  # a cache, which `data prepare` reads and fills
         found[root] = (0, 0)
         for name in files:
             if name.endswith(".lock"):

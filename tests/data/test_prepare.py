@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import DataConfig
 from batchlab.data import prepare as module
 from batchlab.data.bpe import END_OF_TEXT, read_tokenizer
-from batchlab.data.prepare import find_tokenizer, prepare, text_cache_dir
+from batchlab.data.prepare import find_tokenizer, prepare, prepare_to, text_cache_dir
 from batchlab.data.source import TextPair, encode_beside, open_dataset, open_text_pair
 from batchlab.data.token_file import open_token_file
 
@@ -138,6 +138,24 @@ def test_a_prepared_file_is_opened_by_its_description(tmp_path: Path, text: Path
     for data in (span, str(path)):
         dataset = open_dataset(data, unit="tokens", sequence_length=8, what="training data")  # type: ignore[arg-type]
         assert dataset.digest == span.digest
+
+
+def test_a_name_that_is_taken_is_refused_before_a_tokenizer_is_trained(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "made.bin", tmp_path / "other.txt"
+    other.write_text("another text\n" * 50)
+    prepare_to(text, path, "bytes")
+    assert prepare_to(text, path, "bytes").continued_from == text.stat().st_size, "the same again"
+    with pytest.raises(InputError, match="other content"):
+        prepare_to(text, path, "bpe", vocabulary=300)
+    monkeypatch.setattr(module, "train_bpe", lambda *_: pytest.fail("trained a tokenizer"))
+    with pytest.raises(InputError, match="other content"):
+        prepare_to(other, path, "bpe", vocabulary=300)
+    path.write_bytes(b"not a token file")
+    path.with_name("made.bin.json").unlink()
+    with pytest.raises(InputError, match="other content"):
+        prepare_to(text, path, "bpe", vocabulary=300)
 
 
 def test_a_vocabulary_that_does_not_match_is_refused(tmp_path: Path, text: Path) -> None:

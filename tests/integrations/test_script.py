@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from batchlab.core.command import Command
+from batchlab.core.errors import StorageFailed
 from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Interrupted, KilledFromOutside, RunResult
 from batchlab.core.record import CapacityResult, Outcome, TaskInfo, ThroughputResult, TrainResult
@@ -76,6 +77,14 @@ def test_how_a_script_ends_is_its_outcome(
     assert found.outcome is outcome
     assert said in found.reason
     assert found.pairing is Pairing.NONE
+
+
+def test_a_full_disk_is_no_outcome_of_a_script(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    ended = 'print("val loss 1.0", flush=True)\nraise OSError(28, "No space left on device")\n'
+    (tmp_path / "mine" / "full.py").write_text(ended)
+    spec = train_spec(command(run=command().run.replace("argparse_style.py", "full.py")))
+    with pytest.raises(StorageFailed, match=r"could not write a file .*No space left on device"):
+        Script().run(spec, Recorder(tmp_path / "run"))
 
 
 def test_a_loss_that_is_not_finite_is_divergence(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:

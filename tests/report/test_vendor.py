@@ -11,7 +11,7 @@ from importlib.resources import files
 from batchlab.analysis.findings import Findings
 from batchlab.report.figures.build import build_figures
 from batchlab.report.figures.diagnostics import diagnostic_figures
-from batchlab.report.html import PLOTLY
+from batchlab.report.page import PLOTLY
 
 VENDOR = files("batchlab.report") / "vendor"
 BUNDLE = files("batchlab.report") / PLOTLY

@@ -265,7 +265,8 @@ def test_seeds_come_last_at_the_best_and_its_neighbour() -> None:
 
 def test_noise_is_measured_early_and_ends_a_noisy_search_sooner() -> None:
     def noisy(trial: Trial) -> TrialOutcome:
-        rng = random.Random(f"{trial}")
+        place = f"global_batch_size={trial.global_batch_size}, learning_rate={trial.learning_rate}, seed={trial.seed}"
+        rng = random.Random(f"Trial({place})")
         return TrialOutcome((valley(steep=0.002)(trial).val_loss or 0.0) * (1 + 0.01 * rng.gauss(0, 1)))
 
     measured, assumed = AdaptiveSearch(SIZES, RANGE, seeds=2), AdaptiveSearch(SIZES, RANGE, seeds=1)

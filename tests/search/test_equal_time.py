@@ -16,7 +16,11 @@ SPEEDS = {4: 1000.0, 16: 3000.0, 64: 5000.0}
 
 def design(sequence_length: int = 1, points: int = 8, speeds: dict[int, float] = SPEEDS) -> SweepDesign:
     return SweepDesign(
-        sizes=(4, 16, 64), tokens_per_second=speeds, sequence_length=sequence_length, points=points, warmup_fraction=0.0
+        sizes=(4, 16, 64),
+        tokens_per_second=speeds,
+        sequence_length=sequence_length,
+        points=points,
+        warmup_fractions=(0.0,),
     )
 
 

@@ -4,7 +4,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from batchlab.core.errors import InputError
 from batchlab.core.protocols import Search
 from batchlab.search.grid import (
     GridSearch,
-    default_learning_rates,
     runs_at_most,
     runs_expected,
 )
@@ -218,14 +216,6 @@ def test_deterministic_bounded_and_independent_of_completion_order(
 def test_expected_runs_are_those_of_a_search_without_extensions() -> None:
     rounds = run(GridSearch((8, 16, 32), RATES), basin(2e-3))
     assert sum(map(len, rounds)) == runs_expected(3, 4, Repeats())
-
-
-@pytest.mark.parametrize("family", ["adam", "sgd", "other"])
-def test_defaults_are_four_rates_about_a_factor_three_apart(family: str) -> None:
-    rates = default_learning_rates(family)
-    assert len(rates) == 4
-    assert all(2.9 < high / low < 3.5 for low, high in pairwise(rates))
-    assert {"adam": 1e-3, "sgd": 0.1, "other": 1e-2}[family] in rates
 
 
 @pytest.mark.parametrize(("sizes", "rates"), [((), RATES), ((4,), ()), ((0,), RATES), ((4,), (math.nan,))])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.search.memory_curve import MemoryCurve, largest_size, needed_bytes
+from batchlab.search.memory_curve import MemoryCurve, largest_size
 
 SIZES = st.integers(1, 10_000)
 
@@ -36,22 +36,6 @@ def test_one_known_size_says_the_same_everywhere() -> None:
     assert (curve.at(1), curve.at(100), curve.slope) == (7.0, 7.0, 0.0)
     assert curve.largest_within(6, 50) == 0
     assert curve.largest_within(7, 50) == 50
-
-
-def test_offsets_are_constant_after_one_measurement_and_on_a_line_after_two() -> None:
-    curve = MemoryCurve.through([(n, (10.0 * n,)) for n in (2, 8)])
-    assert needed_bytes(curve, {}, 20) == 200
-    assert needed_bytes(curve, {10: 105}, 20) == 205
-    assert needed_bytes(curve, {10: 105, 20: 215}, 30) == 325
-    assert needed_bytes(None, {10: 105}, 20) == 210
-    assert needed_bytes(None, {10: 105, 20: 205}, 30) == 305
-
-
-def test_two_measurements_side_by_side_are_no_slope() -> None:
-    curve = MemoryCurve.through([(n, (10.0 * n,)) for n in (2, 8)])
-    assert needed_bytes(curve, {44: 450, 45: 440}, 8) == 80 - 10
-    assert needed_bytes(curve, {20: 200, 44: 450, 45: 440}, 8) == pytest.approx(80 - 10 + 10 * 37 / 25)
-    assert needed_bytes(None, {44: 450, 45: 441}, 90) == pytest.approx(882)
 
 
 @given(truth=st.integers(0, 200), most=st.integers(1, 200))

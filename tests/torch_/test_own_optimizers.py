@@ -118,12 +118,25 @@ def test_one_optimizer_on_the_model_is_the_one_on_its_parameters(make: Make, sam
 
 
 @needs_muon
+def test_updates_that_are_sized_like_those_of_adamw_are_described(make: Make) -> None:
+    def sized(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+        matrices = [p for p in model.parameters() if p.ndim == 2]
+        vectors = [p for p in model.parameters() if p.ndim != 2]
+        return [torch.optim.Muon(matrices, lr=lr, adjust_lr_fn="match_rms_adamw"), AdamW(vectors, lr=lr)]
+
+    trainable = make(optimizer=sized)
+    trainable.init(0)
+    assert [group.sized_like_adamw for group, _ in trainable.optimizer_groups()] == [True, False]
+
+
+@needs_muon
 def test_groups_are_described(make: Make) -> None:
     trainable = make(optimizer=muon_and_adamw, batch_ratio=2.0, across_batch="half_life_and_decay")
     trainable.init(0)
     (muon, matrices), (adamw, vectors) = trainable.optimizer_groups()
     assert (muon.optimizer, muon.learning_rate_ratio, muon.parameter_count) == ("Muon", 1.0, 6 * 16 + 16)
     assert muon.weight_decay == pytest.approx(0.2)
+    assert not muon.sized_like_adamw
     assert (muon.beta2, muon.epsilon) == (None, None)
     assert (adamw.optimizer, adamw.learning_rate_ratio, adamw.parameter_count) == ("AdamW", 0.2, 17)
     assert adamw.epsilon == pytest.approx(1e-8 / 2**0.5)

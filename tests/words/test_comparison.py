@@ -10,10 +10,17 @@ from batchlab.words.comparison import describe_comparison, describe_verdict
 
 
 def test_the_better_side_is_named_with_what_that_is_worth() -> None:
+    one, other = side("a", [2.0, 2.001, 1.999]), side("b", [1.97, 1.971, 1.969])
+
+    assert describe_verdict(compare(one, other)).startswith("b better by 1.5 % [1.4, 1.6] of the loss, worth 22 % [")
+    assert describe_verdict(compare(other, one)).startswith("b better by 1.5 % [1.4, 1.6] of the loss, worth 22 % [")
+
+
+def test_beyond_the_measured_slope_only_the_least_is_told() -> None:
     one, other = side("a", [2.0, 2.001, 1.999]), side("b", [1.95, 1.951, 1.949])
 
-    assert describe_verdict(compare(one, other)).startswith("b better by 2.5 % [2.4, 2.6] of the loss, worth 34 % [")
-    assert describe_verdict(compare(other, one)).startswith("b better by 2.6 % [2.4, 2.7] of the loss, worth 34 % [")
+    assert describe_verdict(compare(one, other)).endswith("of the loss, worth at least 27 % fewer tokens.")
+    assert describe_verdict(compare(other, one)).endswith("of the loss, worth at least 27 % fewer tokens.")
 
 
 def test_within_noise_says_what_would_resolve_it() -> None:
@@ -36,6 +43,20 @@ def test_every_obstacle_is_told() -> None:
 
     assert text.startswith("b cannot be compared with a, because b has no run with a loss")
     assert text.count("; and ") == 4
+
+
+def test_equal_time_and_equal_tokens_are_refused_in_one_sentence() -> None:
+    one, other = side("a", [2.0, 2.01]), replace(side("b", [1.9, 1.91]), run_seconds=300.0)
+    text = describe_verdict(compare(one, other))
+    assert text == (
+        "b cannot be compared with a, because b gave every run the same time (--run-time) and a the same tokens; "
+        "study both in one of the two ways."
+    )
+    longer = describe_verdict(compare(replace(one, run_seconds=600.0), other))
+    assert longer.endswith("because their runs train for different times (10 min and 5 min).")
+    timed = replace(side("a", [2.0, 2.001, 1.999]), run_seconds=300.0)
+    better = replace(side("b", [1.97, 1.971, 1.969]), run_seconds=300.0)
+    assert describe_verdict(compare(timed, better)).endswith("less time.")
 
 
 def test_losses_caveats_and_settings_follow() -> None:

@@ -19,12 +19,35 @@ COST = Cost(32, 1e-3, Interval(0.01, 0.004, 0.016, 4), Interval(0.06, 0.02, 0.09
         (COST, "6 % [2, 9] more tokens for 41 % less time per token: 37 % sooner"),
         (replace(COST, shared=Shared.TIME), "6 % [2, 9] more time"),
         (replace(COST, shared=Shared.TIME, tokens=Interval(-0.015, -0.04, 0.01)), "1.5 % [−1, 4] less time"),
-        (replace(COST, tokens=Interval(0.06)), "6 % more tokens for 41 % less time per token: 37 % sooner"),
+        (
+            replace(COST, tokens=Interval(0.06), loss=Interval(0.01)),
+            "6 % more tokens for 41 % less time per token: 37 % sooner",
+        ),
         (
             replace(COST, tokens=Interval(-0.015, -0.04, 0.01), time_per_token=1.5),
             "1.5 % [−1, 4] fewer tokens for 50 % more time per token: 48 % later",
         ),
-        (replace(COST, tokens=Interval(0.5, 0.1, math.inf), time_per_token=None), "50 % [10, ∞] more tokens"),
+        (replace(COST, tokens=Interval(0.5, 0.1, math.inf), time_per_token=None), "at least 10 % more tokens"),
+        (
+            replace(COST, tokens=Interval(0.69, 0.33, math.inf), time_per_token=0.5),
+            "at least 33 % more tokens for 50 % less time per token: at most 34 % sooner",
+        ),
+        (
+            replace(COST, tokens=Interval(0.69, 0.33, math.inf), time_per_token=0.9),
+            "at least 33 % more tokens for 10 % less time per token: at least 20 % later",
+        ),
+        (
+            replace(COST, tokens=Interval(0.2, -0.04, math.inf), time_per_token=None),
+            "from 4 % fewer to an unknown number of more tokens",
+        ),
+        (
+            replace(COST, shared=Shared.TIME, tokens=Interval(0.2, -0.04, math.inf)),
+            "from 4 % less to an unknown amount of more time",
+        ),
+        (
+            replace(COST, tokens=Interval(0.2), time_per_token=None),
+            "a loss 0.01 higher [+0.004, +0.016] (the slope may be zero, so that is not told in tokens)",
+        ),
         (replace(COST, tokens=None), "a loss 0.01 higher [+0.004, +0.016] for 41 % less time per token"),
         (
             replace(COST, tokens=Interval(math.inf, 0.5, math.inf)),

@@ -22,6 +22,7 @@ from batchlab.analysis.sweep.loss_surface import surface_finding
 from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.analysis.sweep.token_slope import token_slope
+from batchlab.analysis.sweep.warmups import best_warmups, warmup_finding
 from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding, TokensAt
 from batchlab.analysis.verdict import Shared, TokenSlope
 from batchlab.core.batch import Unit
@@ -80,12 +81,14 @@ def assemble(
     throughput = throughput_finding(records)
     swept = [(s, r) for s, r in records if not isinstance(s, TrainSpec) or _of_sweep(s, experiment, tokens_at)]
     runs = runs_from(swept, course) if course is not None else runs_from(swept, _course_from(rows))
+    confirming = {run.seed for run in runs if experiment.sweep.confirms(run.seed)}
+    taken = best_warmups(runs, confirming)
     surface = surface_finding(
-        runs,
+        [run for run in runs if run.warmup_fraction == taken[run.global_batch_size]],
         sizes,
         throughput=throughput,
         tokens_at=tokens_at,
-        confirmation_seeds={run.seed for run in runs if experiment.sweep.confirms(run.seed)},
+        confirmation_seeds=confirming,
         fit=infer,
     )
     if surface is not None and rows is not None:
@@ -123,7 +126,10 @@ def assemble(
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
         damaged=tuple(damaged),
-        critical=critical_finding(experiment, records, runs, surface, budget, family=task_info.optimizer_family)
+        warmups=warmup_finding(runs, confirming),
+        critical=critical_finding(
+            experiment, _taken(records, swept, taken), runs, surface, budget, family=task_info.optimizer_family
+        )
         if run_seconds is None
         else None,  # it compares batch sizes at equal tokens
         run_seconds=run_seconds,
@@ -133,6 +139,18 @@ def assemble(
 
 def _of_sweep(spec: TrainSpec, experiment: Experiment, tokens_at: TokensAt) -> bool:
     return is_sweep(spec, experiment, tokens_at(spec.layout.global_batch_size))
+
+
+def _taken(
+    records: Sequence[tuple[Spec, Record]], swept: Sequence[tuple[Spec, Record]], taken: Mapping[int, float]
+) -> list[tuple[Spec, Record]]:
+    """The records without runs of the sweep at other warm-ups than the best one of their batch size."""
+    others = {
+        record.run_id
+        for spec, record in swept
+        if isinstance(spec, TrainSpec) and spec.schedule.warmup_fraction != taken.get(spec.layout.global_batch_size)
+    }
+    return [(spec, record) for spec, record in records if record.run_id not in others]
 
 
 def slope_of(
@@ -150,7 +168,7 @@ def slope_of(
         if isinstance(spec, TrainSpec)
         and spec.start is None
         and not spec.keep_end
-        and spec.schedule == experiment.schedule
+        and spec.schedule == experiment.schedule_with(spec.schedule.warmup_fraction)
         and spec.token_budget < (tokens_at(spec.layout.global_batch_size) or 0)
     )
     decays = experiment.schedule.kind != "constant"

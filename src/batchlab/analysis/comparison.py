@@ -37,7 +37,8 @@ RESOLVED = 0.002
 class Side:
     """One of the things compared. `cells`: all that are judged, from which noise is measured.
 
-    `held_out`: digest of what the loss is measured on; empty where it is unknown. `settings`: by dotted name.
+    `held_out`: digest of what the loss is measured on; empty where it is unknown. `run_seconds`: of every run, where
+    runs had equal time; then `token_budget` is that of the best batch size. `settings`: by dotted name.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Side:
     unit: Unit | None
     sequence_length: int | None
     token_budget: int | None
+    run_seconds: float | None
     held_out: str
     pairing: Pairing
     slope: TokenSlope | None
@@ -75,6 +77,8 @@ class Obstacle(StrEnum):
     SEQUENCE_LENGTH = "sequence_length"
     HELD_OUT = "held_out"
     BUDGET = "budget"
+    EQUAL_TIME = "equal_time"  # one side gave every run the same time, the other the same tokens
+    TIME = "time"
 
 
 class Caveat(StrEnum):
@@ -170,9 +174,18 @@ def _obstacles(first: Side, second: Side) -> Iterator[Obstacle]:
         yield Obstacle.SEQUENCE_LENGTH
     if _unlike(first.held_out, second.held_out):
         yield Obstacle.HELD_OUT
-    budgets = first.token_budget, second.token_budget
-    if budgets[0] and budgets[1] and abs(budgets[0] / budgets[1] - 1) > SAME_BUDGET:
+    if (first.run_seconds is None) != (second.run_seconds is None):
+        yield Obstacle.EQUAL_TIME
+    elif first.run_seconds is not None:
+        if _apart(first.run_seconds, second.run_seconds):
+            yield Obstacle.TIME
+    elif _apart(first.token_budget, second.token_budget):
         yield Obstacle.BUDGET
+
+
+def _apart(one: float | None, other: float | None) -> bool:
+    """Whether both are known and differ by more than runs of whole steps do."""
+    return bool(one and other and abs(one / other - 1) > SAME_BUDGET)
 
 
 def _unlike(one: object, other: object) -> bool:
@@ -209,10 +222,11 @@ def _difference(first: Side, second: Side, one: Cell, two: Cell) -> Difference |
 
 
 def _fewer_tokens(first: Side, second: Side, loss: Interval) -> Interval | None:
-    """By which share fewer tokens the side with the lower loss needs to the other one's, by its own slope.
+    """By which share fewer tokens the side with the lower loss needs to the other one's, by its own slope; at equal
+    time, by which share less time.
 
-    Positive where it is the second side, negative where it is the first. None without a slope, and where the difference
-    is larger than the slope covers.
+    Positive where it is the second side, negative where it is the first. An end that is not known is None. None without
+    a slope, and where the difference is larger than the slope covers.
     """
     better, above = (second, _scaled(loss, -1.0)) if loss.value < 0 else (first, loss)
     if better.slope is None:
@@ -220,7 +234,7 @@ def _fewer_tokens(first: Side, second: Side, loss: Interval) -> Interval | None:
     more = extra_tokens(above, better.slope)
     if not math.isfinite(more.value):
         return None
-    ends = [None if end is None or not math.isfinite(end) else end / (1 + end) for end in (more.low, more.high)]
+    ends = [None if end is None or math.isinf(end) else end / (1 + end) for end in (more.low, more.high)]
     fewer = Interval(more.value / (1 + more.value), ends[0], ends[1], more.n)
     return fewer if better is second else _scaled(fewer, -1.0)
 
@@ -252,6 +266,7 @@ def side_of(found: Findings, name: str) -> Side:
         unit=experiment.unit,
         sequence_length=experiment.sequence_length,
         token_budget=found.token_budget,
+        run_seconds=found.run_seconds,
         held_out=found.task_info.data_digest,
         pairing=surface.pairing if surface else Pairing.NONE,
         slope=found.slope,

@@ -108,7 +108,7 @@ def extrapolate(found: Findings, target: Target) -> Extrapolation | Refused:
     if isinstance(rate, Refused):
         return rate
     rate = _widened(rate, best_rate) if elsewhere else rate
-    warmup = warmup_by_tokens(found.experiment.schedule.warmup_tokens(budget, per_step), per_step)
+    warmup = warmup_by_tokens(found.schedule.warmup_tokens(budget, per_step), per_step)
     constants = _constants(found, size, budget, rate, surface.best)
     for number in (warmup, *constants):
         if isinstance(number, Refused):

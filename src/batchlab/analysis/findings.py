@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
+from batchlab.analysis.sweep.warmups import WarmupFinding
 from batchlab.analysis.values import (
     DiagnosticsFinding,
     EnvironmentDifference,
@@ -22,7 +23,7 @@ from batchlab.analysis.values import (
 )
 from batchlab.analysis.verdict import Cost, Recommendation, TokenSlope
 from batchlab.core.check import CheckItem
-from batchlab.core.experiment import Experiment
+from batchlab.core.experiment import Experiment, ScheduleConfig
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.scaling import Optimum
 from batchlab.storage.decisions import SearchStop
@@ -55,12 +56,26 @@ class Findings:
     earlier_optima: tuple[Optimum, ...] = ()  # of the study that the search started from
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
+    warmups: WarmupFinding | None = None  # None: one warm-up for all batch sizes
     damaged: tuple[DamagedFile, ...] = ()  # files that are not what was written; what rests on them is left out
     slope: TokenSlope | None = None  # of the loss against tokens, at the budget
     costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss
     run_seconds: float | None = None  # of training that every run has; None: equal tokens
     tokens_by_size: Mapping[int, int] = field(default_factory=dict)  # of a run, at equal time
+
+    def schedule_at(self, global_batch_size: int) -> ScheduleConfig:
+        """The schedule at this batch size, with its best warm-up where several were tried."""
+        found = self.warmups.at(global_batch_size) if self.warmups else None
+        shares = self.experiment.warmup_fractions
+        return self.experiment.schedule_with(found.taken if found else shares[0])
+
+    @property
+    def schedule(self) -> ScheduleConfig:
+        """The schedule of what is recommended; without an answer, that of the best batch size or of the first one."""
+        best = self.surface.best if self.surface else None
+        size = self.experiment.batch.global_batch_sizes[0] if best is None else best.global_batch_size
+        return self.schedule_at(self.recommended.layout.global_batch_size if self.recommended else size)
 
     def tokens_at(self, global_batch_size: int) -> int | None:
         """Tokens of a run at this batch size."""

@@ -241,7 +241,8 @@ def _made(
     goal: Goal, row: BatchRow, experiment: Experiment, token_budget: int, reason: Reason, cost: Cost | None = None
 ) -> Recommendation:
     rate = row.best.learning_rate if row.best else math.nan  # recommended rows always have a best cell
-    warmup = experiment.schedule.warmup_tokens(token_budget, row.layout.tokens_per_step)
+    schedule = experiment.schedule_with(row.warmup_fraction)
+    warmup = schedule.warmup_tokens(token_budget, row.layout.tokens_per_step)
     return Recommendation(goal, row.layout, rate, warmup, reason, cost)
 
 

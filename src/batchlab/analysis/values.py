@@ -11,6 +11,9 @@ from batchlab.core.batch import BatchLayout
 from batchlab.core.pairing import Pairing
 from batchlab.core.record import MeasuredMemory, MetricRow, Outcome
 
+Place = tuple[int, float, float]
+"""Where a cell lies: global batch size, learning rate, and warm-up as a share of the run."""
+
 TokensAt = Callable[[int], int | None]
 """Tokens of a run of the sweep by its global batch size: the same at every size, or those of an equal time."""
 
@@ -112,6 +115,7 @@ class Run:
     val_curve: tuple[tuple[int, float], ...] = ()  # (tokens, validation loss) at the shared token counts
     confirms: bool = False  # it has a confirmation seed: it chose nothing
     course: Course = Course()
+    warmup_fraction: float = 0.0  # of its tokens, as asked for; a floor in steps may make it longer
     rows: tuple[MetricRow, ...] = ()  # in a surface, of the one run of each size that is drawn in full
 
     @property
@@ -121,11 +125,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """All seeds at one (global batch size, learning rate)."""
+    """All seeds at one (global batch size, learning rate, warm-up)."""
 
     global_batch_size: int
     learning_rate: float
     runs: tuple[Run, ...]
+    warmup_fraction: float = 0.0
+
+    @property
+    def place(self) -> Place:
+        return self.global_batch_size, self.learning_rate, self.warmup_fraction
 
     @property
     def losses(self) -> tuple[float, ...]:
@@ -208,7 +217,7 @@ class LrFit:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One global batch size, judged at its own best learning rate."""
+    """One global batch size, judged at its own best learning rate; `cells` are those at its best warm-up."""
 
     global_batch_size: int
     layout: BatchLayout
@@ -221,6 +230,7 @@ class BatchRow:
     tied: bool
     tokens_per_second: float | None
     hours: float | None  # budget ÷ measured tokens/s
+    warmup_fraction: float = 0.0  # of its cells
     above_best: Difference | None = None  # its best cell's loss above the best cell's; None: noise was not measured
 
 

@@ -15,8 +15,7 @@ from batchlab.analysis.audit.audit import Audit, Supported
 from batchlab.analysis.audit.losses import cells_of
 from batchlab.audit.document import supported_texts
 from batchlab.core.format import format_loss
-from batchlab.report.figures.palette import css_variables
-from batchlab.report.page import policy, source
+from batchlab.report.page import colours, policy, source
 from batchlab.words.audit import audit_notes, describe_reproduction, describe_size, describe_verdict
 
 WIDTH, HEIGHT = 640, 300
@@ -77,8 +76,7 @@ def audit_page(audit: Audit, repeated: Reproduction | None = None) -> str:
         frame=(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM),
         version=batchlab.__version__,
         policy=policy(),
-        light=Markup(css_variables("light")),
-        dark=Markup(css_variables("dark")),
+        colours=colours(),
         css=Markup(source("templates/report.css")),
     )
 

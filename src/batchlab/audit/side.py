@@ -36,6 +36,7 @@ def side_of_table(audit: Audit, name: str) -> Side:
         unit=None,
         sequence_length=None if length is None else round(length),
         token_budget=None if tokens is None else round(tokens),
+        run_seconds=None,
         held_out="",
         pairing=Pairing.NONE,
         slope=None,

@@ -18,6 +18,7 @@ from batchlab.core.parse import (
     parse_count,
     parse_duration,
     parse_learning_rates,
+    parse_shares,
     parse_sizes,
 )
 from batchlab.core.settings import read_toml, set_dotted
@@ -46,6 +47,8 @@ class Options:
         Start the search from an earlier or cheaper study of this model (its folder) or from a published law.
     learning_rates
         1e-4,3e-4,1e-3, or a range: 1e-4:3e-3, or 1e-4:3e-3:5 for five values.
+    warmup
+        Warm-ups to try at every batch size, as shares of a run: 0.01,0.05. Each size is judged at its best one.
     lr_rule
         Of a grid: keep, sqrt or linear; the learning rates follow the batch size by this rule from the reference batch.
     seeds
@@ -96,6 +99,7 @@ class Options:
     search: str | None = None
     prior: str | None = None
     learning_rates: str | None = None
+    warmup: str | None = None
     lr_rule: str | None = None
     seeds: Annotated[int | None, whole(1, MOST_SEEDS)] = None
     confirm: Annotated[int | None, whole(0, MOST_SEEDS)] = None
@@ -159,6 +163,7 @@ def _flags(options: Options) -> dict[str, object]:
         "sweep.search": options.search,
         "sweep.prior": options.prior,
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),
+        "sweep.warmup_fractions": _if_given(parse_shares, options.warmup, "--warmup"),
         "sweep.learning_rate_rule": options.lr_rule,
         "sweep.seeds": options.seeds,
         "sweep.confirm": options.confirm,

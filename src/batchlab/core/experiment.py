@@ -44,6 +44,7 @@ BatchSize = Annotated[Whole, Field(ge=1, le=MOST_SAMPLES)]
 Tokens = Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]
 Steps = Annotated[Whole, Field(ge=0, le=MOST_TOKENS)]
 Beta = Annotated[Number, Field(ge=0.0, lt=1.0)]
+WarmupFraction = Annotated[Number, Field(ge=0.0, lt=1.0)]
 Bytes = Annotated[int, BeforeValidator(parse_memory_limit)]
 Headroom = Annotated[str, BeforeValidator(require_headroom)]
 
@@ -217,7 +218,7 @@ class ScheduleConfig(Section):
     kind: Literal["cosine", "constant", "wsd", "task"] = Field(
         default="cosine", description="task: the schedule of a person's own trainer"
     )
-    warmup_fraction: Annotated[Number, Field(ge=0.0, lt=1.0)] = 0.1
+    warmup_fraction: WarmupFraction = 0.1
     decay_fraction: Fraction = Field(default=0.2, description="wsd only: share of the run in which it decays")
     final_fraction: Fraction = Field(default=0.1, description="last learning rate divided by the peak")
     min_warmup_steps: Steps = Field(
@@ -274,6 +275,10 @@ class SweepConfig(Section):
         default=None,
         description="grid: how learning rates follow the batch size from optimizer.reference_batch_size; default: keep",
     )
+    warmup_fractions: Annotated[tuple[WarmupFraction, ...], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
+        default=None,
+        description="warm-ups to try at every batch size, as shares of a run; default: schedule.warmup_fraction alone",
+    )
     max_extensions: Whole = Field(
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
     )
@@ -306,6 +311,8 @@ class SweepConfig(Section):
     def _ascending(self) -> Self:
         if self.learning_rates is not None:
             object.__setattr__(self, "learning_rates", tuple(sorted(set(self.learning_rates))))
+        if self.warmup_fractions is not None:
+            object.__setattr__(self, "warmup_fractions", tuple(sorted(set(self.warmup_fractions))))
         return self
 
 
@@ -437,6 +444,15 @@ class Experiment(Section):
         """The batch size that the optimizer's settings hold for: as given, else the (lower) middle of the axis."""
         sizes = self.batch.global_batch_sizes
         return self.optimizer.reference_batch_size or sizes[(len(sizes) - 1) // 2]
+
+    @property
+    def warmup_fractions(self) -> tuple[float, ...]:
+        """The warm-ups that are tried, ascending; one unless they are an axis of the sweep."""
+        return self.sweep.warmup_fractions or (self.schedule.warmup_fraction,)
+
+    def schedule_with(self, warmup_fraction: float) -> ScheduleConfig:
+        """The schedule with one of these warm-ups."""
+        return self.schedule.model_copy(update={"warmup_fraction": warmup_fraction})
 
 
 _PATIENCE = {"device.silence_seconds"}

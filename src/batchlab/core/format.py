@@ -103,6 +103,11 @@ def format_percent(share: float) -> str:
     return f"{_percent(share)} %"
 
 
+def format_percents(shares: Sequence[float]) -> str:
+    """`1 %, 5 % and 10 %`."""
+    return format_list([format_percent(share) for share in shares])
+
+
 def format_percent_interval(estimate: Estimate) -> str:
     """`6 % [2, 9]`; only the value where neither limit is known, and `∞` for one that is not."""
     if estimate.low is None and estimate.high is None:

@@ -16,4 +16,7 @@ class OptimizerGroup(Frozen):
     beta1: float | None = None
     beta2: float | None = None
     epsilon: float | None = Field(default=None, description="Adam's, where the group has betas")
+    sized_like_adamw: bool = Field(
+        default=False, description="Muon: its updates have the root mean square of AdamW's (match_rms_adamw)"
+    )
     parameter_count: int = Field(description="trainable parameters")

@@ -127,6 +127,25 @@ def parse_learning_rates(text: str) -> tuple[float, ...]:
     return rates
 
 
+def parse_shares(text: str, option: str) -> tuple[float, ...]:
+    """`"0.01,0.05"`: shares of a whole, each at least 0 and below 1, ascending. Raises InputError naming the first that
+    is not."""
+    return tuple(sorted({_share(part.strip(), text, option) for part in text.split(",")}))
+
+
+def _share(part: str, text: str, option: str) -> float:
+    try:
+        share = float(part)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise InputError(
+            f"{option} {quote(text)}: {quote(part, 40)} is not a share of a run, at least 0 and below 1; write 1 % as "
+            "0.01."
+        )
+    return share
+
+
 def _range_count(part: str, text: str) -> int:
     count = _int(part)
     if count is None or not 2 <= count <= MOST_VALUES:

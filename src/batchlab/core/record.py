@@ -135,6 +135,21 @@ class TracePoint(Frozen):
         return max(self.phases, key=lambda phase: phase.total_bytes)
 
 
+class ParameterShape(Frozen):
+    """One parameter of a model."""
+
+    shape: tuple[int, ...]
+    element_bytes: int
+    trained: bool
+
+
+class ShardingUnit(Frozen):
+    """Parameters that sharded training gathers together: those of one repeated block, or of the rest of the model."""
+
+    name: str = Field(description="of the block in the model; empty for the rest")
+    parameters: tuple[ParameterShape, ...]
+
+
 class TraceResult(Frozen):
     """Memory of whole steps at several micro-batch sizes, without the device."""
 
@@ -142,6 +157,7 @@ class TraceResult(Frozen):
     points: tuple[TracePoint, ...] = Field(default=(), description="ascending; empty where the model cannot be traced")
     untraceable: str = Field(default="", description="why the model cannot be traced; empty where it can")
     varies: bool = Field(default=False, description="the steps draw random numbers that may decide what runs")
+    units: tuple[ShardingUnit, ...] = Field(default=(), description="what sharded training would gather, one by one")
 
 
 class PeakMemory(Frozen):

@@ -206,13 +206,15 @@ def prepare_to(
         raise InputError(f"The name of a token file must end in .bin, unlike {path.name}; use --out {path.stem}.bin.")
     _require_content(text, "text")
     cache = text_cache_dir(text, path.absolute().parent / ".batchlab")
+    other = InputError(f"{path} exists with other content; choose another name with --out, or delete it.")
+    made = describe_token_file(path) if is_token_file(path) else None
+    if path.exists() and (made is None or made.text_digest != file_digest(text, cache, progress).sha256):
+        raise other  # before a tokenizer is trained
     found = find_tokenizer(
         tokenizer, text, cache, vocabulary=vocabulary, special_tokens=special_tokens, progress=progress
     )
-    made = describe_token_file(path) if is_token_file(path) else None
-    asked = (found.digest, file_digest(text, cache, progress).sha256)
-    if path.exists() and (made is None or (made.tokenizer_digest, made.text_digest) != asked):
-        raise InputError(f"{path} exists with other content; choose another name with --out, or delete it.")
+    if made is not None and made.tokenizer_digest != found.digest:
+        raise other
     if found.bpe is not None:
         beside = path.with_name(f"{path.stem}.tokenizer.json")
         with storage_errors(beside):

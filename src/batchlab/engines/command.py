@@ -19,6 +19,9 @@ HERE = WorkerCommand(
 )
 """A worker on this machine. On macOS a process that has loaded the system's frameworks must not fork."""
 
+IMPORT_ALL = "--import-all"
+"""A worker with this argument imports what its task will need before it is ready for it."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _ALWAYS = {
@@ -47,6 +50,22 @@ def must_be_new(spec: Spec) -> bool:
     return isinstance(spec, CapacitySpec) and spec.new_process
 
 
+def wanted_later(spec: Spec) -> CapacitySpec | None:
+    """A spec whose new process has the command of the one that will verify a size, after this trace of a step on a CPU.
+
+    Starting that process ahead hides the seconds that it takes to import torch behind the trace and the calibration.
+    """
+    workload = spec.workload
+    if (
+        not isinstance(spec, TraceSpec)
+        or spec.device.name != "cpu"
+        or workload.integration
+        or not forks(workload.framework)
+    ):
+        return None
+    return CapacitySpec(workload=spec.workload, micro_batch_size=1, device=spec.device, new_process=True)
+
+
 def worker_command(
     base: WorkerCommand, study: Path, spec: Spec, device: str | None, inherited: Mapping[str, str] = os.environ
 ) -> WorkerCommand:
@@ -58,8 +77,10 @@ def worker_command(
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
-    if must_be_new(spec) or not forks(spec.workload.framework):
+    if not forks(spec.workload.framework):
         fork_server = ()
+    elif must_be_new(spec):
+        program, fork_server = (*program, IMPORT_ALL), ()
     tuning = dict(_UNLESS_SET)
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
     if bounded or isinstance(spec, _BEFORE_MEASURING):

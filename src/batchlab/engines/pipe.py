@@ -10,12 +10,17 @@ import selectors
 class WatchedPipe:
     """Owns `descriptor`; no method but `wait` blocks."""
 
-    def __init__(self, descriptor: int, selector: selectors.BaseSelector) -> None:
+    def __init__(self, descriptor: int, selector: selectors.BaseSelector | None) -> None:
         self._descriptor = descriptor
-        self._selector = selector
-        self._watched = True
+        self._selector: selectors.BaseSelector | None = None
         os.set_blocking(descriptor, False)
-        selector.register(descriptor, selectors.EVENT_READ)
+        if selector is not None:
+            self.watch(selector)
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Let a selector see what is written, and what was written before."""
+        self._selector = selector
+        selector.register(self._descriptor, selectors.EVENT_READ)
 
     def read(self) -> tuple[bytes, bool]:
         """What was written since the last call, and whether all writing ends are closed."""
@@ -40,6 +45,6 @@ class WatchedPipe:
         os.close(self._descriptor)
 
     def _stop_watching(self) -> None:
-        if self._watched:
+        if self._selector is not None:
             self._selector.unregister(self._descriptor)
-            self._watched = False
+            self._selector = None

@@ -14,9 +14,9 @@ from batchlab.engines.pipe import WatchedPipe
 
 
 class LocalProcess:
-    """One worker process, whose output `selector` watches until it ends."""
+    """One worker process, whose output `selector` watches until it ends; None: from `watch` on."""
 
-    def __init__(self, command: WorkerCommand, selector: selectors.BaseSelector) -> None:
+    def __init__(self, command: WorkerCommand, selector: selectors.BaseSelector | None) -> None:
         self._launched = command.launched
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release()
         self._popen = subprocess.Popen(
@@ -33,6 +33,10 @@ class LocalProcess:
         self._stdin = self._popen.stdin
         self._stdout = WatchedPipe(os.dup(self._popen.stdout.fileno()), selector)
         self._popen.stdout.close()
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Let a selector see its output, from the first line on."""
+        self._stdout.watch(selector)
 
     def send(self, line: bytes) -> None:
         """Write a line to its input. That it has died meanwhile is noticed by `exit_code`."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
-from batchlab.engines.command import must_be_new, worker_command
+from batchlab.engines.command import must_be_new, wanted_later, worker_command
 from batchlab.engines.dispatcher import Dispatcher
 from batchlab.engines.forked import ForkServers
 from batchlab.engines.hosts import Host
@@ -132,6 +132,8 @@ class ProcessEngine:
                 while not self._submitted.empty():
                     spec, exclusive = self._submitted.get()
                     self._dispatcher.submit(spec, exclusive=exclusive)
+                    if not self._command.launched and (later := wanted_later(spec)) is not None:
+                        self._processes.start_ahead(worker_command(self._command, self._study, later, None))
                 self._dispatcher.step()
                 self._processes.wait(_TICK_SECONDS)
         except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's thread

@@ -56,23 +56,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
     parser.add_argument("--launched-in", type=Path, help="directory of a launched worker")
+    parser.add_argument("--import-all", action="store_true", help="first import the framework")
     given = parser.parse_args(arguments)
     study, directory = given.study.absolute(), given.launched_in
     if directory is not None:
         os.chdir(directory)
     del sys.argv[1:]  # what the person's code parses when it is called
-    return Worker(study, launched=directory is not None).serve()
+    return Worker(study, launched=directory is not None, import_all=given.import_all).serve()
 
 
 class Worker:
     """One process serving one study. To be created and served in the main thread, which receives signals.
 
-    forked: from a process that had loaded the task, and trained nothing. launched: its parent is a launcher, not the
-    engine.
+    forked: from a process that had loaded the task, and trained nothing.
+    launched: its parent is a launcher, not the engine.
+    import_all: import what every task needs while nothing has to wait for it.
     """
 
-    def __init__(self, study: Path, *, forked: bool = False, launched: bool = False) -> None:
+    def __init__(self, study: Path, *, forked: bool = False, launched: bool = False, import_all: bool = False) -> None:
         self._study = study
+        self._import_all = import_all
         self._forked = forked
         self._launched = launched
         self._commands: SimpleQueue[str | None] = SimpleQueue()
@@ -99,8 +102,10 @@ class Worker:
         faulthandler.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        import batchlab.runs.execute  # noqa: F401 - the slow part of starting, before `ready`
+        from batchlab.runs.execute import preload_framework  # the slow part of starting, before `ready`
 
+        if self._import_all:
+            preload_framework()
         self._emit("ready")
         while not self._stop and (command := self._commands.get()) is not None:
             if not self._execute(json.loads(command)):

@@ -88,7 +88,7 @@ def make_plan(
         warmup_steps=math.ceil(round(choice.warmup_tokens / layout.tokens_per_step, 9)),
         token_budget=choice.token_budget,
         steps=choice.token_budget // layout.tokens_per_step,
-        schedule=experiment.schedule,
+        schedule=findings.schedule_at(choice.near.global_batch_size),
         optimizer=_optimizer(findings, choice, layout),
         precision=experiment.device.precision,
         compile=experiment.device.compile,
@@ -154,7 +154,7 @@ def _choose(findings: Findings, target: Target, objective: Objective | None) -> 
     if same_model and target.token_budget in (None, budget) and target.rate_rule is None:
         for row in usable:
             if row.global_batch_size == wanted and row.best is not None:
-                warmup = findings.experiment.schedule.warmup_tokens(budget, row.layout.tokens_per_step)
+                warmup = findings.schedule_at(wanted).warmup_tokens(budget, row.layout.tokens_per_step)
                 return _Choice(row, None, wanted, row.best.learning_rate, budget, warmup, recommended)
     extrapolated = extrapolate(findings, target)
     if isinstance(extrapolated, Refused):

@@ -13,6 +13,7 @@ from batchlab.words.plan import (
     COMPUTED,
     SETTING,
     describe_batch,
+    describe_best_warmup,
     describe_beta2,
     describe_devices,
     describe_layout,
@@ -53,7 +54,7 @@ def measured_provenance(
         "tokens_per_step": _computed("tokens_per_step"),
         "token_budget": Provenance(status="measured", source=describe_length(findings), n=len(findings.runs)),
         "steps": _computed("steps"),
-        "warmup_tokens": Provenance(status="given", source=describe_warmup(experiment.schedule)),
+        "warmup_tokens": _of_warmup(findings, row, n),
         "warmup_steps": _computed("warmup_steps"),
         "schedule": Provenance(status="given", source=SETTING),
         "optimizer": Provenance(status="given", source=describe_own_optimizer(rule) if own else SETTING),
@@ -67,6 +68,14 @@ def measured_provenance(
             "expectation.hours", "extrapolated" if speed.status == "extrapolated" else "computed"
         ),
     }
+
+
+def _of_warmup(findings: Findings, row: BatchRow, n: int) -> Provenance:
+    tried = findings.warmups.at(row.global_batch_size) if findings.warmups else None
+    if tried is None:
+        schedule = findings.schedule_at(row.global_batch_size)
+        return Provenance(status="given", source=describe_warmup(schedule))
+    return Provenance(status="measured", source=describe_best_warmup(tried), n=n)
 
 
 def _computed(name: str, status: Status = "computed") -> Provenance:

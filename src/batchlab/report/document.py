@@ -18,6 +18,7 @@ from batchlab.report.memory import MemorySection, memory_section
 from batchlab.report.run_tables import runs_table, stable_rates_table
 from batchlab.report.sparklines import LossCurves, loss_curves, readings_table
 from batchlab.report.tables import Table, cells_table, endings_table, rates_table, results_table, time_constants
+from batchlab.report.warmup_table import warmup_table
 from batchlab.words.answers import Answers
 from batchlab.words.check import describe_check
 from batchlab.words.dynamics import training_dynamics
@@ -68,6 +69,7 @@ class Document:
     stable_rates: Table
     stable_rates_note: str
     endings: Table
+    warmups: Table
     rates: Table
     rates_note: str
     cells: Table
@@ -123,6 +125,7 @@ def build_document(
         stable_rates=stable_rates_table(findings),
         stable_rates_note=stable_rates_note(findings),
         endings=endings_table(findings),
+        warmups=warmup_table(findings),
         rates=rates,
         rates_note=note,
         cells=cells_table(findings),

@@ -8,6 +8,7 @@ each named by its hash, and forbids every request.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,41 +18,51 @@ from markupsafe import Markup, escape
 import batchlab
 from batchlab.core.format import format_moment
 from batchlab.report.document import Document
-from batchlab.report.figures.figure import plain
-from batchlab.report.figures.palette import THEMES, css_variables
+from batchlab.report.figures.figure import Figure, plain
+from batchlab.report.figures.palette import THEMES
 from batchlab.report.notes import notes_html
-from batchlab.report.page import policy, source
-
-PLOTLY = "vendor/plotly-cartesian.min.js"
-"""plotly.js with only the trace types of two axes; its version and digest are beside it."""
+from batchlab.report.page import PLOTLY, colours, policy, source
 
 
 def render_html(document: Document) -> str:
     """The whole page."""
-    plots = {
-        key: {"data": figure.data, "layout": figure.layout, "height": figure.height}
-        for key, figure in document.figures.items()
-        if figure.drawable
-    }
-    template = _templates().get_template("report.html.j2")
     plotly, script = source(PLOTLY), source("templates/report.js")
-    return template.render(
-        doc=document,
-        notes=notes_html(document.notes or ""),
-        version=batchlab.__version__,
-        policy=policy(plotly, script),
-        light=Markup(css_variables("light")),
-        dark=Markup(css_variables("dark")),
-        css=Markup(source("templates/report.css")),
-        figures=htmlsafe_json_dumps(plain(plots), separators=(",", ":"), allow_nan=False),
-        themes=htmlsafe_json_dumps(THEMES, separators=(",", ":")),
-        plotly=Markup(plotly),
-        script=Markup(script),
+    return (
+        templates()
+        .get_template("report.html.j2")
+        .render(
+            doc=document,
+            notes=notes_html(document.notes or ""),
+            version=batchlab.__version__,
+            policy=policy(plotly, script),
+            colours=colours(),
+            css=Markup(source("templates/report.css")),
+            figures=figures_json(document.figures),
+            themes=themes_json(),
+            plotly=Markup(plotly),
+            script=Markup(script),
+        )
     )
 
 
+def figures_json(figures: Mapping[str, Figure]) -> Markup:
+    """The drawable figures by their keys, for the page's script."""
+    plots = {
+        key: {"data": figure.data, "layout": figure.layout, "height": figure.height}
+        for key, figure in figures.items()
+        if figure.drawable
+    }
+    return htmlsafe_json_dumps(plain(plots), separators=(",", ":"), allow_nan=False)
+
+
+def themes_json() -> Markup:
+    """The colours by name and scheme, for the page's script."""
+    return htmlsafe_json_dumps(THEMES, separators=(",", ":"))
+
+
 @lru_cache(maxsize=1)
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The templates of pages, with their filters."""
     made = Environment(loader=PackageLoader("batchlab.report"), autoescape=True, undefined=StrictUndefined)
     made.filters |= {"unbroken": unbroken, "code": code, "moment": format_moment}
     return made

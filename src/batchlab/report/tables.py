@@ -63,6 +63,7 @@ def results_table(findings: Findings) -> Table:
     units = Units.of(findings)
     columns = (
         Column("batch"),
+        *([Column("best warm-up")] if findings.warmups else []),
         Column("best LR"),
         Column(units.metric or "val loss"),
         Column("train loss"),
@@ -99,6 +100,7 @@ def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     steps = done[0].steps if done else None
     texts = (
         f"{row.global_batch_size:,}",
+        *([format_percent(row.warmup_fraction)] if findings.warmups else []),
         format_learning_rate(row.best.learning_rate if row.best else None),
         format_interval(row.val_loss),
         format_loss(_mean([run.train_loss for run in quoted])),
@@ -138,7 +140,8 @@ def _not_run(findings: Findings, size: int) -> Row:
     measured = findings.throughput.at(size) if findings.throughput else None
     shape = format_split(measured.layout) if measured else NONE
     peak = format_peak(findings, measured.layout) if measured else NONE
-    return Row((f"{size:,}", *([NONE] * 4), *_speed(findings, size), NONE, peak, shape, NOT_RUN))
+    unknown = [NONE] * (5 if findings.warmups else 4)
+    return Row((f"{size:,}", *unknown, *_speed(findings, size), NONE, peak, shape, NOT_RUN))
 
 
 def endings_table(findings: Findings) -> Table:
@@ -256,14 +259,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def cells_table(findings: Findings) -> Table:
     """Every cell of the sweep with the loss of every seed; where AdamW decays weights, with the timescale of that."""
     decays = findings.experiment.optimizer.decays
-    confirmed = any(
-        run.confirms
-        for row in (findings.surface.rows if findings.surface else ())
-        for cell in row.cells
-        for run in cell.runs
-    )
+    cells = _every_cell(findings)
+    confirmed = any(run.confirms for cell in cells for run in cell.runs)
+    warmups = findings.warmups is not None
     columns = (
         Column("batch"),
+        *([Column("warm-up")] if warmups else []),
         Column("LR"),
         *([Column("decay timescale, runs")] if decays else []),
         Column("runs"),
@@ -273,11 +274,17 @@ def cells_table(findings: Findings) -> Table:
         Column("outcome", number=False),
     )
     rows = [
-        _cell(cell, _timescale(findings, cell) if decays else "", confirmed=confirmed)
-        for row in (findings.surface.rows if findings.surface else ())
-        for cell in sorted(row.cells, key=lambda c: c.learning_rate)
+        _cell(cell, _timescale(findings, cell) if decays else "", confirmed=confirmed, warmups=warmups)
+        for cell in cells
     ]
     return Table(columns, tuple(rows))
+
+
+def _every_cell(findings: Findings) -> list[Cell]:
+    """By batch size, warm-up and learning rate; also those at a warm-up that is not the best of its size."""
+    if findings.warmups is not None:
+        return [cell for size in findings.warmups.sizes for tried in size.tried for cell in tried.cells]
+    return [cell for row in (findings.surface.rows if findings.surface else ()) for cell in row.cells]
 
 
 def _timescale(findings: Findings, cell: Cell) -> str:
@@ -291,7 +298,7 @@ def _timescale(findings: Findings, cell: Cell) -> str:
     return f"{decay_timescale(rate, decay, steps):.2g}"
 
 
-def _cell(cell: Cell, timescale: str, *, confirmed: bool) -> Row:
+def _cell(cell: Cell, timescale: str, *, confirmed: bool, warmups: bool) -> Row:
     """`confirmed`: some cell of the table has confirmation seeds, which have a column of their own then."""
     outcomes = Counter(run.outcome.label for run in cell.runs)
     runs = sorted(cell.runs, key=lambda run: run.seed)
@@ -301,6 +308,7 @@ def _cell(cell: Cell, timescale: str, *, confirmed: bool) -> Row:
     return Row(
         (
             f"{cell.global_batch_size:,}",
+            *([format_percent(cell.warmup_fraction)] if warmups else []),
             format_learning_rate(cell.learning_rate),
             *([timescale] if timescale else []),
             f"{len(cell.runs):,}",

@@ -279,7 +279,7 @@ def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
         points += traced.points
         varies |= traced.varies
         context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
-    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies))
+    return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies, units=traced.units))
 
 
 def _draws(loaded: Loaded, size: int, draws: int) -> Iterator[Batch]:

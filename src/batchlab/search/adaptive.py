@@ -115,8 +115,7 @@ class AdaptiveSearch:
         bests = best_by_size(self._outcomes, self.repeats.first_seed)
         if not bests:
             return None
-        size = min(bests, key=lambda s: (bests[s], s))
-        return Trial(size, bests[size][1], self.repeats.first_seed)
+        return min(bests.values(), key=lambda found: (found[0], found[1].learning_rate, found[1].global_batch_size))[1]
 
     def ask(self) -> tuple[Trial, ...]:
         """The next round; the same one again until it is told; empty when the search is over."""

@@ -86,10 +86,15 @@ class SweepDesign:
     max_runs: int | None = None
     total_runs: int | None = None
     points: int = 8
-    warmup_fraction: float = 0.1
+    warmup_fractions: Sequence[float] = (0.1,)
     workers: int = 1
     concurrency_gain: float = 1.0
     unit: Unit = Unit.TOKENS
+
+    @property
+    def steps_to_judge(self) -> int:
+        """Fewest steps at which a batch size is judged at every warm-up."""
+        return max(map(steps_to_judge, self.warmup_fractions))
 
     def steps(self, token_budget: int, size: int) -> int:
         """Whole optimizer steps of a run."""
@@ -127,7 +132,7 @@ def plan_budget(time_seconds: float | None, sweep: SweepDesign, *, reserve: floa
     if cost.planned == 0:
         raise InputError("No batch size could be timed, so time cannot be turned into tokens; give --token-budget.")
     usable = time_seconds * (1 - reserve)
-    needed = steps_to_judge(sweep.warmup_fraction) * max(sweep.sizes) * sweep.sequence_length
+    needed = sweep.steps_to_judge * max(sweep.sizes) * sweep.sequence_length
     enough = math.ceil(needed / one) * one
     tokens = usable / (cost.planned + cost.extensions)
     if tokens < enough:
@@ -163,15 +168,22 @@ def steps_to_judge(warmup_fraction: float) -> int:
 
 
 def runs_planned(
-    sizes: int, learning_rates: int, repeats: Repeats, *, adaptive: bool, max_runs: int | None = None
+    sizes: int,
+    learning_rates: int,
+    repeats: Repeats,
+    *,
+    adaptive: bool,
+    max_runs: int | None = None,
+    warmups: int = 1,
 ) -> int:
-    """Runs of a grid that needs no extension, or the most that an adaptive search is given, with their seeds.
+    """Runs of a grid that needs no extension, or the most that an adaptive search is given, with their seeds; at each
+    of `warmups` warm-ups.
 
     An adaptive search may have repeated a cell that is not the best in the end; that is one run more.
     """
-    cells = explored(sizes, learning_rates) if adaptive else sizes * learning_rates
+    cells = (explored(sizes, learning_rates) if adaptive else sizes * learning_rates) * warmups
     cells = cells if max_runs is None else min(cells, max_runs)
-    return cells + repeats.runs(sizes) + (adaptive and repeats.seeds > 1 and cells >= 2 * FEWEST)
+    return cells + repeats.runs(sizes, warmups) + (adaptive and repeats.seeds > 1 and cells >= 2 * FEWEST)
 
 
 def explored(sizes: int, learning_rates: int) -> int:
@@ -183,18 +195,28 @@ def sweep_cost(sweep: SweepDesign) -> SweepCost:
     """Repeats are counted at the two slowest sizes, since any may turn out to be the best; the run of half the budget,
     from which the slope is read, at the slowest."""
     speeds, repeats, number = sweep.tokens_per_second, sweep.repeats, len(sweep.sizes)
+    warmups = len(sweep.warmup_fractions)
+    repeated = repeats.runs(number, warmups)
     per_token = [1 / (speed_near(size, speeds) * sweep.concurrency_gain) for size in sweep.sizes if speeds]
-    runs = most = runs_planned(number, sweep.learning_rates, repeats, adaptive=sweep.adaptive, max_runs=sweep.max_runs)
+    runs = most = runs_planned(
+        number,
+        sweep.learning_rates,
+        repeats,
+        adaptive=sweep.adaptive,
+        max_runs=sweep.max_runs,
+        warmups=warmups,
+    )
     if not sweep.adaptive:
-        most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions)
-        most = most if sweep.max_runs is None else min(most, sweep.max_runs + repeats.runs(number))
-    cells = (runs - repeats.runs(number)) * sum(per_token) / number
+        most = runs_at_most(number, sweep.learning_rates, repeats, sweep.max_extensions, warmups)
+        most = most if sweep.max_runs is None else min(most, sweep.max_runs + repeated)
+    cells = (runs - repeated) * sum(per_token) / number
+    slowest = sorted(per_token, reverse=True)[:2]
     half = max(per_token, default=0.0) / 2 if number > 1 else 0.0
-    planned = cells + repeats.runs(1) * sum(sorted(per_token, reverse=True)[:2]) + half
+    planned = cells + repeats.runs(1) * (sum(slowest) + (warmups - 1) * max(slowest, default=0.0)) + half
     if sweep.total_runs is not None:
         planned *= min(1.0, sweep.total_runs / runs)
         runs, most = min(runs, sweep.total_runs), min(most, sweep.total_runs)
-    extensions = sum(per_token) * min(1.0, (most - runs) / number)
+    extensions = sum(per_token) * min(float(warmups), (most - runs) / number)
     return SweepCost(runs, most, planned, extensions)
 
 
@@ -206,7 +228,7 @@ def speed_near(size: int, tokens_per_second: Mapping[int, float]) -> float:
 
 def _plan(requested: int, sweep: SweepDesign, cost: SweepCost, reserve: float) -> BudgetDecision:
     budget, interval = token_budget_of(requested, sweep.sizes, sweep.sequence_length, sweep.points)
-    least = steps_to_judge(sweep.warmup_fraction)
+    least = sweep.steps_to_judge
     undertrained = tuple(size for size in sweep.sizes if sweep.steps(budget, size) < least)
     seconds = budget * cost.planned / (1 - reserve) if cost.planned else None
     return BudgetDecision(

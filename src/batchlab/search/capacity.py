@@ -14,8 +14,7 @@ Where memory depends on the values in a batch, its bytes come from steps over se
 margin for batches that nobody has seen stays free, and the answer is a range: from the size with that margin to the one
 without it.
 
-Models that cannot be traced at all are approached from below, in steps of a factor of four and then along the line
-through all sizes that ran.
+Models that cannot be traced at all are approached from below (search/untraced.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from batchlab.search.memory_curve import MemoryCurve, largest_size, needed_bytes
+from batchlab.search.forecast import needed_bytes, tolerance
+from batchlab.search.memory_curve import MemoryCurve, largest_size
+from batchlab.search.untraced import back_off, leaves_nothing, middle, next_size
 
 FIRST_SIZES = (2, 8, 32)
 """Traced before anything is known: three sizes show two pieces of the curve. 1 is left out: batch statistics of a
@@ -39,20 +40,21 @@ _CANNOT_FIT = 1.2
 """A smallest size whose trace needs this many times the budget is not run: no trace was ever that far above what was
 used."""
 
-_STEP = 1.25
-"""Untraced sizes are approached in proportion as long as that gains at least this factor."""
+_SCRATCH = 16 * 2**20
+"""Bytes that a calibration leaves free besides. Kernels on a CPU were seen to hold 8 to 24 MB from three samples on,
+which no trace sees, so half of the predicted size ran out of memory where the limit was 50 MB."""
+
+_MOST_SCRATCH = 1 / 3
+"""The same as a share of the budget, where that is less."""
 
 _GROWTH = 4
-"""The most by which an untraced size is multiplied: it is not known how its bytes grow."""
+"""The most by which a size that ran is multiplied: kernels' own memory may begin above it."""
 
-_WORTH = 0.01
-"""A gap of this share of the answer between it and a failure is not worth another probe."""
+_FAR = 3
+"""A failure beyond this factor of the largest size that ran says that the line to it was wrong, not a little short."""
 
-_DOUBTS = 3
-"""Failures after which the next size is not the largest that proportion allows."""
-
-MOST_PROBES = 6
-"""Of sizes that fit. A search that is still unsure then gives the largest size that ran."""
+_COARSE = 0.03
+"""Where the answer is a range, its lower end is not worth another probe for this share."""
 
 _LEAST_MARGIN, _MOST_MARGIN = 0.04, 0.1
 """Shares of the budget that stay free where memory depends on values."""
@@ -286,7 +288,8 @@ class CapacitySearch:
         return min([self.most, *(size - 1 for size in self._failed)])
 
     def _calibration(self) -> int | None:
-        """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up.
+        """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up, or
+        less where kernels' own memory might not fit.
 
         None where nothing is traced, or where so small a size would say no more than the predicted one itself.
         """
@@ -295,17 +298,17 @@ class CapacitySearch:
         largest = min(self.curve.largest_within(self._target, self.most), self._ceiling)
         half, knee = largest // 2, self.curve.knee
         roomy = _ROOMY * self.budget_bytes
-        size = knee if half < knee < largest and self.curve.at(knee) <= roomy else half
-        if self.curve.at(largest) <= roomy or size <= max(self._warmup, self.smallest):
+        if self.curve.at(largest) <= roomy or half <= max(self._warmup, self.smallest):
             return None
-        return size
+        scratch = min(_SCRATCH, _MOST_SCRATCH * self.budget_bytes)
+        size = min(half, max(self.curve.largest_within(self._target - scratch, self.most), self._low))
+        return knee if size < knee < largest and self.curve.at(knee) <= roomy else size
 
     def _next_probe(self) -> Probe | None:
         if not (self._passed or self._failed):
             return self._first()
         best = self.largest or 0
-        enough = len(self._passed) >= MOST_PROBES
-        size = best if best and enough else self._after(best)
+        size = self._after(best)
         if size > best:
             return Probe(size, self._likely_largest(size))
         if best and best not in self._verified:
@@ -313,10 +316,15 @@ class CapacitySearch:
         return Probe(best + 1, verifies=False) if self._prove and 0 < best < self._ceiling else None
 
     def _likely_largest(self, size: int) -> bool:
-        """Whether this may be the answer: a traced size, the last probe, or one above which the line leaves nothing."""
-        if self.curve is not None or size == self._ceiling or len(self._passed) + 1 >= MOST_PROBES:
+        """Whether this may be the answer: a traced size, or one above which the forecast leaves nothing."""
+        if self.curve is not None or size == self._ceiling:
             return True
-        return len(self._measured) > 1 and size >= self._largest_by(self._guess)
+        return leaves_nothing(self._bytes, size, self._target, self._ceiling)
+
+    @property
+    def _bytes(self) -> dict[int, float]:
+        """Of the sizes that ran below every failure, as far as their bytes are known."""
+        return {size: peak for size, peak in self._measured.items() if size in self._passed and size <= self._ceiling}
 
     def _first(self) -> Probe | None:
         if self.curve is None:
@@ -335,55 +343,41 @@ class CapacitySearch:
 
     def _after(self, best: int) -> int:
         """The next size by everything measured so far; at most `best` where that is the answer."""
-        guess = self._largest_by(self._guess)
         if best == 0:  # what is not traced is large and unknown
+            guess = self._largest_by(self._guess)
             lower = max(min(guess, min(self._failed) // 2), min(self._low, self._ceiling))
             return lower if lower >= self.smallest else 0
-        if not self._measured:
-            return guess
+        if best not in self._measured:
+            return middle(best, self._ceiling) if self._gap(best) else best
         if self.curve is None:
-            return self._untraced_step(best)
-        safe = self._largest_by(self._at_most)
-        unsure = len(self._measured) < 2 or bool(self._failed)  # one measurement, or a line that was wrong
-        in_doubt = unsure and len(self._failed) < _DOUBTS  # then proportion is no guide, and each miss goes further
-        size = safe if in_doubt and best < safe else guess
-        return size if size > best else self._between(best)
+            return next_size(self._bytes, self._failed, self._target, self.most)
+        return self._above_traced(best)
 
-    def _untraced_step(self, best: int) -> int:
-        """At most four times the best while it is unknown how bytes grow; then along the line through all sizes."""
-        if self._failed:
-            line = self._largest_by(self._by_line)
-            return line if best < line < self._ceiling else self._between(best)
-        proportional = self._largest_by(self._at_most)
-        if len(self._measured) < 2 and proportional < _STEP * best:
-            proportional = 2 * best  # or nothing would be learned of how bytes grow
-        line = self._largest_by(self._by_line) if len(self._measured) > 1 else proportional
-        return min(max(line, proportional), _GROWTH * best, self._ceiling)
+    def _gap(self, best: int) -> bool:
+        """Whether the smallest failure leaves more between it and the best than is worth a probe."""
+        return self._ceiling - best > (tolerance(best) if self._failed else 0)
 
-    def _between(self, best: int) -> int:
-        """A size between the best and the smallest that failed, where that is more than a sample and a hundredth away
-        and what was measured says that it fits; otherwise the best."""
-        gap = self._ceiling - best
-        size = best + (gap + 1) // 2
-        worth = self._failed and gap > max(1, _WORTH * best) and self._by_line(size) <= self._target
-        return size if worth else best
+    def _above_traced(self, best: int) -> int:
+        """From one measured size the one that proportion allows, from more the one that the line does."""
+        if not self._gap(best):
+            return best
+        likely = self._largest_by(self._by_line)
+        if self._failed and likely == self._ceiling:
+            far = self._ceiling > _FAR * best
+            return middle(best, self._ceiling) if far else back_off(best, self._failed, self._ceiling)
+        if len(self._measured) < 2 and best < (safe := self._largest_by(self._at_most)):
+            likely = safe
+        likely = min(likely, _GROWTH * best)
+        return best if self.spread is not None and likely <= (1 + _COARSE) * best else likely
 
     def _largest_by(self, needed: Callable[[int], float]) -> int:
         """The largest size up to the ceiling whose needed bytes are within the budget; 0 for none."""
         return largest_size(lambda size: needed(size) <= self._target, self._ceiling)
 
     def _guess(self, size: int) -> float:
-        """Traced bytes plus the offset at this size; without a trace the line through all that were measured.
-
-        Each failure of a size that was thought to fit adds at least what it took to be wrong, and more each time.
-        """
-        return self._by_line(size) + self._missed()
-
-    def _missed(self) -> float:
-        wrong = [self.budget_bytes - self._by_line(failed) for failed in self._failed]
-        misses = sum(shortage >= 0 for shortage in wrong)
-        slope = self._by_line(self.most) - self._by_line(self.most - 1) if self.most > 1 else 0.0
-        return max([0.0, *wrong]) + (2 ** (misses - 1) - 1) * slope + 1 if misses else 0.0
+        """Traced bytes plus the offset at this size, without a trace by the forecast; a size that failed, and was
+        thought to fit, adds what it took to be wrong."""
+        return self._by_line(size) + max([0.0, *(self.budget_bytes + 1 - self._by_line(x) for x in self._failed)])
 
     def _by_line(self, size: int) -> float:
         return needed_bytes(self.curve, self._measured, size)

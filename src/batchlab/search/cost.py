@@ -8,8 +8,8 @@ from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig, Experiment, OptimizerConfig
 from batchlab.core.record import TaskInfo
 from batchlab.search.budget import runs_planned, runs_within, token_budget_of
-from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.search.starting_rates import swept_rates
 
 FLOPS_PER_PARAMETER = 6
 """Per token: two for multiply and add in the forward pass, twice that in the backward pass (Kaplan et al. 2020,
@@ -41,11 +41,18 @@ def cost_of(experiment: Experiment, task_info: TaskInfo) -> Cost:
     The arithmetic assumes that every token uses every parameter once, which holds for language models and dense
     layers, and underestimates convolutions.
     """
-    rates = experiment.sweep.learning_rates or default_learning_rates(task_info.optimizer_family)
+    rates = swept_rates(experiment, task_info)
     sizes, budget = experiment.batch.global_batch_sizes, experiment.budget
     sweep = experiment.sweep
     repeats = Repeats(sweep.seeds, len(sweep.confirmation_seeds))
-    runs = runs_planned(len(sizes), len(rates), repeats, adaptive=sweep.search == "adaptive", max_runs=budget.max_runs)
+    runs = runs_planned(
+        len(sizes),
+        len(rates),
+        repeats,
+        adaptive=sweep.search == "adaptive",
+        max_runs=budget.max_runs,
+        warmups=len(experiment.warmup_fractions),
+    )
     most, tokens = None, None
     if budget.token_budget is not None:
         tokens, _ = token_budget_of(

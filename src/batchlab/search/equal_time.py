@@ -15,7 +15,6 @@ from batchlab.search.budget import (
     RESERVE,
     SweepDesign,
     speed_near,
-    steps_to_judge,
     sweep_cost,
     token_budget_of,
 )
@@ -29,7 +28,7 @@ def equal_time_budget(run_seconds: float, sweep: SweepDesign) -> BudgetDecision:
     measured speed, as one that runs out of memory, counts as fast as the nearest measured one. InputError where no size
     gets enough steps to be judged.
     """
-    least = steps_to_judge(sweep.warmup_fraction)
+    least = sweep.steps_to_judge
     speeds = {size: speed_near(size, sweep.tokens_per_second) for size in sweep.sizes}
     steps = {
         size: math.floor(round(speed * run_seconds / (size * sweep.sequence_length), 6))

@@ -69,6 +69,10 @@ class GridSearch:
         """Everything told so far."""
         return dict(self._outcomes)
 
+    @property
+    def stopped(self) -> None:
+        """None: a grid ends when its cells are run, and needs no reason."""
+
     def ask(self) -> tuple[Trial, ...]:
         """The next round; the same one again until it is told; empty when the search is over."""
         while not self._pending and self._stage < 3:
@@ -130,9 +134,10 @@ class GridSearch:
         trials = []
         for size, best in sorted(self._best_by_size().items(), key=lambda item: (item[1][0], item[0])):
             tried = sorted(trial.learning_rate for trial in self._outcomes if trial.global_batch_size == size)
-            if self._extensions[size] >= self.max_extensions or best[1] not in (tried[0], tried[-1]):
+            rate = best[1].learning_rate
+            if self._extensions[size] >= self.max_extensions or rate not in (tried[0], tried[-1]):
                 continue
-            trials.append(Trial(size, self._beyond(best[1] == tried[-1], tried, size), self.repeats.first_seed))
+            trials.append(Trial(size, self._beyond(rate == tried[-1], tried, size), self.repeats.first_seed))
         return trials
 
     def _scaled(self, rate: float, size: int) -> float:
@@ -144,7 +149,7 @@ class GridSearch:
         count = sum(rate > end if upwards else rate < end for rate in tried) + 1
         return float(f"{end * self.ratio ** (count if upwards else -count):.3g}")
 
-    def _best_by_size(self) -> dict[int, tuple[float, float]]:
+    def _best_by_size(self) -> dict[int, tuple[float, Trial]]:
         return best_by_size(self._outcomes, self.repeats.first_seed)
 
 
@@ -155,27 +160,12 @@ def grid_ratio(learning_rates: Sequence[float]) -> float:
     return float((learning_rates[-1] / learning_rates[0]) ** (1 / (len(learning_rates) - 1)))
 
 
-def runs_expected(sizes: int, learning_rates: int, repeats: Repeats) -> int:
-    """Runs of a grid that needs no extension."""
-    return sizes * learning_rates + repeats.runs(sizes)
+def runs_expected(sizes: int, learning_rates: int, repeats: Repeats, warmups: int = 1) -> int:
+    """Runs of a grid that needs no extension, at each of `warmups` warm-ups."""
+    return sizes * learning_rates * warmups + repeats.runs(sizes, warmups)
 
 
-def runs_at_most(sizes: int, learning_rates: int, repeats: Repeats, max_extensions: int) -> int:
+def runs_at_most(sizes: int, learning_rates: int, repeats: Repeats, max_extensions: int, warmups: int = 1) -> int:
     """Runs of a grid that is extended wherever it may be."""
-    extensions = sizes * max_extensions if learning_rates > 1 else 0
-    return runs_expected(sizes, learning_rates, repeats) + extensions
-
-
-def default_learning_rates(optimizer_family: str) -> tuple[float, ...]:
-    """Four starting values about a factor 3 apart; the grid grows from there.
-
-    For Adam around 1e-3, where small language models have their best; for SGD with momentum around 0.1, the usual
-    value for image models; between the two for optimizers batchlab does not recognise.
-    """
-    match optimizer_family:
-        case "adam":
-            return (3e-4, 1e-3, 3e-3, 1e-2)
-        case "sgd":
-            return (0.01, 0.03, 0.1, 0.3)
-        case _:
-            return (1e-3, 3e-3, 1e-2, 3e-2)
+    extensions = sizes * max_extensions * warmups if learning_rates > 1 else 0
+    return runs_expected(sizes, learning_rates, repeats, warmups) + extensions

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from batchlab.search.trial import Trial, TrialOutcome
+
+Losses = Mapping[Trial, TrialOutcome]
+"""Outcomes of trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """`seeds` runs, the first included, at the best cell and its best neighbour; then `confirm` confirmation seeds."""
+    """`seeds` runs, the first included, at the best cell and its rivals; then `confirm` confirmation seeds.
+
+    Rivals are the best cell of the better neighbouring batch size and, where the warm-up is an axis, the best cell of
+    the same batch size at every other warm-up.
+    """
 
     seeds: int = 3
     confirm: int = 0
@@ -28,33 +35,34 @@ class Repeats:
         start = self.first_seed + self.seeds
         return range(start, start + self.confirm)
 
-    def runs(self, sizes: int) -> int:
-        """All of them, at two cells where there are two batch sizes."""
-        return (self.seeds - 1 + self.confirm) * min(2, sizes)
+    def runs(self, sizes: int, warmups: int = 1) -> int:
+        """All of them: at two cells where there are two batch sizes, and at one more for every further warm-up."""
+        return (self.seeds - 1 + self.confirm) * (min(2, sizes) + warmups - 1)
 
-    def next(self, outcomes: Mapping[Trial, TrialOutcome], most: int) -> tuple[Trial, ...]:
+    def next(self, outcomes: Losses, most: int) -> tuple[Trial, ...]:
         """The first round of repeats that is not among the outcomes, at most so many trials; empty after the last."""
         for trials in (self._more_seeds(outcomes), self._confirmation(outcomes)):
             if missing := [trial for trial in trials if trial not in outcomes]:
                 return tuple(missing[: max(0, most)])
         return ()
 
-    def _more_seeds(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
-        """Further seeds at the best cell and at the best cell of its better neighbouring size."""
+    def _more_seeds(self, outcomes: Losses) -> list[Trial]:
+        """Further seeds at the best cell and its rivals."""
         seeds = range(self.first_seed + 1, self.first_seed + self.seeds)
-        return [Trial(size, rate, seed) for size, rate in self._contenders(outcomes) for seed in seeds]
+        return [replace(cell, seed=seed) for cell in self._contenders(outcomes) for seed in seeds]
 
-    def _confirmation(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[Trial]:
-        """At both, the better by all seeds so far first. A rival is never spared: without seeds of its own that chose
-        nothing it can be neither excluded nor shown to cost no more."""
+    def _confirmation(self, outcomes: Losses) -> list[Trial]:
+        """At all of them, the best by all seeds so far first. A rival is never spared: without seeds of its own that
+        chose nothing it can be neither excluded nor shown to cost no more."""
         losses = {cell: self._losses(cell, outcomes) for cell in self._contenders(outcomes)}
         most = max(map(len, losses.values()), default=0)
         ranked = sorted(
             (cell for cell in losses if len(losses[cell]) == most), key=lambda cell: (_mean(losses[cell]), cell)
         )
-        return [Trial(size, rate, seed) for size, rate in ranked for seed in self.confirmation_seeds]
+        return [replace(cell, seed=seed) for cell in ranked for seed in self.confirmation_seeds]
 
-    def _contenders(self, outcomes: Mapping[Trial, TrialOutcome]) -> list[tuple[int, float]]:
+    def _contenders(self, outcomes: Losses) -> list[Trial]:
+        """The best cell and its rivals, as their trials with the first seed."""
         bests = best_by_size(outcomes, self.first_seed)
         if not bests:
             return []
@@ -63,24 +71,43 @@ class Repeats:
         place = ordered.index(size)
         neighbours = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
         chosen = [size, *sorted(neighbours, key=lambda s: (bests[s][0], s))[:1]]
-        return [(s, bests[s][1]) for s in chosen]
+        return [*(bests[s][1] for s in chosen), *self._other_warmups(bests[size][1], outcomes)]
 
-    def _losses(self, cell: tuple[int, float], outcomes: Mapping[Trial, TrialOutcome]) -> list[float]:
+    def _other_warmups(self, best: Trial, outcomes: Losses) -> list[Trial]:
+        others = {
+            trial: outcome
+            for trial, outcome in outcomes.items()
+            if trial.global_batch_size == best.global_batch_size and trial.warmup_fraction != best.warmup_fraction
+        }
+        by_warmup: dict[float | None, dict[Trial, TrialOutcome]] = {}
+        for trial, outcome in others.items():
+            by_warmup.setdefault(trial.warmup_fraction, {})[trial] = outcome
+        return [found[1] for slice_ in by_warmup.values() for found in best_by_size(slice_, self.first_seed).values()]
+
+    def _losses(self, cell: Trial, outcomes: Losses) -> list[float]:
         seeds = range(self.first_seed, self.first_seed + self.seeds)
-        found = [outcomes.get(Trial(*cell, seed)) for seed in seeds]
+        found = [outcomes.get(replace(cell, seed=seed)) for seed in seeds]
         return [outcome.val_loss for outcome in found if outcome and outcome.finite and outcome.val_loss is not None]
 
 
-def best_by_size(outcomes: Mapping[Trial, TrialOutcome], first_seed: int) -> dict[int, tuple[float, float]]:
-    """Size → (loss, learning rate) of its best cell at the first seed; undertrained sizes only when all are."""
-    bests: dict[int, tuple[float, float]] = {}
-    for trial, outcome in outcomes.items():
-        if trial.seed == first_seed and outcome.val_loss is not None and math.isfinite(outcome.val_loss):
-            cell = (outcome.val_loss, trial.learning_rate)
-            bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, cell), cell)
-    undertrained = {trial.global_batch_size for trial, outcome in outcomes.items() if not outcome.judged}
-    judged = {size: cell for size, cell in bests.items() if size not in undertrained}
-    return judged or bests
+def best_by_size(outcomes: Losses, first_seed: int) -> dict[int, tuple[float, Trial]]:
+    """Size → (loss, trial) of its best cell at the first seed; undertrained ones only when all are."""
+    finite = {
+        trial: (outcome.val_loss, trial)
+        for trial, outcome in outcomes.items()
+        if trial.seed == first_seed and outcome.val_loss is not None and math.isfinite(outcome.val_loss)
+    }
+    undertrained = {_length(trial) for trial, outcome in outcomes.items() if not outcome.judged}
+    judged = {trial: found for trial, found in finite.items() if _length(trial) not in undertrained}
+    bests: dict[int, tuple[float, Trial]] = {}
+    for trial, found in (judged or finite).items():
+        bests[trial.global_batch_size] = min(bests.get(trial.global_batch_size, found), found)
+    return bests
+
+
+def _length(trial: Trial) -> tuple[int, float | None]:
+    """What decides whether a run has enough steps, and enough of them in its warm-up."""
+    return trial.global_batch_size, trial.warmup_fraction
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,11 +10,12 @@ from batchlab.core.record import Outcome
 
 @dataclass(frozen=True, slots=True, order=True)
 class Trial:
-    """One training run to make."""
+    """One training run to make. `warmup_fraction` None: that of the study's schedule, where it is no axis."""
 
     global_batch_size: int
     learning_rate: float
     seed: int
+    warmup_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

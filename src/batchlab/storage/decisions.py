@@ -169,9 +169,9 @@ class SearchStop(Frozen):
 
 
 class FurtherSeeds(Frozen):
-    """Seeds that are run after the search, at every one of these cells (batch size, learning rate)."""
+    """Seeds that are run after the search, at every one of these cells (batch size, learning rate, warm-up)."""
 
-    cells: tuple[tuple[int, float], ...] = ()
+    cells: tuple[tuple[int, float, float], ...] = ()
     seeds: tuple[int, ...] = ()
 
 

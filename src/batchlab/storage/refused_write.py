@@ -30,14 +30,18 @@ def as_refused_write(error: BaseException, path: Path) -> StorageFailed | None:
         failure = storage_failure(each, path) if isinstance(each, OSError) else None
         if failure is not None:
             return failure
-    for each in _chain(error):
-        if _REFUSED.search(str(each)):
-            return StorageFailed(
-                f"{path.name} could not write a file ({str(each).strip().splitlines()[0][:200]}), probably because a "
-                f"disk is full: that of {path}, or another one that the program writes to. Finished runs are kept. "
-                "Free some space and run the same command again to continue."
-            )
-    return None
+    return next(filter(None, (refused_write(str(each), path) for each in _chain(error))), None)
+
+
+def refused_write(text: str, path: Path) -> StorageFailed | None:
+    """The same from what a program said before it ended with an error."""
+    said = next((line.strip() for line in text.splitlines() if _REFUSED.search(line)), None)
+    if said is None:
+        return None
+    return StorageFailed(
+        f"{path.name} could not write a file ({said[:200]}), probably because a disk is full: that of {path}, or one "
+        "that the program writes to. Finished runs are kept. Free some space and run the same command again to go on."
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

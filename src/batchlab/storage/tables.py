@@ -27,7 +27,7 @@ _LAYOUT = (
     "tokens_per_step",
 )
 _DEVICE = ("device", "precision", "compile", "threads")
-_TRAINING = ("learning_rate", "seed", "token_budget", "schedule", "optimizer", "batch_ratio")
+_TRAINING = ("learning_rate", "seed", "token_budget", "schedule", "warmup_fraction", "optimizer", "batch_ratio")
 _LOSSES = (
     "steps",
     "tokens",
@@ -60,7 +60,7 @@ _KINDS = ("capacity", "throughput", "train")
 
 
 def outcomes_csv(runs: Sequence[tuple[Spec, Record]]) -> str:
-    """Training runs only, sorted by batch size, learning rate and seed."""
+    """Training runs only, sorted by batch size, learning rate, warm-up and seed."""
     return _csv(OUTCOME_COLUMNS, [row for row in _rows(runs) if row["kind"] == "train"])
 
 
@@ -74,9 +74,9 @@ def _rows(runs: Sequence[tuple[Spec, Record]]) -> list[Row]:
     return sorted(rows, key=_position)
 
 
-def _position(row: Row) -> tuple[int, int, float, int, str]:
-    batch = row.get("global_batch_size", 0)
-    return _KINDS.index(row["kind"]), batch, row.get("learning_rate", 0.0), row.get("seed", 0), row["run_id"]
+def _position(row: Row) -> tuple[int, int, float, float, int, str]:
+    batch, rate, warmup = (row.get(name, 0.0) for name in ("global_batch_size", "learning_rate", "warmup_fraction"))
+    return _KINDS.index(row["kind"]), batch, rate, warmup, row.get("seed", 0), row["run_id"]
 
 
 def _row(spec: Spec, record: Record) -> Row:
@@ -115,6 +115,7 @@ def _row(spec: Spec, record: Record) -> Row:
             "seed": spec.seed,
             "token_budget": spec.token_budget,
             "schedule": spec.schedule.kind,
+            "warmup_fraction": spec.schedule.warmup_fraction,
             "optimizer": spec.optimizer.config.name,
             "batch_ratio": spec.optimizer.batch_ratio,
         }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from batchlab.analysis.critical.steps_from_runs import is_sweep
+from batchlab.analysis.sweep.runs import runs_from
+from batchlab.analysis.sweep.warmups import best_warmups
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError, did_you_mean
 from batchlab.core.experiment import Experiment
@@ -56,18 +59,25 @@ def read_prior(experiment: Experiment, task_info: TaskInfo) -> PriorLaw | PriorS
             f"The prior study {given} gave every batch size the same time (--run-time), so its losses are not of equal "
             "tokens; give a study at equal tokens or a published law, or omit --prior."
         )
-    trials = tuple(
-        _prior_trial(spec, record)
-        for spec, record in store.records()
-        if budget is not None
-        and isinstance(spec, TrainSpec)
-        and is_sweep(spec, store.experiment, budget.token_budget)  # not the run at half the budget, for example
-    )
+    trials = () if budget is None else tuple(_prior_trials(store, budget.token_budget))
     if budget is None or not any(trial.val_loss is not None for trial in trials):
         raise InputError(
             f"The prior study {given} has no finished training run to start from; run it first, or omit --prior."
         )
     return PriorStudy(study=store.experiment.name, token_budget=budget.token_budget, trials=trials)
+
+
+def _prior_trials(store: Store, token_budget: int) -> Iterator[PriorTrial]:
+    """The runs of its sweep, not that at half the budget, for example; each batch size at its best warm-up."""
+    swept = [
+        (spec, record)
+        for spec, record in store.records()
+        if isinstance(spec, TrainSpec) and is_sweep(spec, store.experiment, token_budget)
+    ]
+    taken = best_warmups(runs_from(swept), set(store.experiment.sweep.confirmation_seeds))
+    for spec, record in swept:
+        if spec.schedule.warmup_fraction == taken[spec.layout.global_batch_size]:
+            yield _prior_trial(spec, record)
 
 
 def _prior_trial(spec: TrainSpec, record: Record) -> PriorTrial:
@@ -98,11 +108,6 @@ def start_of(prior: PriorLaw | PriorStudy | None, token_budget: int) -> tuple[Hi
         for trial in prior.trials
     }
     return None, EarlierStudy(outcomes, token_budget / prior.token_budget)
-
-
-def trial_of(spec: TrainSpec) -> Trial:
-    """The search's name for a training run."""
-    return Trial(spec.layout.global_batch_size, spec.learning_rate, spec.seed)
 
 
 def outcome_of(record: Record | None) -> TrialOutcome:

@@ -89,6 +89,7 @@ class GroupedOptimizer:
                     beta1=float(group["betas"][0]) if "betas" in group else None,
                     beta2=float(group["betas"][1]) if "betas" in group else None,
                     epsilon=float(group["eps"]) if "betas" in group and "eps" in group else None,
+                    sized_like_adamw=group.get("adjust_lr_fn") == "match_rms_adamw",
                     parameter_count=sum(parameter.numel() for parameter in parameters),
                 )
                 found.append((described, tuple(names[parameter] for parameter in parameters)))

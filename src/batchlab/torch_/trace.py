@@ -35,7 +35,7 @@ from torch._subclasses.fake_tensor import (
 from batchlab.core.errors import InputError, NotMeasurable
 from batchlab.core.nested import map_leaves
 from batchlab.core.protocols import Batch
-from batchlab.core.record import TracePoint, TraceResult
+from batchlab.core.record import ShardingUnit, TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
@@ -43,6 +43,7 @@ from batchlab.torch_.cuda_allocator import peak_reserved_bytes
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
+from batchlab.torch_.sharding_units import sharding_units
 from batchlab.torch_.storage_log import StorageLog
 from batchlab.torch_.trainable import TorchTrainable, on_device
 
@@ -67,10 +68,16 @@ def trace(task: Task, spec: TraceSpec, sample: Batch, held_out: Batch) -> TraceR
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code on fake tensors may raise anything
             return TraceResult(untraceable=str(_untraceable(error)))
-    return TraceResult(points=tuple(point for point, _ in traced), varies=any(varies for _, varies in traced))
+    return TraceResult(
+        points=tuple(point for point, _, _ in traced),
+        varies=any(varies for _, varies, _ in traced),
+        units=traced[-1][2],
+    )
 
 
-def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch) -> tuple[TracePoint, bool]:
+def _trace_size(
+    task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch
+) -> tuple[TracePoint, bool, tuple[ShardingUnit, ...]]:
     batch, evaluated = _repeated(sample, size), _repeated(held_out, spec.evaluation_batch_size or size)
     log = StorageLog()
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, log:
@@ -87,12 +94,13 @@ def _trace_size(task: Task, spec: TraceSpec, size: int, sample: Batch, held_out:
             trainable.evaluate(evaluated)
         varies = _host_random() != before
         changes = list(log.changes)
+        units = sharding_units(trainable.model)
     point = TracePoint(
         micro_batch_size=size,
         phases=log.peaks(),
         reserved_bytes=_reserved([(change.storage, change.bytes) for change in changes], spec.device.memory_limit),
     )
-    return point, varies
+    return point, varies, units
 
 
 def trace_values(task: Task, spec: TraceSpec, batches: Iterable[Batch], held_out: Batch) -> TraceResult:

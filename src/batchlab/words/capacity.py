@@ -9,6 +9,7 @@ from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity, MemoryV
 from batchlab.core.format import format_bytes, format_duration, format_plural
 from batchlab.core.record import PhasePeak
 from batchlab.words.capacity_reasons import describe_limit
+from batchlab.words.sharded import sharded_terms
 
 Term = tuple[str, str]
 
@@ -39,6 +40,7 @@ def capacity_terms(found: Capacity) -> list[Term]:
         *_forked_only(found),
         *_too_slow(found),
         *_remedies(found),
+        *sharded_terms(found),
         *_memory(found),
         *_budget(found),
         *_prediction(found),

@@ -30,6 +30,7 @@ from batchlab.words.starting_point import starting_point
 from batchlab.words.sweep import no_answer
 from batchlab.words.units import Units
 from batchlab.words.valleys import valley_conclusions
+from batchlab.words.warmups import warmup_conclusions
 
 LARGER = 4
 """Times the budget at which the findings give an example of an extrapolation."""
@@ -47,7 +48,8 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += _tied_cells(surface)
             sentences += _ends(surface, surface.best)
             sentences += _cost(found)
-            sentences += rate_conclusions(surface) + valley_conclusions(found) + _noise(surface)
+            sentences += rate_conclusions(surface) + valley_conclusions(found) + warmup_conclusions(found)
+            sentences += _noise(surface)
             sentences += _target(found, surface)
         sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])

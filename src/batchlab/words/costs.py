@@ -22,17 +22,36 @@ SAME_TIME = 0.005
 
 def describe_cost(cost: Cost, unit: Unit) -> str:
     """`6 % [2, 9] more tokens`, or `more time` where runs had equal time; in loss where no slope is known."""
-    of = "time" if cost.shared is Shared.TIME else unit.value
     if cost.tokens is None:
         return _loss(cost.loss)
-    if math.isinf(cost.tokens.value):
-        if cost.tokens.low is None or cost.tokens.low <= 0:
-            return f"{_loss(cost.loss)} (beyond the measured slope)"
-        return f"at least {format_percent(cost.tokens.low)} more {of}"
-    if cost.tokens.value < 0:
-        fewer = Interval(-cost.tokens.value, _negative(cost.tokens.high), _negative(cost.tokens.low))
-        return f"{format_percent_interval(fewer)} {'less' if of == 'time' else 'fewer'} {of}"
-    return f"{format_percent_interval(cost.tokens)} more {of}"
+    if math.isinf(cost.tokens.value) and (cost.tokens.low is None or cost.tokens.low <= 0):
+        return f"{_loss(cost.loss)} (beyond the measured slope)"
+    if cost.tokens.low is None and cost.loss.low is not None:
+        return f"{_loss(cost.loss)} (the slope may be zero, so that is not told in {_of(cost, unit)})"
+    return describe_extra(cost.tokens, _of(cost, unit))
+
+
+def _of(cost: Cost, unit: Unit) -> str:
+    return "time" if cost.shared is Shared.TIME else unit.value
+
+
+def describe_extra(extra: Interval, of: str) -> str:
+    """`6 % [2, 9] more tokens`, `1.5 % [−1, 4] fewer tokens`.
+
+    `at least 33 % more tokens` where the interval has no upper end, because it lies beyond what the slope was measured
+    over: 69 % [33, 597] would tell numbers that nothing measured. With a lower end below zero, `from 4 % fewer to an
+    unknown number of more tokens`.
+    """
+    low, high = extra.low, extra.high
+    less = "less" if of == "time" else "fewer"
+    if low is not None and (high is None or math.isinf(high)):
+        if low > 0:
+            return f"at least {format_percent(low)} more {of}"
+        unknown = "an unknown amount of more time" if of == "time" else f"an unknown number of more {of}"
+        return f"from {format_percent(-low)} {less} to {unknown}"
+    if extra.value < 0:
+        return f"{format_percent_interval(Interval(-extra.value, _negative(high), _negative(low)))} {less} {of}"
+    return f"{format_percent_interval(extra)} more {of}"
 
 
 def _negative(limit: float | None) -> float | None:
@@ -54,16 +73,27 @@ def describe_trade(cost: Cost, unit: Unit) -> str:
     less = format_percent(abs(1 - cost.time_per_token))
     each = "less" if cost.time_per_token < 1 else "more"
     text += f" for {less} {each} time per {unit.value.removesuffix('s')}"
-    return f"{text}: {describe_time(cost)}" if cost.time is not None and math.isfinite(cost.time) else text
+    when = describe_time(cost)
+    return f"{text}: {when}" if when else text
 
 
 def describe_time(cost: Cost) -> str:
-    """`37 % sooner`, `12 % later` or `as soon`; empty where it is unknown."""
-    if cost.time is None or not math.isfinite(cost.time):
+    """`37 % sooner`, `12 % later` or `as soon`; empty where it is unknown.
+
+    `at most 20 % sooner` or `at least 8 % later` where only the least that it costs in tokens is known.
+    """
+    time, bounded = cost.time, False
+    if time is None:
         return ""
-    if abs(cost.time - 1) < SAME_TIME:
-        return "as soon"
-    return f"{format_percent(abs(1 - cost.time))} {'sooner' if cost.time < 1 else 'later'}"
+    tokens = cost.tokens
+    if tokens is not None and tokens.low is not None and (tokens.high is None or math.isinf(tokens.high)):
+        time, bounded = time * (1 + tokens.low) / (1 + tokens.value) if math.isfinite(time) else math.inf, True
+    if not math.isfinite(time):
+        return ""
+    if abs(time - 1) < SAME_TIME:
+        return "at best as soon" if bounded else "as soon"
+    text = f"{format_percent(abs(1 - time))} {'sooner' if time < 1 else 'later'}"
+    return text if not bounded else f"at {'most' if time < 1 else 'least'} {text}"
 
 
 def describe_more_seeds(cost: Cost) -> str:

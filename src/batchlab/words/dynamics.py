@@ -10,6 +10,7 @@ from batchlab.analysis.sweep.runs import first_runs
 from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural, format_signed
 from batchlab.core.record import Outcome
 from batchlab.words.units import Units
+from batchlab.words.warmups import format_taken
 
 GAP_CAVEAT = (
     "Training loss is a mean over the last tenth of the run, while the weights were still changing, and on other data "
@@ -32,10 +33,12 @@ def training_dynamics(findings: Findings) -> tuple[str, ...]:
 
 
 def _warmup(findings: Findings) -> str:
-    share, units = findings.experiment.schedule.warmup_fraction, Units.of(findings)
+    share, units = findings.schedule.warmup_fraction, Units.of(findings)
     pairs = first_runs(findings.surface)
     if not findings.token_budget or not pairs:
         return ""
+    if findings.warmups is not None:
+        return f"Every batch size is shown with its best warm-up: {format_taken(findings.warmups)}."
     if not share and findings.experiment.schedule.kind == "task":
         return "The learning-rate schedule is the script's own, its warm-up included."
     if not share and not findings.experiment.schedule.min_warmup_steps:

@@ -6,7 +6,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.clipping import clipping_gap
 from batchlab.analysis.sweep.loss_surface import beyond_edge
 from batchlab.analysis.values import SurfaceFinding
-from batchlab.analysis.verdict import CostsMore, Recommendation, Unresolved
+from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import Unit
 from batchlab.core.format import format_learning_rate, format_loss, format_percent
 
@@ -49,25 +49,22 @@ def held_out(found: Findings) -> str:
     """The standard error of the held-out set, where it is larger than the difference that decides."""
     surface = found.surface
     deciding = _deciding_difference(found)
-    if surface is None or surface.evaluation_sd is None or deciding is None or surface.evaluation_sd <= abs(deciding):
+    if surface is None or surface.evaluation_sd is None or deciding is None or surface.evaluation_sd <= deciding:
         return ""
     return (
         f"other held-out samples would move every loss by {format_loss(surface.evaluation_sd)} (standard error), more "
-        f"than the {format_loss(abs(deciding))} that decides"
+        f"than the {format_loss(deciding)} that decides"
     )
 
 
 def _deciding_difference(found: Findings) -> float | None:
-    """In loss: between the recommended size and the one it was weighed against, else the best and the next."""
+    """In loss: the smallest between the recommended size and another judged one, on which the choice depends."""
     chosen = found.recommended
     if chosen is None:
         return None
-    if isinstance(chosen.reason, Unresolved | CostsMore):
-        return chosen.reason.other.loss.value
-    if chosen.cost is not None and chosen.cost.by is not None:
-        return chosen.cost.loss.value
-    others = [cost.loss.value for cost in found.costs if cost.global_batch_size != chosen.layout.global_batch_size]
-    return min(others, default=None)
+    here = chosen.cost.loss.value if chosen.cost is not None else 0.0
+    size = chosen.layout.global_batch_size
+    return min((abs(cost.loss.value - here) for cost in found.costs if cost.global_batch_size != size), default=None)
 
 
 def describe_clipping(surface: SurfaceFinding) -> str:

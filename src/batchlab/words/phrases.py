@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow, Cell, EnvironmentDifference, SurfaceFinding
-from batchlab.core.format import format_count, format_learning_rate, format_list, format_plural
+from batchlab.core.format import format_count, format_learning_rate, format_list, format_percents, format_plural
 from batchlab.core.pairing import Pairing
 
 
@@ -27,10 +27,13 @@ def format_tied(surface: SurfaceFinding) -> str:
 
 def format_warmup(found: Findings, tokens: float) -> str:
     """`warm-up 512k tokens`."""
-    schedule = found.experiment.schedule
+    schedule = found.schedule
     if schedule.kind == "task" and not schedule.warmup_fraction:
         return "the script's own warm-up"
-    return f"warm-up {format_count(tokens)} {found.experiment.unit.value}"
+    text = f"warm-up {format_count(tokens)} {found.experiment.unit.value}"
+    if found.warmups is None:
+        return text
+    return f"{text} (the best of {format_percents(found.experiment.warmup_fractions)} tried)"
 
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:

@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.sweep.warmups import SizeWarmups
 from batchlab.analysis.values import BatchRow
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
-from batchlab.core.format import batch_items, format_learning_rate, format_plural
+from batchlab.core.format import (
+    batch_items,
+    format_learning_rate,
+    format_percent,
+    format_percents,
+    format_plural,
+)
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
 from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
@@ -97,6 +104,13 @@ def describe_devices(layout: BatchLayout) -> str:
 def describe_warmup(schedule: ScheduleConfig) -> str:
     text = f"schedule.warmup_fraction {schedule.warmup_fraction:g} of the budget"
     return f"{text}, at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else text
+
+
+def describe_best_warmup(warmups: SizeWarmups) -> str:
+    """Where the warm-up comes from, where several were tried."""
+    tried = format_percents([each.warmup_fraction for each in warmups.tried])
+    text = f"{format_percent(warmups.taken)} of the budget, the best of {tried} at batch {warmups.global_batch_size:,}"
+    return text if warmups.told_apart else f"{text}; noise does not tell it from the others"
 
 
 def describe_loss(row: BatchRow, layout: BatchLayout) -> str:

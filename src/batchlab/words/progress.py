@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from batchlab.core.format import (
     format_duration,
     format_learning_rate,
     format_list,
+    format_percents,
     format_plural,
 )
 from batchlab.core.integration import IntegrationName
@@ -24,8 +25,8 @@ from batchlab.core.protocols import Waiting
 from batchlab.core.record import Outcome, Record, TaskInfo, ThroughputResult, TrainResult
 from batchlab.core.spec import CheckSpec, Spec, TrainSpec
 from batchlab.search.budget import explored, token_budget_of
-from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.search.starting_rates import swept_rates
 from batchlab.storage.decisions import BudgetDecision
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.search import describe_budget
@@ -45,11 +46,13 @@ NOTHING_TO_TRAIN = "Nothing is left to train."
 RefusedFor = Literal["memory", "data", "steps", "learning rate"]
 
 
-def sweep_title(runs: int, budget: BudgetDecision, unit: Unit) -> str:
-    """The title of one round of the sweep."""
+def sweep_title(runs: int, budget: BudgetDecision, unit: Unit, warmups: Collection[float | None] = ()) -> str:
+    """The title of one round of the sweep. `warmups`: of its runs, None where the warm-up is no axis."""
     each = f"{budget.token_budget:,} {unit.value}"
     if budget.run_seconds is not None:
         each = f"{format_duration(budget.run_seconds)} each, at most {each}"
+    shares = sorted({share for share in warmups if share is not None})
+    each += f", warm-up {format_percents(shares)}" if shares else ""
     return f"sweep: {format_plural(runs, 'run')} of {each}"
 
 
@@ -207,11 +210,13 @@ def describe_plan(experiment: Experiment, task_info: TaskInfo, cost: str) -> lis
 
 def _describe_sweep(experiment: Experiment, task_info: TaskInfo) -> str:
     sizes, sweep, budget = experiment.batch.global_batch_sizes, experiment.sweep, experiment.budget
-    rates = sweep.learning_rates or default_learning_rates(task_info.optimizer_family)
-    extra = Repeats(sweep.seeds, len(sweep.confirmation_seeds)).runs(len(sizes))
+    rates = swept_rates(experiment, task_info)
+    warmups = experiment.warmup_fractions
+    extra = Repeats(sweep.seeds, len(sweep.confirmation_seeds)).runs(len(sizes), len(warmups))
     batch = f"sweep: batch {format_list(sizes)}"
+    batch += f" × warm-up {format_percents(warmups)}" if len(warmups) > 1 else ""
     if sweep.search == "grid":
-        runs = format_plural(len(sizes) * len(rates), "run")
+        runs = format_plural(len(sizes) * len(rates) * len(warmups), "run")
         text = f"{batch} × LR {format_list([format_learning_rate(rate) for rate in rates])} = {runs}"
         text += f", {extra} more for seeds"
         text += ", and more where the best is at an edge of the grid" if sweep.max_extensions else ""
@@ -219,7 +224,7 @@ def _describe_sweep(experiment: Experiment, task_info: TaskInfo) -> str:
         low, high = format_learning_rate(rates[0]), format_learning_rate(rates[-1])
         text = (
             f"{batch} × LR from {low} to {high}, and beyond where the best is at an end; adaptive, at most "
-            f"{format_plural(explored(len(sizes), len(rates)), 'run')}, {extra} more for seeds"
+            f"{format_plural(explored(len(sizes), len(rates)) * len(warmups), 'run')}, {extra} more for seeds"
         )
     text += f"; at most {format_plural(budget.max_runs, 'run')} before the seeds" if budget.max_runs else ""
     return text + (f"; at most {budget.max_tokens:,} {experiment.unit.value} in all" if budget.max_tokens else "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.experiment import Experiment, TaskReference
-from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_plural
+from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_percent, format_plural
 from batchlab.core.record import Environment, TaskInfo
+from batchlab.search.starting_rates import StartFrom, starting_rates
 from batchlab.words.optimizer_groups import describe_optimizers
 from batchlab.words.run_length import exact_run_length, run_length
 from batchlab.words.units import Units
@@ -114,11 +116,30 @@ def _environment(environment: Environment) -> list[Term]:
 def _learning_rates(findings: Findings) -> str:
     tried = sorted({run.learning_rate for run in findings.runs})
     text = format_learning_rates(tried or findings.experiment.sweep.learning_rates or ()) or "not chosen yet"
+    if tried and findings.experiment.sweep.learning_rates is None:
+        text += f"; {_start(findings.task_info)}"
     rule = findings.experiment.sweep.learning_rate_rule
     if rule is None:
         return text
     reference = findings.experiment.reference_batch_size
     return f"{text}; the grid follows the batch size by the {rule} rule from batch {reference:,}"
+
+
+USUAL: Mapping[StartFrom, str] = {
+    StartFrom.ADAM: "around 1e-3, usual for Adam on small language models",
+    StartFrom.SGD: "around 0.1, usual for SGD with momentum on image models",
+    StartFrom.MUON: "around 0.02, the default of Muon's authors (Jordan et al. 2024)",
+    StartFrom.MUON_LIKE_ADAM: "around 1e-3 as for AdamW, since Muon's updates are scaled to the size of AdamW's "
+    "(Liu et al. 2025, arXiv:2502.16982)",
+    StartFrom.UNKNOWN: "between those usual for Adam and for SGD, because the optimizer is not known",
+}
+"""Where the learning rates lie that a sweep starts from."""
+
+
+def _start(task_info: TaskInfo) -> str:
+    start = starting_rates(task_info.optimizer_family, task_info.optimizer_groups)
+    text = f"started {USUAL[start.usual_for]}"
+    return text if start.ratio == 1 else f"{text}, divided by {start.ratio:.3g}, Muon's multiple of the learning rate"
 
 
 def _seeds(experiment: Experiment) -> str:
@@ -164,7 +185,7 @@ def _schedule(experiment: Experiment) -> str:
     if schedule.kind == "task":
         known = f"{{warmup_steps}} is {schedule.warmup_fraction * 100:.3g} % of the steps"
         return f"the script's own; {known if schedule.warmup_fraction else 'its warm-up is not known'}"
-    warmup = f"warm-up over {schedule.warmup_fraction * 100:.3g} % of the budget"
+    warmup = f"warm-up over {' or '.join(map(format_percent, experiment.warmup_fractions))} of the budget"
     warmup += f" and at least {schedule.min_warmup_steps:,} steps" if schedule.min_warmup_steps else ""
     end = f"{schedule.final_fraction * 100:.3g} % of the peak"
     match schedule.kind:

@@ -55,6 +55,16 @@ def test_a_cost_that_may_be_beyond_the_measured_slope_has_no_upper_limit() -> No
     assert found.high == math.inf
 
 
+def test_an_upper_limit_beyond_the_measured_slope_is_none() -> None:
+    """The slope was measured between half the budget and all of it, so that nothing is known of more than twice it."""
+    within = extra_tokens(Interval(0.3, 0.2, 0.4, 4), slope(1.0, 0.01))
+    assert within.high is not None
+    assert within.high < 1
+    beyond = extra_tokens(Interval(0.3, 0.2, 0.4, 4), slope(1.0, 0.6))
+    assert beyond.high == math.inf
+    assert beyond.value == within.value
+
+
 def test_a_slope_that_may_be_zero_gives_no_limits() -> None:
     found = extra_tokens(Interval(0.01, 0.0, 0.02, 4), slope(0.05, 0.06))
     assert (found.low, found.high) == (None, None)

@@ -56,6 +56,19 @@ def test_a_size_that_is_predicted_has_the_same_names(capsys: pytest.CaptureFixtu
     assert (predicted["status"], predicted["max_micro_batch_size"]) == ("predicted", 100)
 
 
+@pytest.mark.parametrize("asked_for", ["x80GiB", "0x80GiB", "twox80GiB", "8x80", "8x"])
+def test_several_cards_are_asked_for_with_a_number_and_a_unit(
+    asked_for: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["capacity", "simulated", "--predict", asked_for]) == 2
+    assert "--predict" in capsys.readouterr().err
+
+
+def test_a_device_that_has_no_parameters_cannot_share_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["capacity", "simulated", "--predict", "8x80GiB"]) != 0
+    assert "names no parameters" in capsys.readouterr().err
+
+
 def test_nothing_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = asked(capsys, "--out", str(tmp_path / "s"), "--memory-limit", "1MiB", code=1)
     assert (found["status"], found["max_micro_batch_size"], found["layouts"]) == ("none", None, [])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,27 @@ def test_neither_study_nor_table(studies: Path, tmp_path: Path, capsys: pytest.C
     assert run(["compare", str(studies / "cosine"), str(studies)]) == 2
     assert run(["compare", str(studies / "cosine"), str(tmp_path / "bad.csv")]) == 2
     assert "contradicts itself" in capsys.readouterr().err
+
+
+def test_a_page_draws_both_on_the_same_axes(studies: Path, tmp_path: Path) -> None:
+    page = tmp_path / "compare.html"
+
+    assert run(["compare", str(studies / "constant"), str(studies / "cosine"), "--page", str(page)]) == 0
+
+    text = page.read_text()
+    figures = json.loads(re.findall(r'id="figures">(.*?)</script>', text)[0])
+    for key in ("losses", "curves"):
+        assert {trace["name"] for trace in figures[key]["data"]} == {"constant", "cosine"}
+    assert "cosine better by" in text
+    assert "schedule.kind" in text
+    assert text.count("<script") == 4
+
+
+def test_names_on_a_page_are_escaped(studies: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "<img src=x onerror=alert(1)>.csv"
+    hostile.write_text((studies / "cosine" / "outcomes.csv").read_text())
+    page = tmp_path / "compare.html"
+
+    assert run(["compare", str(hostile), str(studies / "cosine"), "--page", str(page)]) == 0
+
+    assert "<img" not in page.read_text()

@@ -89,9 +89,12 @@ def test_seeds_that_would_settle_it_are_run_where_enough_runs_are_left(
     monkeypatch.setattr("batchlab.study.stages.sweep._left", lambda context, made: Left(40, math.inf))
     study(tmp_path / "many", SLOW_PASSES, loose)
     decided = Store.open(tmp_path / "many").decisions().further_seeds["tolerance"]
-    assert {size for size, _ in decided.cells} == {16, 32}
+    assert {size for size, *_ in decided.cells} == {16, 32}
     assert decided.seeds == tuple(range(1, 5 + other.more_seeds))
-    made = {(spec.layout.global_batch_size, spec.learning_rate, spec.seed) for spec in trained(tmp_path / "many")}
+    made = {
+        (spec.layout.global_batch_size, spec.learning_rate, spec.schedule.warmup_fraction, spec.seed)
+        for spec in trained(tmp_path / "many")
+    }
     assert {(*cell, seed) for cell in decided.cells for seed in decided.seeds} <= made
     study(tmp_path / "many", SLOW_PASSES, loose)
     assert len(trained(tmp_path / "many")) == len(trained(tmp_path / "few")) + 2 * other.more_seeds

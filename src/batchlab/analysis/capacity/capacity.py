@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from batchlab.analysis.capacity.host_memory_fallback import HostMemoryFallback
+from batchlab.analysis.capacity.sharded import InFlight, ModelStates, Sharding
 from batchlab.core.batch import BatchLayout, lay_out
 from batchlab.core.record import PhasePeak, TracePoint
-from batchlab.search.memory_curve import MemoryCurve, needed_bytes
+from batchlab.search.forecast import needed_bytes
+from batchlab.search.memory_curve import MemoryCurve
 from batchlab.storage.decisions import LimitKind, SlowProbe
 
 CARDS_GIB = (16, 24, 40, 48, 80, 141)
@@ -76,6 +78,18 @@ class Remedy:
     needed_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ShardedCapacity:
+    """The largest micro-batch of each of several devices that train together, by prediction."""
+
+    sharding: Sharding
+    max_micro_batch_size: int | None
+    peak_bytes: int  # at that size, or at the smallest one where nothing fits
+    states: ModelStates
+    in_flight: InFlight
+    blocks: tuple[str, ...]  # that are gathered one at a time
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """The largest micro-batch.
@@ -108,6 +122,7 @@ class Capacity:
     worker_bytes: int | None = None  # the most that a probing process held, itself included
     variants: tuple[MemoryVariant, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    sharded: tuple[ShardedCapacity, ...] = ()  # on several devices, where that was asked
     global_batch_sizes: tuple[int, ...] = ()  # that layouts are wanted for
     sequence_length: int = 1
 
@@ -298,6 +313,7 @@ class Capacity:
             "cards": {f"{gib}GiB": size for gib, size in self.cards},
             "variants": [asdict(variant) for variant in self.variants],
             "remedies": [asdict(remedy) for remedy in self.remedies],
+            "sharded": [asdict(sharded) for sharded in self.sharded],
             "grad_accum_steps": self.grad_accum_steps,
         }
 

@@ -150,8 +150,9 @@ def traced_before(records: Iterable[tuple[Spec, Record]], asked: TraceSpec) -> T
 
     same = [pair for pair in records if isinstance(pair[0], TraceSpec) and settings(pair[0]) == settings(asked)]
     points = tuple(point for point in traced_points(same) if point.micro_batch_size in asked.micro_batch_sizes)
-    varies = any(isinstance(record.result, TraceResult) and record.result.varies for _, record in same)
-    return TraceResult(points=points, varies=varies)
+    results = [record.result for _, record in same if isinstance(record.result, TraceResult)]
+    units = next((result.units for result in results if result.units), ())
+    return TraceResult(points=points, varies=any(result.varies for result in results), units=units)
 
 
 def _process_bytes(result: object) -> int:

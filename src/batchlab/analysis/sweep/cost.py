@@ -9,8 +9,8 @@ Hoffmann et al. 2022, arXiv:2203.15556; 0.37 in Besiroglu et al. 2024, arXiv:240
 widest over 0 ≤ β ≤ 1. Every cell is taken to have the slope of the best one.
 
 The slope is known between D/f and D. A cell that ends further above the best one than K costs more than f − 1, because
-the best cell would have passed its loss before D/f; how much more was not measured, so that no value and no upper limit
-are given, and the lower one is at most f − 1.
+the best cell would have passed its loss before D/f; how much more was not measured, so that no value is given, and the
+lower limit is at most f − 1. For the same reason an upper limit above f − 1 is none: it is infinite.
 
 The interval of Δ/K is Fieller's (1954, J. R. Stat. Soc. B 16:175) with the half-widths of both, as if they were
 independent; where the slope is published and its limits are not symmetric, it is that of Donner and Zou (2012, Stat.
@@ -116,9 +116,14 @@ def extra_tokens(loss: Interval, slope: TokenSlope) -> Interval:
     return Interval(
         value,
         None if low is None else min(measured, *(_tokens(low, slope.factor, curvature) for curvature in CURVATURES)),
-        None if high is None else max(_tokens(high, slope.factor, curvature) for curvature in CURVATURES),
+        None if high is None else _within(max(_tokens(high, slope.factor, c) for c in CURVATURES), measured),
         loss.n,
     )
+
+
+def _within(limit: float, measured: float) -> float:
+    """An upper limit, infinite above what the slope was measured over."""
+    return limit if limit <= measured else math.inf
 
 
 def _tokens(ratio: float, factor: float, curvature: float) -> float:

@@ -39,6 +39,7 @@ from batchlab.analysis.values import (
     Difference,
     NoBest,
     NoFiniteLoss,
+    Place,
     Run,
     SurfaceFinding,
     ThroughputFinding,
@@ -59,6 +60,7 @@ def surface_finding(
 ) -> SurfaceFinding | None:
     """Rows for those of `sizes` that have runs, the best of them, and the set that is statistically tied with it.
 
+    All runs of a size have one warm-up (`warmups.best_warmups` chooses it where several were tried).
     None without any training run. `hours` are the budget at the speed measured alone, not those of co-scheduled runs.
     Runs with `confirmation_seeds` choose nothing: they are what is quoted. `fit` False: the lowest mean is the best.
     """
@@ -73,7 +75,7 @@ def surface_finding(
     undertrained = {size for size in sizes if any(run.undertrained for cell in cells[size] for run in cell.runs)}
     noise = pooled_noise(cell for size in sizes if size not in undertrained for cell in cells[size])
     judged = {size: cell for size, cell in bests.items() if size not in undertrained}
-    lowest = _best_size({size: _without(cell, confirmation_seeds) for size, cell in judged.items()})
+    lowest = _best_size({size: without(cell, confirmation_seeds) for size, cell in judged.items()})
     reference = judged[lowest] if lowest is not None else None
     paired = pairing is Pairing.VERIFIED
     tied_cells = tuple(
@@ -84,7 +86,7 @@ def surface_finding(
         and cell.losses
         and (
             cell is reference
-            or not worse(_fair(cell, confirmation_seeds), _fair(reference, confirmation_seeds), noise, paired=paired)
+            or not worse(fair(cell, confirmation_seeds), fair(reference, confirmation_seeds), noise, paired=paired)
         )
     )
     best = reference
@@ -132,12 +134,12 @@ def surface_finding(
 
 def cells_of(runs: Iterable[Run]) -> dict[int, tuple[Cell, ...]]:
     """Global batch size → its cells by rising learning rate; an empty tuple for any other size."""
-    grouped: dict[tuple[int, float], list[Run]] = defaultdict(list)
+    grouped: dict[Place, list[Run]] = defaultdict(list)
     for run in runs:
-        grouped[run.global_batch_size, run.learning_rate].append(run)
+        grouped[run.global_batch_size, run.learning_rate, run.warmup_fraction].append(run)
     cells: dict[int, tuple[Cell, ...]] = defaultdict(tuple)
-    for (size, rate), members in sorted(grouped.items(), key=lambda item: item[0]):
-        cells[size] += (Cell(size, rate, tuple(sorted(members, key=lambda run: run.seed))),)
+    for (size, rate, warmup), members in sorted(grouped.items(), key=lambda item: item[0]):
+        cells[size] += (Cell(size, rate, tuple(sorted(members, key=lambda run: run.seed)), warmup),)
     return cells
 
 
@@ -172,7 +174,8 @@ def beyond_edge(cells: Sequence[Cell], best: Cell, edge: Literal["", "low", "hig
     return cells[place] if 0 <= place < len(cells) else None
 
 
-def _without(cell: Cell, seeds: Collection[int]) -> Cell:
+def without(cell: Cell, seeds: Collection[int]) -> Cell:
+    """The cell without the runs of these seeds."""
     return replace(cell, runs=tuple(run for run in cell.runs if run.seed not in seeds))
 
 
@@ -180,11 +183,11 @@ def _only(cell: Cell, seeds: Collection[int]) -> Cell:
     return replace(cell, runs=tuple(run for run in cell.runs if run.seed in seeds))
 
 
-def _fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
+def fair(cell: Cell, confirmation_seeds: Collection[int]) -> Cell:
     """The cell without the seed that chose it, where confirmation seeds can replace it."""
     if not _only(cell, confirmation_seeds).losses:
         return cell
-    return _without(cell, (min(run.seed for run in cell.runs),))
+    return without(cell, (min(run.seed for run in cell.runs),))
 
 
 def _above(
@@ -194,7 +197,7 @@ def _above(
     if cell is None or best is None or noise is None or cell is best:
         return None
     clean = all(_only(each, confirmation_seeds).losses for each in (cell, best))
-    found = difference(_fair(cell, confirmation_seeds), _fair(best, confirmation_seeds), noise, paired=paired)
+    found = difference(fair(cell, confirmation_seeds), fair(best, confirmation_seeds), noise, paired=paired)
     return replace(found, clean=clean)
 
 
@@ -207,9 +210,9 @@ def _paired_seeds(judged: dict[int, Cell], best: Cell | None, confirmation_seeds
     """Most seeds over which another size was compared with the best in pairs; 0 where all were compared unpaired."""
     if best is None:
         return 0
-    mine = losses_by_seed(_fair(best, confirmation_seeds)).keys()
+    mine = losses_by_seed(fair(best, confirmation_seeds)).keys()
     shared = [
-        len(mine & losses_by_seed(_fair(cell, confirmation_seeds)).keys())
+        len(mine & losses_by_seed(fair(cell, confirmation_seeds)).keys())
         for cell in judged.values()
         if cell is not best
     ]
@@ -264,6 +267,7 @@ def _row(
     return BatchRow(
         global_batch_size=size,
         layout=(best or cells[0]).runs[0].layout,
+        warmup_fraction=(best or cells[0]).warmup_fraction,
         cells=cells,
         best=best,
         val_loss=mean_interval(_quoted(best, confirmation_seeds), noise) if best else None,

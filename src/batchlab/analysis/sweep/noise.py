@@ -22,7 +22,7 @@ from statistics import correlation
 
 import numpy as np
 
-from batchlab.analysis.values import Cell, Comparing, Difference, Interval, Run
+from batchlab.analysis.values import Cell, Comparing, Difference, Interval, Place, Run
 from batchlab.core.record import Outcome
 
 CONFIDENCE = 0.95
@@ -48,21 +48,21 @@ UNKNOWN_SPREAD = 0.4
 class Noise:
     """Pooled standard deviation over seeds, in nats; `cells` and `runs` are what it was pooled over.
 
-    `squares`: sum of squared deviations and degrees of freedom of every pooled cell, by batch size and learning rate.
+    `squares`: sum of squared deviations and degrees of freedom of every pooled cell, by its place.
     """
 
     sd: float
     df: int
     cells: int
     runs: int
-    squares: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict, compare=False)
+    squares: Mapping[Place, tuple[float, int]] = field(default_factory=dict, compare=False)
 
     def alone(self, cell: Cell) -> float | None:
         """The variance expected of a cell that was run once; None where its own spread was measured."""
-        if (cell.global_batch_size, cell.learning_rate) in self.squares or len(cell.losses) != 1:
+        if cell.place in self.squares or len(cell.losses) != 1:
             return None
         total = sum(degrees for _, degrees in self.squares.values())
-        scales = [(math.log(rate / size), degrees) for (size, rate), (_, degrees) in self.squares.items()]
+        scales = [(math.log(rate / size), degrees) for (size, rate, _), (_, degrees) in self.squares.items()]
         if not total:
             return None
         pooled = sum(scale * degrees for scale, degrees in scales) / total
@@ -74,9 +74,8 @@ class Noise:
         A test before a test has a price: where the spreads are equal it finds a difference in 5 % of cells, and uses
         fewer degrees of freedom than it could.
         """
-        mine = (cell.global_batch_size, cell.learning_rate)
-        others = [item for key, item in self.squares.items() if key != mine]
-        squares, df = self.squares.get(mine, (0.0, 0))
+        others = [item for place, item in self.squares.items() if place != cell.place]
+        squares, df = self.squares.get(cell.place, (0.0, 0))
         rest = sum(degrees for _, degrees in others)
         if df + 1 < SPREAD_FROM or not rest:
             return self.sd**2, self.df, False
@@ -87,8 +86,8 @@ class Noise:
 
 def spreads(noise: Noise) -> tuple[float, float] | None:
     """The lowest and the highest standard deviation of a cell, where one of them differs from that of the others."""
-    of_cells = {key: math.sqrt(squares / df) for key, (squares, df) in noise.squares.items() if df + 1 >= SPREAD_FROM}
-    if not any(noise.of(Cell(*key, ()))[2] for key in of_cells):
+    of_cells = {at: math.sqrt(squares / df) for at, (squares, df) in noise.squares.items() if df + 1 >= SPREAD_FROM}
+    if not any(noise.of(Cell(size, rate, (), warmup))[2] for size, rate, warmup in of_cells):
         return None
     return min(of_cells.values()), max(of_cells.values())
 
@@ -110,7 +109,7 @@ def _squares(losses: Sequence[float]) -> float:
 
 def pooled_noise(cells: Iterable[Cell]) -> Noise | None:
     """√(Σ squared deviations from each cell's mean ÷ Σ (n − 1)) over cells of at least two seeds; None without any."""
-    groups = {(cell.global_batch_size, cell.learning_rate): cell.losses for cell in cells if len(cell.losses) >= 2}
+    groups = {cell.place: cell.losses for cell in cells if len(cell.losses) >= 2}
     if not groups:
         return None
     squares = {key: (_squares(losses), len(losses) - 1) for key, losses in groups.items()}

@@ -13,12 +13,14 @@ from batchlab.core.spec import Spec, TrainSpec
 def runs_from(
     records: Iterable[tuple[Spec, Record]], course: Callable[[str], Course] = lambda run_id: Course()
 ) -> tuple[Run, ...]:
-    """Every training run, ordered by batch size, learning rate and seed; other records are left out.
+    """Every training run, ordered by batch size, warm-up, learning rate and seed; other records are left out.
 
     `course(run_id)` is made of the run's metrics. A validation loss that is not finite counts as none.
     """
     runs = [_run(spec, record, course(record.run_id)) for spec, record in records if isinstance(spec, TrainSpec)]
-    return tuple(sorted(runs, key=lambda run: (run.global_batch_size, run.learning_rate, run.seed)))
+    return tuple(
+        sorted(runs, key=lambda run: (run.global_batch_size, run.warmup_fraction, run.learning_rate, run.seed))
+    )
 
 
 def shown_run(runs: Iterable[Run]) -> Run | None:
@@ -54,6 +56,7 @@ def _run(spec: TrainSpec, record: Record, course: Course) -> Run:
         val_error=_finite(result.val_error),
         val_draws_sd=_finite(result.val_draws_sd),
         val_curve=tuple((tokens, loss) for tokens, loss in result.val_curve if math.isfinite(loss)),
+        warmup_fraction=spec.schedule.warmup_fraction,
         course=course,
     )
 

@@ -81,7 +81,7 @@ def _between_runs(cell: Cell, smaller: Sequence[Run], noise: Noise | None, token
     runs = [
         run
         for run in smaller
-        if (run.global_batch_size, run.learning_rate) == (cell.global_batch_size, cell.learning_rate)
+        if (run.global_batch_size, run.learning_rate, run.warmup_fraction) == cell.place
         and run.outcome is Outcome.COMPLETED
         and run.val_loss is not None
         and not run.undertrained

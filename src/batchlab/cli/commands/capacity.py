@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -32,7 +33,8 @@ def capacity(
     prove
         Also run one more sample, which must fail.
     predict
-        Memory of another CUDA card, e.g. 80GiB: predict from traces, run nothing.
+        Memory of another CUDA card, e.g. 80GiB: predict from traces, run nothing. 8x80GiB: for eight such cards that
+        train together, with DDP and with FSDP2.
     variants
         Also search and time each memory variant: no gradient accumulation, bf16, checkpointing, chunked loss, fused
         optimizer. Each takes about as long as the search itself.
@@ -53,18 +55,26 @@ def capacity(
     if prove:
         raise InputError("--predict runs nothing, so there is nothing to --prove; omit one of the two.")
     from batchlab.max_batch_size import measure_capacity
+    from batchlab.storage.store import Store
 
     stop_on_sigterm()
-    request = CapacityRequest(card_bytes=_bytes(predict), variants=variants)
-    found = measure_capacity(experiment, request, quiet=options.json)
+    devices, card_bytes = _cards(predict)
+    request = CapacityRequest(card_bytes=card_bytes, devices=devices, variants=variants)
+    study = options.out or Path("studies") / experiment.name
+    found = measure_capacity(experiment, request, quiet=options.json, study=study if Store.exists(study) else None)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
-    return 0 if found.max_micro_batch_size else 1
+    sizes = [found.max_micro_batch_size, *(sharded.max_micro_batch_size for sharded in found.sharded)]
+    return 0 if any(sizes) else 1
 
 
-def _bytes(text: str) -> int:
+def _cards(text: str) -> tuple[int, int]:
+    """How many cards, and the memory of each."""
     from batchlab.core.parse import parse_memory_limit
 
+    count, cross, _ = text.lower().replace("×", "x").partition("x")
+    if cross and not (count.strip().isdecimal() and int(count) > 0):
+        raise InputError(f"--predict {text}: write the number of cards before the x, as in 8x80GiB.")
     try:
-        return parse_memory_limit(text)
+        return (int(count), parse_memory_limit(text[len(count) + 1 :])) if cross else (1, parse_memory_limit(text))
     except ValueError as error:
         raise InputError(f"--predict: {error}.") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from batchlab.analysis.comparison import Side
+    from batchlab.analysis.comparison import Comparison, Side
     from batchlab.analysis.values import Interval
 
 
@@ -17,6 +17,7 @@ def compare(
     second: Path,
     /,
     *others: Path,
+    page: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
     exit_code: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -30,6 +31,8 @@ def compare(
         A study's folder or a table.
     others
         More of them; each is compared with the first.
+    page
+        Write an HTML page with the verdicts and the curves of all on the same axes.
     json
         Print one JSON object instead of text.
     exit_code
@@ -61,8 +64,17 @@ def compare(
         print(encoder.dumps(told, indent=2, ensure_ascii=False))
     else:
         print("\n\n".join("\n".join(describe_comparison(one)) for one in found))
+    if page is not None:
+        _write(page, found)
     held = all(one.verdict in (Verdict.BETTER, Verdict.WITHIN_NOISE) for one in found)
     return 1 if exit_code and not held else 0
+
+
+def _write(page: Path, found: list[Comparison]) -> None:
+    from batchlab.report.comparison_page import comparison_page
+    from batchlab.storage.atomic import write_atomically
+
+    write_atomically(page, comparison_page(found))
 
 
 def _interval(interval: Interval | None) -> dict[str, object] | None:

@@ -31,6 +31,7 @@ from batchlab.integrations.script.logged_rows import TRAINER_ROWS, WANDB_ROWS
 from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows, wandb_rows
 from batchlab.integrations.script.process import Ended, Output, run_command
 from batchlab.integrations.script.template import parse
+from batchlab.storage.refused_write import refused_write
 
 SHORT_SECONDS = 5.0
 """What {seconds} is for runs that only try or measure something."""
@@ -146,6 +147,9 @@ class Execution:
         return read_rows(metrics, file, output, Path(self.command.folder))
 
     def _judge(self, ended: Ended, rows: tuple[Row, ...], records: Path, *, short: bool) -> Attempt:
+        refused = refused_write("\n".join(ended.tail), self.context.path) if ended.exit_code else None
+        if refused is not None:
+            raise refused
         processes = _processes(records)
         outcome, reason, certain = _outcome(ended, self.command, short=short)
         peak, measured = _memory(processes, ended)

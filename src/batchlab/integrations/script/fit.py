@@ -46,6 +46,11 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
         sweep_changes |= {"search": "grid", "max_extensions": 0}
     if not template.has("seed"):
         sweep_changes |= {"seeds": 1, "confirm": 0}
+    if sweep.warmup_fractions is not None and not template.has("warmup_steps"):
+        raise InputError(
+            "command.run has no {warmup_steps}, so --warmup cannot be tried. Add it to the option that sets the steps "
+            "of warm-up, or omit --warmup."
+        )
     schedule = {"kind": "task", "final_fraction": 0.0}
     if not template.has("warmup_steps"):
         schedule |= {"warmup_fraction": 0.0, "min_warmup_steps": 0}

@@ -159,17 +159,15 @@ def training_curves(findings: Findings) -> Figure:
             traces.append(curve_line(index, len(pairs), row, rates, yaxis="y2", showlegend=not losses))
     if not traces:
         return missing(key, title, words.NO_TRAINING_LOSS)
-    schedule = findings.experiment.schedule
+    longest = max(findings.schedule_at(row.global_batch_size).warmup_fraction for row, _ in pairs)
     most = max(run.tokens for _, run in pairs)
-    warmup = schedule.warmup_fraction * (
-        findings.token_budget if findings.run_seconds is None and findings.token_budget else most
-    )
+    warmup = longest * (findings.token_budget if findings.run_seconds is None and findings.token_budget else most)
     curves = [t["y"] for t in traces if t.get("yaxis") != "y2"]
     ends = _upper_end(curves) if curves else {}
     return Figure(
         key=key,
         title=title,
-        caption=words.training_caption(findings, drawn, len(pairs), STRETCHES, bool(ends)),
+        caption=words.training_caption(findings, drawn, len(pairs), STRETCHES, longest, cut=bool(ends)),
         data=tuple(traces),
         layout=layout(
             legend=legend_title("batch (best LR)"),

@@ -20,8 +20,8 @@ from batchlab.search.budget import (
     steps_to_judge,
 )
 from batchlab.search.equal_time import equal_time_budget
-from batchlab.search.grid import default_learning_rates
 from batchlab.search.repeats import Repeats
+from batchlab.search.starting_rates import swept_rates
 from batchlab.storage.decisions import BudgetDecision, ConcurrencyDecision, Decisions
 from batchlab.study.session import Session
 from batchlab.study.stages.failure import StageFailed
@@ -60,9 +60,8 @@ def _cards(session: Session) -> int:
 
 
 def learning_rates_of(session: Session) -> tuple[float, ...]:
-    """The learning rates to start from: as given, or by the family of the task's optimizer."""
-    study = session.study
-    return study.experiment.sweep.learning_rates or default_learning_rates(study.task_info.optimizer_family)
+    """The learning rates to start from: as given, or by the task's optimizer."""
+    return swept_rates(session.study.experiment, session.study.task_info)
 
 
 def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurrency) -> BudgetDecision:
@@ -86,7 +85,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         max_extensions=experiment.sweep.max_extensions,
         max_runs=asked.max_runs,
         points=experiment.evaluation.points,
-        warmup_fraction=experiment.schedule.warmup_fraction,
+        warmup_fractions=experiment.warmup_fractions,
         workers=concurrency.workers,
         concurrency_gain=min(concurrency.workers, _cards(session)),
         unit=experiment.unit,
@@ -134,5 +133,5 @@ def _data_bound(session: Session) -> int:
     """Tokens of DEFAULT_PASSES over the training data, or of the steps by which the largest size can be judged."""
     experiment = session.study.experiment
     passes = DEFAULT_PASSES[experiment.unit] * (session.study.task_info.train_samples or 0)
-    needed = steps_to_judge(experiment.schedule.warmup_fraction) * math.lcm(*experiment.batch.global_batch_sizes)
+    needed = max(map(steps_to_judge, experiment.warmup_fractions)) * math.lcm(*experiment.batch.global_batch_sizes)
     return max(passes, needed) * experiment.sequence_length

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
 
 import psutil
 
-from batchlab.analysis.capacity.capacity import Capacity, phase_bytes
+from batchlab.analysis.capacity.capacity import Capacity, ShardedCapacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of, traced_before
 from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import Experiment, MemoryOptimization
@@ -26,6 +26,7 @@ from batchlab.study.session import Session, open_engine, run_specs
 from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.gradient_sampling import probed_sampling
+from batchlab.study.stages.sharded import sharded_stage
 from batchlab.words import progress
 
 LARGEST_EVALUATION_BATCH = 64
@@ -66,6 +67,7 @@ class CapacityRequest:
     needed: only whether this size fits; None: the largest size that fits.
     prove: also run one more sample, which must fail.
     card_bytes: predict for a CUDA device with this much memory, and run nothing.
+    devices: and for so many of them that train together, with their states shared or not.
     most: no larger size is of interest.
     variants: also search with each memory optimization alone.
     verify_largest: without a memory limit, run the largest size however long its steps take (study/stages/effort.py).
@@ -74,6 +76,7 @@ class CapacityRequest:
     needed: int | None = None
     prove: bool = False
     card_bytes: int | None = None
+    devices: int = 1
     most: int | None = None
     variants: bool = False
     verify_largest: bool = False
@@ -139,6 +142,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
             search.tell(asked, [asker.answer(question, engine) for question in asked])
         if search.largest is None and search.curve is not None:
             asker.trace_memory_optimizations(smallest, engine)
+        sharded = asker.sharded(request.devices, most, engine) if request.devices > 1 else ()
     decided = CapacityDecision(
         searched_up_to=most,
         max_micro_batch_size=search.largest,
@@ -160,7 +164,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
             f"{asker.untraceable} Memory of a card that is not here is predicted from a trace, which has no values; "
             "compute such values in the data, or run `batchlab capacity` on the card."
         )
-    return found
+    return replace(found, sharded=sharded)
 
 
 def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> CapacityDecision:
@@ -238,6 +242,16 @@ class _Asker:
         self.ran = True
         self.draws = any(spread_of(point.draw_bytes) > _SAME_BYTES for point in ran)
         return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
+
+    def sharded(self, devices: int, most: int, engine: Engine) -> tuple[ShardedCapacity, ...]:
+        """The largest size on several devices of this kind."""
+        return sharded_stage(
+            lambda sizes: self._traced(self._trace_spec(sizes), engine),
+            devices=devices,
+            limit_bytes=self.frame.limit_bytes,
+            headroom=partial(headroom_bytes, self.frame.headroom),
+            most=most,
+        )
 
     def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
         """Sizes that the study has traced before with the same settings are not traced again."""

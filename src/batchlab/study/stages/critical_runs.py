@@ -81,7 +81,7 @@ class RunMaker:
         self._session = session
         self._findings = findings
         self._context = context
-        self._experiment: Experiment = findings.experiment
+        self._experiment: Experiment = findings.experiment.model_copy(update={"schedule": findings.schedule})
         self._rows = [row for row in findings.surface.rows if row.best is not None and not row.undertrained]
         self._start = next(row for row in self._rows if row.layout == findings.recommended.layout)
         self._budget = context.budget.token_budget

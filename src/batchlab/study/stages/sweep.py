@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from batchlab.core.experiment import Experiment
 from batchlab.scaling import LearningRateRule, learning_rate_ratio
 from batchlab.search.adaptive import AdaptiveSearch
 from batchlab.search.budget import explored, runs_within
 from batchlab.search.grid import UNBOUNDED, GridSearch
+from batchlab.search.prior import Hint
+from batchlab.search.repeats import Repeats
 from batchlab.search.trial import Trial
+from batchlab.search.warmups import WarmupSearch
 from batchlab.storage.decisions import Decisions
 from batchlab.study.prior import outcome_of, start_of
 from batchlab.study.session import Session, open_engine, run_specs
@@ -31,45 +35,74 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
         while trials := search.ask():
             running = [trial for trial in trials if _worth_running(trial, context, tried_oom)]
             specs = [train_spec(session, trial, context) for trial in running]
-            session.view.stage(sweep_title(len(specs), budget, experiment.unit), len(specs))
+            warmups = {trial.warmup_fraction for trial in running}
+            session.view.stage(sweep_title(len(specs), budget, experiment.unit, warmups), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
         verdict_runs(session, context, engine, _left(context, len(search.outcomes)))
-    if isinstance(search, AdaptiveSearch) and search.stopped:
+    if search.stopped:
         session.study.store.decide(Decisions(search_stopped=search.stopped))
         session.view.say(f"   the search ended: {stop_reason(search.stopped)}")
 
 
-def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSearch:
+def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSearch | WarmupSearch:
     """What decides which cells to train, within the runs and tokens that the sweep may use."""
-    experiment, budget = context.experiment, context.budget
-    sizes, rates, sweep = experiment.batch.global_batch_sizes, learning_rates_of(session), experiment.sweep
-    most = runs_within(budget.token_budget, experiment.budget.max_tokens)
-    if sweep.search == "grid":
-        return GridSearch(
+    experiment, sweep = context.experiment, context.experiment.sweep
+    repeats = Repeats(sweep.seeds, len(sweep.confirmation_seeds), sweep.first_seed)
+    total = runs_within(context.budget.token_budget, experiment.budget.max_tokens)
+    cells = _Cells(session, context)
+    if len(experiment.warmup_fractions) == 1:
+        return cells.search(repeats, experiment.budget.max_runs or UNBOUNDED, total)
+    alone = Repeats(1, 0, sweep.first_seed)
+    return WarmupSearch(
+        experiment.warmup_fractions,
+        lambda most, earlier: cells.search(alone, most, None, earlier),
+        repeats,
+        max_runs=experiment.budget.max_runs,
+        total_runs=total,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Makes searches over batch size and learning rate."""
+
+    session: Session
+    context: SweepContext
+
+    def search(
+        self, repeats: Repeats, most: int, total: int | None, start: Trial | None = None
+    ) -> GridSearch | AdaptiveSearch:
+        """A search of `most` cells and `total` runs at most. `start`: where one at another warm-up ended."""
+        experiment = self.context.experiment
+        sizes, rates = experiment.batch.global_batch_sizes, learning_rates_of(self.session)
+        if experiment.sweep.search == "grid":
+            return GridSearch(
+                sizes,
+                rates,
+                max_extensions=experiment.sweep.max_extensions,
+                seeds=repeats.seeds,
+                confirm=repeats.confirm,
+                first_seed=repeats.first_seed,
+                max_runs=most,
+                total_runs=total,
+                scale=_by_rule(experiment),
+            )
+        hint, earlier = start_of(self.session.study.store.decisions().prior, self.context.budget.token_budget)
+        if start is not None:
+            hint, earlier = Hint(start.global_batch_size, start.learning_rate), None
+        return AdaptiveSearch(
             sizes,
             rates,
-            max_extensions=sweep.max_extensions,
-            seeds=sweep.seeds,
-            confirm=len(sweep.confirmation_seeds),
-            first_seed=sweep.first_seed,
-            max_runs=experiment.budget.max_runs,
-            total_runs=most,
-            scale=_by_rule(experiment),
+            hint=hint,
+            earlier=earlier,
+            round_size=self.context.concurrency.workers,
+            max_runs=min(explored(len(sizes), len(rates)), most),
+            total_runs=total,
+            seeds=repeats.seeds,
+            confirm=repeats.confirm,
+            first_seed=repeats.first_seed,
         )
-    hint, earlier = start_of(session.study.store.decisions().prior, budget.token_budget)
-    return AdaptiveSearch(
-        sizes,
-        rates,
-        hint=hint,
-        earlier=earlier,
-        round_size=context.concurrency.workers,
-        max_runs=min(explored(len(sizes), len(rates)), experiment.budget.max_runs or UNBOUNDED),
-        total_runs=most,
-        seeds=sweep.seeds,
-        confirm=len(sweep.confirmation_seeds),
-        first_seed=sweep.first_seed,
-    )
 
 
 def _by_rule(experiment: Experiment) -> dict[int, float]:
@@ -81,12 +114,13 @@ def _by_rule(experiment: Experiment) -> dict[int, float]:
 
 
 def _left(context: SweepContext, made: int) -> Left:
-    """What the search leaves of the runs that time was planned for (of a grid, one extension per size among them), and
-    of the limit on tokens."""
+    """What the search leaves of the runs that time was planned for (of a grid, one extension per size and warm-up among
+    them), and of the limit on tokens."""
     asked, tokens = context.experiment.budget, context.budget.token_budget
     allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made
-    budget, sizes = context.budget, len(context.experiment.batch.global_batch_sizes)
-    return Left(min(budget.runs_at_most, budget.runs_planned + sizes) - made, allowed)
+    budget, experiment = context.budget, context.experiment
+    ends = len(experiment.batch.global_batch_sizes) * len(experiment.warmup_fractions)
+    return Left(min(budget.runs_at_most, budget.runs_planned + ends) - made, allowed)
 
 
 def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> bool:

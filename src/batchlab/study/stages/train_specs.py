@@ -17,13 +17,14 @@ def train_spec(session: Session, trial: Trial, context: SweepContext) -> TrainSp
     experiment, budget = context.experiment, context.budget
     layout = context.layout(trial.global_batch_size)
     tokens = budget.tokens_of(trial.global_batch_size)
+    warmup = experiment.warmup_fractions[0] if trial.warmup_fraction is None else trial.warmup_fraction
     return TrainSpec(
         workload=session.study.workload,
         layout=layout,
         learning_rate=trial.learning_rate,
         seed=trial.seed,
         token_budget=tokens,
-        schedule=experiment.schedule,
+        schedule=experiment.schedule_with(warmup),
         optimizer=session.optimizer(trial.global_batch_size, trial.learning_rate),
         evaluation_interval=budget.interval_of(trial.global_batch_size),
         evaluation_samples=experiment.evaluation.samples,

@@ -47,7 +47,7 @@ def variants_stage(
     No size above the sweep's largest is timed. With `request.card_bytes` sizes are predicted for another card and
     nothing is timed. Each variant is a decision on disk, so an interrupted stage continues with the next one.
     """
-    store, request = session.study.store, replace(request, prove=False)
+    store, request = session.study.store, replace(request, prove=False, devices=1)
     for name, changes in {BASELINE: {}, **variants}.items():
         if name in store.decisions().variants:
             continue

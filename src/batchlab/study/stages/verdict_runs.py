@@ -18,7 +18,7 @@ from typing import Literal
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import Cell
+from batchlab.analysis.values import Place
 from batchlab.analysis.verdict import SlopeFrom, Unresolved
 from batchlab.core.protocols import Engine
 from batchlab.core.spec import TrainSpec
@@ -75,7 +75,7 @@ def _run_seeds(session: Session, context: SweepContext, engine: Engine, why: Kin
             wanted = FurtherSeeds()
         store.decide(Decisions(further_seeds={why: wanted}))
     decided = store.decisions().further_seeds[why]
-    trials = [Trial(size, rate, seed) for size, rate in decided.cells for seed in decided.seeds]
+    trials = [_trial(cell, seed) for cell in decided.cells for seed in decided.seeds]
     if not trials:
         return 0
     session.view.stage(seeds_title(len(decided.seeds), len(decided.cells)), len(trials))
@@ -90,7 +90,7 @@ def _of_best(found: Findings) -> FurtherSeeds:
     if surface is None or best is None or not surface.fitted:
         return FurtherSeeds()
     seeds = range(sweep.first_seed + 1, sweep.confirmation_seeds.stop)
-    return FurtherSeeds(cells=(_key(best),), seeds=tuple(seeds))
+    return FurtherSeeds(cells=(best.place,), seeds=tuple(seeds))
 
 
 def _of_tolerance(found: Findings) -> FurtherSeeds:
@@ -105,22 +105,22 @@ def _of_tolerance(found: Findings) -> FurtherSeeds:
     row = next(row for row in surface.rows if row.global_batch_size == reason.other.global_batch_size)
     have = row.above_best.n if row.above_best and row.above_best.clean else 0
     first = sweep.first_seed + 1
-    cells = (_key(best), (reason.other.global_batch_size, reason.other.learning_rate))
-    return FurtherSeeds(cells=cells, seeds=tuple(range(first, first + have + reason.other.more_seeds)))
+    other = row.best
+    assert other is not None  # a size that was compared has a best cell
+    return FurtherSeeds(
+        cells=(best.place, other.place), seeds=tuple(range(first, first + have + reason.other.more_seeds))
+    )
 
 
-def _key(cell: Cell) -> tuple[int, float]:
-    return cell.global_batch_size, cell.learning_rate
+def _trial(place: Place, seed: int = 0) -> Trial:
+    size, rate, warmup = place
+    return Trial(size, rate, seed, warmup)
 
 
 def _missing(found: Findings, wanted: FurtherSeeds) -> Sequence[Trial]:
-    done = {(run.global_batch_size, run.learning_rate, run.seed) for run in found.runs}
-    return [
-        Trial(size, rate, seed)
-        for size, rate in wanted.cells
-        for seed in wanted.seeds
-        if (size, rate, seed) not in done
-    ]
+    done = {Trial(run.global_batch_size, run.learning_rate, run.seed, run.warmup_fraction) for run in found.runs}
+    trials = [_trial(cell, seed) for cell in wanted.cells for seed in wanted.seeds]
+    return [trial for trial in trials if trial not in done]
 
 
 def _run_half_budget(session: Session, context: SweepContext, engine: Engine, left: Left) -> float:
@@ -141,7 +141,7 @@ def _half_budget(session: Session, context: SweepContext, found: Findings) -> Tr
         return None
     sweep = experiment.sweep
     seed = sweep.confirmation_seeds.start if len(sweep.confirmation_seeds) else sweep.first_seed
-    whole = train_spec(session, Trial(best.global_batch_size, best.learning_rate, seed), context)
+    whole = train_spec(session, _trial(best.place, seed), context)
     half = whole.token_budget // HALF
     if half < whole.layout.tokens_per_step:
         return None

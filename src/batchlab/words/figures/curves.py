@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.runs import first_runs
-from batchlab.core.format import format_learning_rate, format_plural
+from batchlab.core.format import format_learning_rate, format_percent, format_plural
 from batchlab.words.units import Units
 
 VALIDATION = "Validation loss during training"
@@ -54,15 +54,17 @@ def validation_caption(findings: Findings, lines: int, sizes: int, cut: bool, om
     )
 
 
-def training_caption(findings: Findings, lines: int, sizes: int, most_means: int, cut: bool) -> str:
+def training_caption(
+    findings: Findings, lines: int, sizes: int, most_means: int, longest_warmup: float, *, cut: bool
+) -> str:
     """`most_means`: over how many stretches of a run the training loss is averaged at most."""
-    share = findings.experiment.schedule.warmup_fraction
-    warmup = (
-        f"The shaded part is the warm-up, the first {share * 100:.3g} % of the budget, the same number of "
-        f"{Units.of(findings).name} for every size."
-        if share
-        else "There is no warm-up."
-    )
+    share = format_percent(longest_warmup)
+    warmup = f"The shaded part is the warm-up, the first {share} of the budget, the same number of "
+    warmup += f"{Units.of(findings).name} for every size."
+    if findings.warmups is not None:
+        warmup = f"The shaded part is the longest of the warm-ups that are best at a size, {share} of the budget."
+    if not longest_warmup:
+        warmup = "There is no warm-up."
     return (
         f"n = {format_plural(lines, 'run')}, {_one_line_per_size(sizes)}, lowest seed. Training loss is averaged over "
         f"at most {most_means} intervals per run. {warmup}{_cut(cut)}"
