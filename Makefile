@@ -64,7 +64,8 @@ OTHER_PIP := PIP_CONSTRAINT=constraints-integrations.txt PIP_DISABLE_PIP_VERSION
 	$(PYTHON) -m venv .venv-integrations
 	$(OTHER_PIP) "torch==$$(sed -n 's/^torch==//p' constraints-integrations.txt)"
 	$(OTHER_PIP) setuptools wheel
-	$(OTHER_PIP) --editable . accelerate datasets hypothesis lightning peft pytest torchtitan transformers trl
+	$(OTHER_PIP) --editable . accelerate click datasets hypothesis "jsonargparse[signatures]" lightning peft pytest torchtitan \
+		transformers trl typer
 	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(OTHER_PIP) --no-build-isolation deepspeed
 	touch $@
 
@@ -110,6 +111,7 @@ chaos-torch: setup-dev
 bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
 	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
+	$(OTHER)/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
 	$(BIN)/python benchmarks/noise_cost/run.py

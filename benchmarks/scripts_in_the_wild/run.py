@@ -118,14 +118,6 @@ class Answer:
     code: int
 
 
-def batchlab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder, as a person would."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    command = [sys.executable, "-m", "batchlab", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
 def edited(path: Path, edits: tuple[Edit, ...]) -> int:
     """Make the edits; how many lines of the file are new or changed by them."""
     before = path.read_text(encoding="utf-8")
@@ -140,31 +132,55 @@ def edited(path: Path, edits: tuple[Edit, ...]) -> int:
 
 
 def measure(style: Style, folder: Path) -> Answer:
-    """From a script and an empty folder to an answer, or to the sentence that says why there is none."""
+    """From a script and an empty folder to an answer, or to the sentence that says why there is none.
+
+    A study that was stopped goes on, and the time it took before is counted.
+    """
+    if not (folder / "edited").is_file():
+        prepare(style, folder)
+    found = timed(folder, "study", "study.toml", "--out", "study", *style.study)
+    with (folder / "transcript.txt").open("a", encoding="utf-8") as transcript:
+        transcript.write(found.stdout)
+    minutes = float((folder / "seconds").read_text()) / 60
+    return Answer(style.name, int((folder / "edited").read_text()), minutes, outcome(found.stdout), found.returncode)
+
+
+def prepare(style: Style, folder: Path) -> None:
+    """The script and its study.toml, with the edits a person makes."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in (style.file, *SHARED):
         shutil.copy(SCRIPTS / name, folder / name)
     lines = edited(folder / style.file, style.source)
-    begun = time.monotonic()
-    made = batchlab(folder, "init", style.file)
+    made = timed(folder, "init", style.file)
     if made.returncode not in (0, 1):
-        raise SystemExit(made.stderr)
+        raise SystemExit(made.stdout)
+    (folder / "transcript.txt").write_text(made.stdout, encoding="utf-8")
     lines += edited(folder / "study.toml", style.toml)
-    found = batchlab(folder, "study", "study.toml", "--out", "study", *style.study)
-    minutes = (time.monotonic() - begun) / 60
-    (folder / "transcript.txt").write_text(made.stdout + found.stdout + found.stderr, encoding="utf-8")
-    return Answer(style.name, lines, minutes, outcome(found), found.returncode)
+    (folder / "edited").write_text(str(lines))
 
 
-def outcome(found: subprocess.CompletedProcess[str]) -> str:
-    """The recommendation, or the first sentence that says why there is none."""
-    said = [line.strip() for line in (found.stdout + found.stderr).splitlines() if line.strip()]
-    for begins in ("TRAIN WITH", "error:", "Error:"):
-        for line in said:
-            if line.startswith(begins):
-                return " ".join(line.split())
-    return next((line for line in said if "ignore" in line or "not found" in line), said[-1])
+def timed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, as a person would, and add the seconds that it takes to the file `seconds`."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    command = [sys.executable, "-m", "batchlab", *words]
+    kept = folder / "seconds"
+    before, begun = float(kept.read_text()) if kept.is_file() else 0.0, time.monotonic()
+    with (folder / "said.txt").open("w+", encoding="utf-8") as said:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            time.sleep(0.1)
+            kept.write_text(str(before + time.monotonic() - begun))
+        said.seek(0)
+        return subprocess.CompletedProcess(command, process.returncode, said.read())
+
+
+def outcome(said: str) -> str:
+    """The recommendation, or the sentence that says why there is none."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    reasons = ("TRAIN WITH micro-batch", "batchlab:", "The task could not be checked:", "✗")
+    return next((line for begin in reasons for line in lines if line.startswith(begin)), lines[-1])
 
 
 def table(answers: list[Answer]) -> str:

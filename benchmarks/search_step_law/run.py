@@ -31,6 +31,8 @@ from rows import BUDGETS, HELD_OUT, PLAIN, Row, emit, paired, regrets, say
 from sensitivity import sensitivity
 from studies import cheaper, product_defaults, simulated, stopping
 
+UNFINISHED = "The run was interrupted here. The same command continues it, and the other tables follow then."
+
 GP_REPEATS, RANDOM_REPEATS = 1, 5
 ROUNDS, WRONG = "batchlab, cold, rounds of 4", "batchlab, DeepSeek's law, wrong by 1 doubling (sd)"
 
@@ -167,8 +169,14 @@ def main() -> int:
     for part in parts:
         lines += part
         if arguments.write:
-            Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
+            _write(name, [*lines, UNFINISHED])
+    if arguments.write:
+        _write(name, lines)
     return 0
+
+
+def _write(name: str, lines: list[str]) -> None:
+    Path(__file__).with_name(name).write_text("\n".join(lines).rstrip() + "\n")
 
 
 if __name__ == "__main__":

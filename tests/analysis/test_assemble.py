@@ -72,7 +72,7 @@ def test_a_study_cut_anywhere_still_gives_findings(synthetic_study: Study, keep:
     findings = assemble(*synthetic_study(keep=keep), planned_runs=24, partial=True)
     assert len(findings.runs) == keep
     assert findings.partial
-    assert len(tell(findings).answers) == 7
+    assert all(answer.answer for answer in tell(findings).answers)
     assert (findings.recommended is None) == (keep == 0)
 
 

@@ -39,6 +39,17 @@ MEMORY = [
         "to allocate 256.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit",
     ),
     ("RuntimeError", "Invalid buffer size: 58.36 GiB"),
+    ("RuntimeError", "[malloc] Unable to allocate 1073741824 bytes."),
+    (
+        "RuntimeError",
+        "[metal::malloc] Attempting to allocate 11324620800 bytes which is greater than the maximum allowed buffer "
+        "size of 9534832640 bytes.",
+    ),
+    (
+        "",
+        "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution "
+        "failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+    ),
     ("OutOfMemoryError", "HIP out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.98 GiB"),
     ("RuntimeError", "HIP error: out of memory\nHIP kernel errors might be asynchronously reported"),
     ("RuntimeError", "XPU out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.91 GiB total capacity)"),

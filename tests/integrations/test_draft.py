@@ -172,6 +172,12 @@ def test_a_process_group_that_is_only_sometimes_there_is_not_pointed_out(tmp_pat
     assert not draft_of(source, tmp_path).script.distributed
 
 
+def test_a_whole_batch_may_count_tokens(tmp_path: Path) -> None:
+    found = draft_of("import sys\n" + CONSTANTS + "globals().update(sys.argv)\n", tmp_path)
+    assert found.filled["--TOTAL_BATCH_SIZE"] == "tokens_per_step"
+    assert found.filled["--DEVICE_BATCH_SIZE"] == "micro_batch_size"
+
+
 def test_the_loss_of_a_test_set(scripts: Path, tmp_path: Path) -> None:
     pattern = draft_of(scripts / "mnist_style.py", tmp_path).script.val_loss
     assert pattern is not None

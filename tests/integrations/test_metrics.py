@@ -12,7 +12,7 @@ from batchlab.core.command import CommandMetrics
 from batchlab.core.errors import InputError
 from batchlab.integrations.script.metrics import Printed, Row, read_rows, trainer_rows
 from batchlab.integrations.script.process import LONGEST_LINE, MOST_LOGGED, Output
-from batchlab.integrations.script.throughput import timed_rates
+from batchlab.integrations.script.throughput import growth, timed_rates
 
 
 def metrics(**values: str | None) -> CommandMetrics:
@@ -95,6 +95,12 @@ def test_output_is_bounded() -> None:
     assert len(logged) < MOST_LOGGED + 2 * LONGEST_LINE
     assert logged.endswith(b"last line\n")
     assert lines == [LONGEST_LINE, len("last line")]
+
+
+def test_a_run_that_is_too_short_to_be_timed_is_made_longer() -> None:
+    assert growth(()) == 4
+    assert growth(tuple(Row(step=step, time=step * 0.04) for step in range(6))) == 7
+    assert growth(tuple(Row(step=step, time=step * 1e-6) for step in range(6))) == 256
 
 
 def test_speed_leaves_out_the_first_steps_and_what_is_not_timed() -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
+from batchlab.core.check import CheckResult
 from batchlab.core.command import Command
 from batchlab.core.errors import StorageFailed
 from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Interrupted, KilledFromOutside, RunResult
 from batchlab.core.record import CapacityResult, Outcome, TaskInfo, ThroughputResult, TrainResult
-from batchlab.core.spec import CapacitySpec, DeviceSettings, InspectSpec, ThroughputSpec, TrainSpec
+from batchlab.core.spec import CapacitySpec, CheckSpec, DeviceSettings, InspectSpec, ThroughputSpec, TrainSpec
 from batchlab.integrations.script.process import MOST_LOGGED
 from batchlab.integrations.script.script import Script
 from batchlab.testing import check_integration
@@ -243,6 +244,16 @@ def test_a_run_that_is_told_its_time_counts_its_own_steps(
     told = command(run="{python} timed.py {batch_size} {seconds}", seconds=2.5)
     result = trained(Script().run(train_spec(told, batch=4), Recorder(tmp_path / "run")))
     assert (result.steps, result.tokens, result.val_loss) == (7, 28, 2.5)
+
+
+def test_runs_of_equal_time_are_not_compared(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:
+    timed = "import sys\nprint('step 3')\nprint('val loss', 1 / float(sys.argv[1]))\n"
+    (tmp_path / "mine" / "timed.py").write_text(timed)
+    told = command(run="{python} timed.py {batch_size} {seconds} {seed}")
+    found = Script().run(CheckSpec(workload=train_spec(told).workload), Recorder(tmp_path / "run")).result
+    assert isinstance(found, CheckResult)
+    assert not found.repeatable
+    assert [item.status for item in found.items if item.name == "equal runs"] == ["note"]
 
 
 def test_a_metric_is_judged_instead_of_the_loss(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.integrations.conftest import SCRIPTS
 pytestmark = pytest.mark.slow
 
 SETTINGS = (
-    *("--batch-sizes", "4,8", "--search", "grid", "--learning-rates", "3e-3,1e-2", "--seeds", "2"),
+    *("--batch-sizes", "4,8", "--search", "grid", "--learning-rates", "1e-2", "--seeds", "2"),
     *("--set", "sweep.max_extensions=0", "--set", "sweep.confirm=0", "--set", "device.workers=2"),
     *("--set", "device.threads=1"),
 )
@@ -126,31 +126,36 @@ def kill_one_of(find: Callable[[int], list[psutil.Process]]) -> Callable[[subpro
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def same_toml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One study.toml for several studies, because a run's id depends on where its command runs."""
+    folder = Path(shutil.copytree(SCRIPTS, tmp_path_factory.mktemp("scripts") / "mine"))
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    return folder / "study.toml"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(same_toml: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """outcomes.csv of a study that nothing happened to."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    shutil.copytree(SCRIPTS, folder / "mine")
-    toml = folder / "mine" / "study.toml"
-    toml.write_text(STUDY, encoding="utf-8")
-    finish(start(toml, folder / "study", *TOKENS))
-    outcomes = (folder / "study" / "outcomes.csv").read_bytes()
-    assert outcomes.count(b",completed\n") >= 5
+    folder = tmp_path_factory.mktemp("undisturbed") / "study"
+    finish(start(same_toml, folder, *TOKENS))
+    outcomes = (folder / "outcomes.csv").read_bytes()
+    assert outcomes.count(b",completed\n") >= 4
     return outcomes
 
 
 @pytest.mark.parametrize(
     ("kill", "kills"),
     [
-        pytest.param(kill_study, 4, id="study"),
+        pytest.param(kill_study, 3, id="study"),
         pytest.param(kill_one_of(workers_of), 3, id="worker"),
         pytest.param(kill_one_of(scripts_of), 3, id="script"),
     ],
 )
 def test_a_killed_study_ends_with_the_same_outcomes(
-    kill: Callable[[subprocess.Popen[str]], bool], kills: int, toml: Path, tmp_path: Path, undisturbed: bytes
+    kill: Callable[[subprocess.Popen[str]], bool], kills: int, same_toml: Path, tmp_path: Path, undisturbed: bytes
 ) -> None:
     folder = tmp_path / "study"
-    process = start(toml, folder, *TOKENS)
+    process = start(same_toml, folder, *TOKENS)
     done = 0
     while process.poll() is None and done < kills:
         time.sleep(random.uniform(0.3, 2.0))
@@ -159,11 +164,11 @@ def test_a_killed_study_ends_with_the_same_outcomes(
         done += 1
         if kill is kill_study:
             process.communicate()
-            process = start(toml, folder, *TOKENS)
+            process = start(same_toml, folder, *TOKENS)
     said, _ = process.communicate(timeout=600)
     if process.returncode != 0:  # one run was killed several times
         assert "run the same command again" in said
-        finish(start(toml, folder, *TOKENS))
+        finish(start(same_toml, folder, *TOKENS))
     assert done
     assert (folder / "outcomes.csv").read_bytes() == undisturbed
     assert not [
@@ -189,7 +194,7 @@ def test_a_script_that_can_resume_goes_on_where_it_was_killed(scripts: Path, tmp
     losses = [[row["val_loss"] for row in rows(tmp_path / name)] for name in ("whole", "killed")]
     assert losses[0] == losses[1]
     logs = [path.read_text() for path in (tmp_path / "killed" / "runs").glob("train-*/log.txt")]
-    assert sum("resumed at step 50" in log for log in logs) >= 5  # one run has half of the budget
+    assert sum("resumed at step 50" in log for log in logs) >= 3  # one run has half of the budget
 
 
 def test_branches_are_refused(toml: Path, tmp_path: Path) -> None:

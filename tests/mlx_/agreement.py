@@ -31,7 +31,7 @@ from batchlab.recipes import recipe
 RECORD = Path(__file__).with_name("agreement.json")
 STEPS, PARTS = 50, (slice(0, 6), slice(6, 8))
 SHAPE = {"vocabulary": 61, "sequence_length": 16, "d_model": 32, "layers": 2, "heads": 4, "d_ff": 48}
-BATCH_SIZES, LEARNING_RATES, SEEDS, TOKENS = (8, 32), (5e-3, 2e-2), (0, 1, 2), 32_768
+BATCH_SIZES, LEARNING_RATES, SEEDS, TOKENS = (4, 8), (5e-3, 2e-2), (0, 1, 2), 16_384
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, npt.NDArray[np.float32]]:

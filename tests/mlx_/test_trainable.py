@@ -11,7 +11,7 @@ import pytest
 import batchlab
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import OptimizerConfig
-from batchlab.core.protocols import AddedNorms, OutOfMemory
+from batchlab.core.protocols import AddedNorms, MeasuresMetric, OutOfMemory
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.testing import check_measured_gradients, check_trainable
 
@@ -67,7 +67,7 @@ def two_parts(params: Any, lr: float) -> Any:
         {},
         {"name": "sgd", "grad_clip": 0.1},
         {"name": "adam"},
-        {"device": {"compile": True}},
+        {"device": {"compile": "default"}},
         {"model": dropping},
         {"task": {"optimizer": two_parts}},
         {"task": {"optimizer": lambda model, lr: optim.Lion(lr)}, "learning_rate": 1e-3},
@@ -165,6 +165,19 @@ def test_a_limit_is_enforced_though_mlx_only_advises(monkeypatch: pytest.MonkeyP
 def test_a_wrong_turn_is_told_in_a_sentence(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         one_pass(settings)
+
+
+def test_a_metric_is_measured_in_evaluation_mode() -> None:
+    def correct(model: Any, x: Any, y: Any) -> Any:
+        return (model(x).argmax(axis=-1) == y).mean()
+
+    trainable = make(network, cross_entropy, task={"metric": correct})
+    assert isinstance(trainable, MeasuresMetric)
+    trainable.init(0)
+    total, count = trainable.measure(VECTORS)
+    logits = np.array(trainable.model(mx.array(VECTORS[0])))
+    assert count == 9
+    assert total == pytest.approx(float((logits.argmax(axis=-1) == VECTORS[1]).sum()))
 
 
 def test_a_loss_computed_in_numpy_has_no_gradient_that_the_check_could_miss() -> None:

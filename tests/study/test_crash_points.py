@@ -173,9 +173,10 @@ def kinds(operations: list[str], *, last: bool = False) -> list[int]:
 
 
 def conclusions(folder: Path) -> list[bytes]:
-    """What a study says that a repetition says to the bit."""
-    outcomes = outcomes_csv(Store.open(folder).records()).encode()
-    return [outcomes, *((folder / name).read_bytes() for name in ("experiment.json", "decisions.json"))]
+    """What a study says that a repetition says to the bit; the notes begin with the date, so not their digest."""
+    store = Store.open(folder)
+    decided = store.decisions().model_copy(update={"notes_digest": None}).as_json()
+    return [outcomes_csv(store.records()).encode(), decided.encode(), (folder / "experiment.json").read_bytes()]
 
 
 def require_whole(folder: Path) -> None:

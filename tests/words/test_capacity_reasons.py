@@ -16,6 +16,7 @@ GIB = 2**30
 def test_every_limit_has_words() -> None:
     assert len({describe_limit(kind) for kind in LimitKind}) == len(LimitKind)
     assert describe_limit(LimitKind.DEVICE_MEMORY) == " (the device's own memory)"
+    assert "shared with the system" in describe_limit(LimitKind.UNIFIED_MEMORY)
     assert describe_limit(None) == ""
 
 

@@ -37,8 +37,12 @@ from batchlab.storage.sealed import DamagedFile
 Rows = Callable[[str], Sequence[MetricRow]]
 """The metrics of a run by its run_id."""
 
-COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
-"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together."""
+COMPARED = (
+    *("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device"),
+    *("driver", "cuda", "compute_capability", "max_clock_mhz"),
+)
+"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together, and so do
+the uuids of equal cards."""
 
 
 def assemble(
@@ -66,6 +70,8 @@ def assemble(
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
         task_info = TaskInfo.model_validate(task_info)
+    fits = decided.micro_batch.max_micro_batch_size if decided.micro_batch else None
+    experiment = experiment.within_memory(fits)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
     lengths = decided.budget
@@ -97,7 +103,7 @@ def assemble(
         surface = replace(surface, inferred=inferred_cells(surface.rows))
     slope = slope_of(experiment, records, surface, tokens_at)
     costs = costs_of(surface, slope, experiment.sweep.tolerance, run_seconds) if surface else ()
-    recommended, recommendations = recommend(surface, costs, experiment, tokens_at, run_seconds)
+    recommended, recommendations = recommend(surface, costs, experiment, tokens_at, len(runs), run_seconds)
     if surface is not None and surface.best is not None:
         budget = tokens_at(surface.best.global_batch_size)
     environments = [record.environment for _, record in records if record.environment is not None]

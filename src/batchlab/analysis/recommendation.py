@@ -55,17 +55,19 @@ def recommend(
     costs: Sequence[Cost],
     experiment: Experiment,
     tokens_at: TokensAt,
+    runs: int,
     run_seconds: float | None = None,
 ) -> tuple[Recommendation | None, tuple[Recommendation, ...]]:
     """(what to train with, one recommendation per goal). None and empty when no batch size could be judged.
 
-    Each has its cost against the best cell, with its interval. "soonest" needs the speed of the sizes and the slope of
-    the loss against tokens. At equal time (`run_seconds`), the lowest loss is what is recommended, because no size is
+    `runs`: of the whole sweep, also those at warm-ups that are not the best of their batch size. Each recommendation
+    has its cost against the best cell, with its interval. "soonest" needs the speed of the sizes and the slope of the
+    loss against tokens. At equal time (`run_seconds`), the lowest loss is what is recommended, because no size is
     sooner; which needs the fewest tokens was not measured.
     """
     if surface is None or surface.best is None or tokens_at(surface.best.global_batch_size) is None:
         return None, ()
-    choice = _Choice(surface, surface.best, costs, experiment, tokens_at)
+    choice = _Choice(surface, surface.best, costs, experiment, tokens_at, runs)
     if run_seconds is not None:
         chosen = choice.at_equal_time(run_seconds)
         return chosen, (choice.quality(), chosen, choice.largest())
@@ -84,6 +86,7 @@ class _Choice:
     costs: Sequence[Cost]
     experiment: Experiment
     tokens_at: TokensAt
+    runs: int
 
     @property
     def _tolerance(self) -> float:
@@ -96,12 +99,8 @@ class _Choice:
         return self._made("quality", self.best.global_batch_size, reason)
 
     def at_equal_time(self, seconds: float) -> Recommendation:
-        reason = BestAtEqualTime(seconds) if self.surface.noise_sd is not None else NotTested(self._runs)
+        reason = BestAtEqualTime(seconds) if self.surface.noise_sd is not None else NotTested(self.runs)
         return self._made("fastest", self.best.global_batch_size, reason)
-
-    @property
-    def _runs(self) -> int:
-        return sum(len(cell.runs) for row in self.surface.rows for cell in row.cells)
 
     def fastest(self) -> Recommendation:
         """The soonest of the sizes shown to cost no more than the tolerance, the best among them."""
@@ -109,7 +108,7 @@ class _Choice:
         if all(cost.time_per_token is None for cost in self.costs):
             return self._made("fastest", best, SpeedUnknown())
         if self.surface.noise_sd is None:
-            return self._made("fastest", best, NotTested(self._runs))
+            return self._made("fastest", best, NotTested(self.runs))
         shown = [(time, cost) for cost in self.costs if cost.shown and (time := _time(cost)) is not None]
         if shown:
             _, chosen = min(shown, key=lambda item: (item[0], item[1].global_batch_size))

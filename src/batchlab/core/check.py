@@ -150,7 +150,7 @@ class PlaceholderFinding(Frozen):
     """What changing the value of a placeholder changed in short runs of a person's command."""
 
     kind: Literal["placeholder"] = "placeholder"
-    found: Literal["repeats", "differs", "used", "ignored", "untrained_loss", "unknown"]
+    found: Literal["repeats", "differs", "timed", "used", "ignored", "untrained_loss", "unknown"]
     placeholder: str = Field(description="the one that was changed; of two equal runs the seed, empty where none is")
     loss: float | None
     steps: int = Field(description="of each run")

@@ -150,6 +150,9 @@ class BatchConfig(Section):
         32,
         64,
     )
+    open_end: bool = Field(
+        default=False, description="the sizes go on doubling for as long as they fit in memory without accumulation"
+    )
     micro_batching: Literal["auto", "even", "off"] = Field(
         default="auto",
         description="auto: batches that do not fit are split; even: into equal parts; off: they run out of memory",
@@ -379,6 +382,12 @@ class CriticalConfig(Section):
     )
 
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+"""bf16, fp16: autocast with fp32 weights; fp16 also scales the loss. tf32: fp32 whose products are rounded, on CUDA."""
+
+CompileMode = Literal["off", "default", "reduce-overhead"]
+"""torch.compile's mode. reduce-overhead captures CUDA graphs, which helps where launching kernels takes most time."""
+
 MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
 """checkpointing: the activations of each repeated block are recomputed in the backward pass; chunked_loss: the last
 linear layer and its cross-entropy go over the targets in chunks; fused_optimizer: one kernel without temporaries."""
@@ -388,8 +397,8 @@ class DeviceConfig(Section):
     """Where and how numbers are computed."""
 
     name: Annotated[str, AfterValidator(_require_device)] = "auto"
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    compile: bool = False
+    precision: Precision = "fp32"
+    compile: CompileMode = "off"
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
     headroom: Headroom | None = Field(
         default=None,
@@ -438,6 +447,14 @@ class Experiment(Section):
     critical: CriticalConfig = CriticalConfig()
     command: Command | None = Field(default=None, description="a person's own script (docs/integrations.md)")
     device: DeviceConfig = DeviceConfig()
+
+    def within_memory(self, max_micro_batch_size: int | None) -> Experiment:
+        """The experiment without the sizes of an open axis that do not fit; itself where the axis is closed."""
+        sizes = self.batch.global_batch_sizes
+        if not self.batch.open_end or max_micro_batch_size is None or sizes[-1] <= max_micro_batch_size:
+            return self
+        kept = tuple(size for size in sizes if size <= max_micro_batch_size) or sizes[:1]
+        return self.model_copy(update={"batch": self.batch.model_copy(update={"global_batch_sizes": kept})})
 
     @property
     def reference_batch_size(self) -> int:

@@ -36,6 +36,8 @@ _ALLOCATION_FAILED = re.compile(
             r"Unable to allocate [\d.]+ \w+ for an array",
             r"MODULE:PT_DEVMEM Allocation failed",  # Gaudi
             r"Invalid buffer size: [\d.]+ \w+",  # MPS: one buffer above what the device can hold
+            r"\[malloc\] Unable to allocate \d+ bytes|\[metal::malloc\] Attempting to allocate \d+ bytes",  # MLX
+            r"kIOGPUCommandBufferCallbackErrorOutOfMemory",  # Metal, which ends the process of MLX with it
         )
     )
 )

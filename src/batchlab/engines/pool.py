@@ -27,7 +27,7 @@ class Job:
     """A submitted spec, and what became of the processes that had it.
 
     deaths: by its own code. lost: from outside, before it began, or without keeping to the protocol.
-    fresh: not in a process that has run something else.
+    fresh: not in a process that has run something else. blocking: in one that waits for every kernel.
     """
 
     spec: Spec
@@ -36,6 +36,7 @@ class Job:
     deaths: int = 0
     lost: int = 0
     fresh: bool = False
+    blocking: bool = False
 
     @property
     def trains(self) -> bool:
@@ -50,7 +51,7 @@ class Job:
             return f"trace {self.spec.workload.model_dump_json()}"
         if not isinstance(self.spec, TrainSpec):
             return None
-        shape = self.spec.layout.micro_batch_size if self.spec.device.compile else 0
+        shape = self.spec.layout.micro_batch_size if self.spec.device.compile != "off" else 0
         return f"{self.spec.device.model_dump_json()} {self.spec.workload.model_dump_json()} {shape}"
 
 
@@ -240,7 +241,7 @@ class Pool:
         card = None
         if job.spec.device.name == "cuda" and len(host.cards) > 1:
             card = min(host.cards, key=[slot.card for slot in self.slots if slot.host is host].count)
-        command = worker_command(host.command, self._study, job.spec, card)
+        command = worker_command(host.command, self._study, job.spec, card, blocking=job.blocking)
         slot = WorkerSlot(self._processes.start(command), host, key, card, heard=now, alive=now)
         self.slots.append(slot)
         return slot

@@ -57,6 +57,10 @@ class MlxFramework(Framework):
         """On Metal, 80 % of the recommended working set; on a CPU the memory of the machine."""
         return memory.device_total(device.name)
 
+    def unified_memory(self, device: DeviceSettings) -> bool:
+        """On Metal, yes."""
+        return device.name == "gpu" and memory.recommended_bytes() is not None
+
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
         return memory.bound(device.memory_limit)

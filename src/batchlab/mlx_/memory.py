@@ -77,12 +77,19 @@ def device_total(device: str) -> int | None:
     """What a run may use: on Metal, `SHARE` of the recommended working set; elsewhere all memory, where it is known."""
     if device == "cpu":
         return int(psutil.virtual_memory().total)
-    info = mx.device_info()
-    recommended = info.get("max_recommended_working_set_size")
+    recommended = recommended_bytes()
     if recommended is not None:
-        return int(SHARE * int(recommended))
-    total = info.get("memory_size") or info.get("total_memory")
+        return int(SHARE * recommended)
+    total = mx.device_info(mx.gpu).get("total_memory")
     return None if total is None else int(total)
+
+
+def recommended_bytes() -> int | None:
+    """Metal's recommended working set; None on other devices."""
+    if not mx.is_available(mx.gpu):
+        return None
+    found = mx.device_info(mx.gpu).get("max_recommended_working_set_size")
+    return None if found is None else int(found)
 
 
 def release() -> None:

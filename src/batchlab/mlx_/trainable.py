@@ -13,7 +13,7 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from batchlab.core.errors import InputError
-from batchlab.core.nested import map_leaves
+from batchlab.core.nested import batch_size, map_leaves
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
@@ -42,7 +42,12 @@ class MlxTrainable:
                 "use a smaller micro-batch, or device.precision=bf16."
             )
         self._task = task
-        self._compile = device.compile
+        if device.precision == "fp16" or device.compile == "reduce-overhead":
+            raise InputError(
+                "MLX has no fp16 with a scaled loss, and no CUDA graphs; use device.precision=bf16 or fp32, and "
+                "device.compile=off or default."
+            )
+        self._compile = device.compile != "off"
         self._narrow = device.precision == "bf16"
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip
@@ -167,13 +172,29 @@ class MlxTrainable:
             memory.require_within_limit()
         return total, count
 
+    def measure(self, batch: Batch) -> tuple[float, float]:
+        """(Σ metric, count) of the task's metric in evaluation mode; a mean counts once for every sample."""
+        assert self._task.metric is not None
+        found = self._evaluated(self._task.metric, batch)
+        pair = isinstance(found, tuple | list) and len(found) == 2
+        try:
+            value, count = (float(found[0]), float(found[1])) if pair else (float(found), float(batch_size(batch)))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"metric(model, …) returned {type(found).__name__}; return one number, the mean, or (sum, count)."
+            ) from None
+        return (value if pair else value * count), count
+
     def _evaluation_result(self, batch: Batch, draw: int = 0) -> Any:
         """The result of the user's loss in evaluation mode, with random numbers from a fixed seed per draw."""
+        return self._evaluated(self._task.loss, batch, draw)
+
+    def _evaluated(self, function: Callable[..., Any], batch: Batch, draw: int = 0) -> Any:
         held = self.model.parameters()  # a model may replace some, e.g. running statistics
         with evaluation_mode(self.model), random_state.fixed(draw), _failed_allocations():
             self.model.update(self._narrowed(held))
-            result = self._task.loss(self.model, *self._narrowed(map_leaves(on_device, batch)))
-            mx.eval(result[0] if isinstance(result, tuple | list) else result)
+            result = function(self.model, *self._narrowed(map_leaves(on_device, batch)))
+            mx.eval(result)
         self.model.update(held)
         return result
 

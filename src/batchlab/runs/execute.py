@@ -31,7 +31,6 @@ from batchlab.core.spec import (
     TrainSpec,
     Workload,
 )
-from batchlab.core.task import Task
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
@@ -165,7 +164,7 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     trainable.init(0)
     # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
     own = _micro_batch_size(spec)
-    size = own if spec.device.compile else min(WARMUP_BATCH, own)
+    size = own if spec.device.compile != "off" else min(WARMUP_BATCH, own)
     batch = stream.batch(0, size)
     for _ in range(2):
         trainable.accumulate(batch, 1.0 / trainable.count(batch))
@@ -174,9 +173,15 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     evaluate(trainable, list(evaluation_batches(loaded.valid, evaluated, evaluated)))
     trainable.synchronize()
     del trainable
-    gc.collect()
-    loaded.framework.start(spec.device, seed=0)
-    _process.bound = loaded.framework.bound_memory(spec.device)
+    return _bound(spec, loaded)
+
+
+def _bound(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded) -> MemoryBound:
+    """The bound of this process; it is set now if the warm-up has just ended, or ran out of memory."""
+    if _process.bound is None:
+        gc.collect()
+        loaded.framework.start(spec.device, seed=0)
+        _process.bound = loaded.framework.bound_memory(spec.device)
     return _process.bound
 
 
@@ -201,24 +206,28 @@ def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
         optimizer_family=trainable.optimizer_family(),
         own_optimizer=loaded.task.optimizer is not None,
         optimizer_groups=tuple(group for group, _ in trainable.optimizer_groups()),
-        settings=_metric_settings(loaded.task, trainable),
+        settings=_metric_settings(loaded, trainable),
         data_source=loaded.source,
         data_digest=loaded.data_digest,
         data_files=data_files([*paths, *_configured(spec.workload)], cache_dir),
         code=code_files(spec.workload.task),
         device=device,
         device_memory_bytes=loaded.framework.memory_bytes(loaded.task, settings),
+        unified_memory=loaded.framework.unified_memory(settings),
         measured=trainable.memory().measured,
     )
     return RunResult(Outcome.COMPLETED, "", result)
 
 
-def _metric_settings(task: Task, trainable: Trainable) -> dict[str, Any]:
+def _metric_settings(loaded: Loaded, trainable: Trainable) -> dict[str, Any]:
     """What the study judges by instead of the loss. Raises InputError where the framework cannot measure it."""
+    task = loaded.task
     if task.metric is None:
         return {}
     if not isinstance(trainable, MeasuresMetric):
-        raise InputError("batchlab.task(metric=…) is measured by torch only; without it the loss is judged.")
+        raise InputError(
+            f"{loaded.framework_name} does not measure batchlab.task(metric=…); without it the loss is judged."
+        )
     name = getattr(task.metric, "__name__", type(task.metric).__name__)
     return {"evaluation": {"metric": name, "metric_better": task.metric_better}}
 
@@ -228,7 +237,7 @@ def _configured(workload: Workload) -> list[str]:
 
 
 def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
-    uncompiled = spec.device.model_copy(update={"compile": False})  # the check uses several batch shapes
+    uncompiled = spec.device.model_copy(update={"compile": "off"})  # the check uses several batch shapes
     result = check(
         lambda: loaded.framework.trainable(loaded.task, uncompiled, spec.optimizer),
         train=stream,
@@ -246,18 +255,20 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
 def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult:
     step_samples = spec.micro_batch_size * spec.grad_accum_steps
     stream = WorstStream(loaded.train, seed=0, worst_until=step_samples if spec.draws else None)
-    bound = _bound_memory(spec, loaded, stream)
-    trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     try:
+        bound = _bound_memory(spec, loaded, stream)
+        trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
         return probe(trainable, stream, loaded.valid, spec, context, bound)
     except OutOfMemory as failure:
-        result = CapacityResult(
-            micro_batch_size=spec.micro_batch_size,
-            fits=False,
-            certain=failure.certain,
-            available_bytes=bound.available_bytes,  # without it the search would not learn what other programs hold
-        )
-        return RunResult(Outcome.OUT_OF_MEMORY, str(failure) or "Out of memory.", result)
+        reason, certain = str(failure) or "Out of memory.", failure.certain
+    # Only here, where no traceback holds the failed step's tensors any more, is the memory of a warm-up free again.
+    result = CapacityResult(
+        micro_batch_size=spec.micro_batch_size,
+        fits=False,
+        certain=certain,
+        available_bytes=_bound(spec, loaded).available_bytes,  # shows the search what other programs hold
+    )
+    return RunResult(Outcome.OUT_OF_MEMORY, reason, result)
 
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:

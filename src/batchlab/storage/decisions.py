@@ -22,6 +22,7 @@ class LimitKind(StrEnum):
     ALLOCATOR = "allocator"  # of the device, as asked with --memory-limit
     FREE_HOST_MEMORY = "free_host_memory"  # when it was first read; no limit was asked for
     DEVICE_MEMORY = "device_memory"
+    UNIFIED_MEMORY = "unified_memory"  # shared with the system: what a framework lets a run use of it
     OTHER_DEVICE = "other_device"  # a CUDA device that is not here, by the rules of its caching allocator
 
 
@@ -56,6 +57,18 @@ class MemoryVariantDecision(Frozen):
     status: Literal["predicted", "verified"] = "predicted"
     tokens_per_second: float | None = None
     measured_at: int | None = Field(default=None, description="the micro-batch size that was timed")
+    why_not: str = ""
+
+
+class SpeedVariantDecision(Frozen):
+    """How fast training is in another precision or compiled. `why_not`: it does not run here."""
+
+    tokens_per_second: float | None = None
+    lowest: float | None = Field(default=None, description="tokens per second of the slowest timed block")
+    highest: float | None = None
+    flops_per_token: float | None = None
+    peak_flops: float | None = Field(default=None, description="per second, of a large matrix product so computed")
+    launch_bound: bool = False
     why_not: str = ""
 
 
@@ -192,6 +205,7 @@ class Decisions(Frozen):
     micro_batch: CapacityDecision | None = Field(default=None, description="searched up to what the sweep needs")
     capacity: CapacityDecision | None = Field(default=None, description="searched up to the largest size that fits")
     variants: dict[str, MemoryVariantDecision] = Field(default_factory=dict, description="by name, in order")
+    speed_variants: dict[str, SpeedVariantDecision] = Field(default_factory=dict, description="by name, in order")
     concurrency: ConcurrencyDecision | None = None
     budget: BudgetDecision | None = None
     notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")

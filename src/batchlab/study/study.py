@@ -44,6 +44,7 @@ from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.critical import critical_stage, describe_runs
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.speed_variants import speed_variants_stage
 from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
@@ -52,6 +53,7 @@ from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
 from batchlab.words.damage import repaired_line
 from batchlab.words.search import describe_budget, describe_cost
+from batchlab.words.speed import variant_lines
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -93,6 +95,7 @@ def run_study(
     *,
     until: Stage = "sweep",
     request: CapacityRequest = LARGEST,
+    speed_variants: bool = False,
     accept_edits: bool = False,
     retry_failed: bool = False,
     hosts: Sequence[Host] = (),
@@ -102,8 +105,9 @@ def run_study(
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
-    request: what the capacity stage is asked where it is the last. hosts: where the engines made run workers; empty:
-    on this machine. write_documents: False for a simulation of disks.
+    request: what the capacity stage is asked where it is the last. speed_variants: where throughput is the last, also
+    time other precisions and compilation. hosts: where the engines made run workers; empty: on this machine.
+    write_documents: False for a simulation of disks.
 
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed where a disk has no space for records. Finished runs are kept, and whatever ends the study, its
@@ -124,7 +128,7 @@ def run_study(
     failure = ""
     try:
         with storage_errors(store.path):
-            _stages(session, until, request)
+            _stages(session, until, request, speed_variants=speed_variants)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
@@ -155,7 +159,7 @@ def _save(documents: Documents, store: Store) -> None:
         documents.save()
 
 
-def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
+def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_variants: bool) -> None:
     experiment, view = session.study.experiment, session.view
     view.stage(progress.CHECK)
     checked = check_stage(session, "memory" if until == "capacity" else "training")
@@ -185,13 +189,21 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
     view.say(f"   {progress.describe_capacity(capacity)}")
 
+    experiment = experiment.within_memory(capacity.max_micro_batch_size)
+    session = replace(session, study=replace(session.study, experiment=experiment))
     sizes = experiment.batch.global_batch_sizes
+    if experiment.batch.open_end:
+        view.say(f"   {progress.open_axis(sizes)}")
     layouts = [layout_for(experiment, size, capacity, sample_independent=independent) for size in sizes]
     view.stage(progress.THROUGHPUT, len(layouts))
     measured = throughput_stage(session, [layout for layout in layouts if not known_oom(layout, capacity)])
     for size, result in measured.items():
         view.say(f"   {progress.describe_throughput(size, result, experiment.unit)}")
     if until == "throughput":
+        if speed_variants and measured:
+            timed = next(layout for layout in layouts if layout.global_batch_size == max(measured))
+            for line in variant_lines(speed_variants_stage(session, timed), timed, experiment.unit):
+                view.say(line)
         return
 
     concurrency = concurrency_stage(session, capacity.worker_bytes)
@@ -250,7 +262,8 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
 
 def _critical_context(session: Session, findings: Findings) -> SweepContext:
     experiment, independent = findings.experiment, findings.sample_independent
-    capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
+    need = sweep_need(session.study.experiment, independent)
+    capacity = capacity_stage(session, need, sample_independent=independent)
     return SweepContext(
         experiment=experiment,
         capacity=capacity,

@@ -82,6 +82,10 @@ class TorchFramework(Framework):
         """Total memory of the GPU, Metal's recommended maximum, or the memory of the machine."""
         return memory.device_total(devices.torch_device(device.name))
 
+    def unified_memory(self, device: DeviceSettings) -> bool:
+        """On Metal, yes."""
+        return device.name == "mps"
+
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """Apply `device.memory_limit` above the memory in use now. Call once per process."""
         return memory.bound(devices.torch_device(device.name), device.memory_limit)

@@ -13,6 +13,7 @@ _LIMIT = {
     LimitKind.ALLOCATOR: "of the device's allocator, as asked with --memory-limit",
     LimitKind.FREE_HOST_MEMORY: "the memory of this machine that was free; no limit was asked for",
     LimitKind.DEVICE_MEMORY: "the device's own memory",
+    LimitKind.UNIFIED_MEMORY: "of the memory shared with the system, what the device recommends to use",
     LimitKind.OTHER_DEVICE: "of a CUDA device that is not here, by the rules of its caching allocator",
 }
 

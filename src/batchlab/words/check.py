@@ -79,6 +79,8 @@ def _placeholder(found: PlaceholderFinding) -> str:
         case "differs":
             seeded = f"equal commands, also the same {name}," if name else "equal commands"
             return f"{seeded} gave different losses, so part of the script is not seeded; runs are not paired"
+        case "timed":
+            return "runs of equal time differ in their steps, so they are not paired"
         case "used":
             return f"another value gives other losses ({loss} after {found.steps} steps)"
         case "ignored":

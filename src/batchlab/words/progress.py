@@ -17,6 +17,7 @@ from batchlab.core.format import (
     format_duration,
     format_learning_rate,
     format_list,
+    format_percent,
     format_percents,
     format_plural,
 )
@@ -134,10 +135,19 @@ def documents_not_written(error: Exception, folder: Path) -> str:
     return f"   warning: tables, plan and report are not up to date; `batchlab report {folder}` writes them. {error}"
 
 
+def open_axis(sizes: Sequence[int]) -> str:
+    """The sizes of an axis that was open at its end."""
+    return f"batch sizes: {format_list(sizes)}, as far as they fit and can be judged"
+
+
 def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
-    """One measured batch size, with a caveat where other programs used the processor."""
+    """One measured batch size, with a caveat where other programs used the device."""
     others = result.other_load or 0.0
-    caveat = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
+    caveat = f" (other programs used {100 * others:.0f} % of the device)" if others > BUSY_SHARE else ""
+    if result.flops_per_token and result.peak_flops:
+        caveat = (
+            f", {format_percent(result.tokens_per_second * result.flops_per_token / result.peak_flops)} MFU{caveat}"
+        )
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 

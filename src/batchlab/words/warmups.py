@@ -5,7 +5,7 @@ from __future__ import annotations
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.warmups import LargerWantLonger, SizeWarmups, TriedWarmup, WarmupFinding
 from batchlab.analysis.values import Comparing, Interval
-from batchlab.core.format import format_list, format_loss, format_percent, format_plural, format_signed
+from batchlab.core.format import format_list, format_percent, format_plural, format_signed
 
 COMPARED = {
     Comparing.PAIRED: "paired",
@@ -107,11 +107,12 @@ def _verdict(trend: LargerWantLonger) -> str:
 
 
 def _gain(trend: LargerWantLonger) -> str:
-    change = f"a warm-up of {format_percent(trend.long)} instead of {format_percent(trend.short)}"
-    more = "more" if trend.gain.value >= 0 else "less"
-    limits = f"[{format_signed(trend.gain.low)}, {format_signed(trend.gain.high)}]"
+    gain = trend.gain
+    assert gain.low is not None
+    assert gain.high is not None
+    change = format_change(Interval(-gain.value, -gain.high, -gain.low))
     return (
-        f"{change} lowers the loss by {format_loss(abs(trend.gain.value))} {more} at batch {trend.largest:,} than at "
-        f"batch {trend.smallest:,} (95 % interval of the difference {limits}, n = "
-        f"{format_plural(trend.gain.n, 'seed')} at the least)"
+        f"from a warm-up of {format_percent(trend.short)} to {format_percent(trend.long)}, the loss of batch "
+        f"{trend.largest:,} changes by {change} relative to that of batch {trend.smallest:,} (95 % interval, n = "
+        f"{format_plural(gain.n, 'seed')} at the least)"
     )

@@ -191,7 +191,7 @@ def judged(found: Attempt, command: Command) -> tuple[Outcome, str]:
     if broken and found.outcome in (Outcome.COMPLETED, Outcome.FAILED):
         return Outcome.DIVERGED, str(RunFailure("The last loss that the script gave is not a finite number."))
     if found.outcome is Outcome.COMPLETED and loss is None:
-        wanted = f"{command.metrics.judged!r} in {command.metrics.file or command.metrics.source}"
+        wanted = f"'{command.metrics.judged}' in {command.metrics.file or command.metrics.source}"
         judged_by = "validation loss" if command.metrics.metric is None else command.metrics.name
         failure = RunFailure(
             f"The command ended with exit code 0, but its {judged_by} was not found: {wanted}.{last_lines(found.ended)}"

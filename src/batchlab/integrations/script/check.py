@@ -12,7 +12,7 @@ from batchlab.core.protocols import RunResult
 from batchlab.core.record import Outcome
 from batchlab.core.spec import CheckSpec
 from batchlab.integrations.script.attempt import Attempt, Execution, Filling, judged
-from batchlab.integrations.script.template import BATCH, template_of
+from batchlab.integrations.script.template import BATCH, by_time, template_of
 
 STEPS = 8
 SMALL = 2
@@ -59,7 +59,7 @@ def check(execution: Execution, spec: CheckSpec) -> RunResult:
         found[name] = attempt
     first = found["first"]
     repeats = losses(first) == losses(found["again"])
-    items = [_repeatable(first, repeats, seeded=template.has("seed"))]
+    items = [_timed(first) if by_time(template) else _repeatable(first, repeats, seeded=template.has("seed"))]
     names = {
         "batch": "{" + next(iter(sorted(template.names & BATCH))) + "}",
         "accumulation": "{grad_accum_steps}",
@@ -69,7 +69,7 @@ def check(execution: Execution, spec: CheckSpec) -> RunResult:
     for name, placeholder in names.items():
         if name in found:
             items.append(_used(placeholder, first, found[name], repeats))
-    result = CheckResult(items=tuple(items), repeatable=repeats and template.has("seed"))
+    result = CheckResult(items=tuple(items), repeatable=repeats and template.has("seed") and not by_time(template))
     return RunResult(Outcome.COMPLETED, "", result, environment=first.environment)
 
 
@@ -87,6 +87,11 @@ def _repeatable(first: Attempt, repeats: bool, *, seeded: bool) -> CheckItem:
         steps=STEPS,
     )
     return CheckItem(name="equal runs", status=status, finding=finding)
+
+
+def _timed(first: Attempt) -> CheckItem:
+    finding = PlaceholderFinding(found="timed", placeholder="{seconds}", loss=first.val_loss, steps=STEPS)
+    return CheckItem(name="equal runs", status="note", finding=finding)
 
 
 def _used(placeholder: str, one: Attempt, other: Attempt, repeats: bool) -> CheckItem:

@@ -81,6 +81,9 @@ FOLLOWS_STEPS = (
 LENGTHS = ("block_size", "sequence_length", "seq_len", "seq_length", "max_seq_len", "context_length", "max_length")
 """Names of what may be the tokens of a sample."""
 
+TOKENS_FROM = 2**14
+"""A whole batch whose default is at least this counts tokens, as in nanochat and modded-nanogpt, and not samples."""
+
 UNMATCHED_SHOWN = 40
 
 TRAINERS = (Style.TRAINING_ARGUMENTS, Style.TRL)
@@ -150,6 +153,9 @@ def _choose(options: Sequence[Option]) -> dict[str, Option]:
         chosen = {"batch_size" if key == "micro_batch_size" else key: option for key, option in chosen.items()}
     if {"global_batch_size", "micro_batch_size", "grad_accum_steps"} <= set(chosen):
         del chosen["grad_accum_steps"]
+    whole = chosen.get("global_batch_size")
+    if whole is not None and isinstance(whole.default, int) and whole.default >= TOKENS_FROM:
+        chosen = {"tokens_per_step" if key == "global_batch_size" else key: option for key, option in chosen.items()}
     return chosen
 
 

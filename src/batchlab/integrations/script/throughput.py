@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from itertools import zip_longest
 
@@ -15,7 +16,7 @@ from batchlab.integrations.script.template import by_time, parse
 
 LEARNING_RATE = 1e-6
 SHORT_STEPS = 5
-GROWTH = 4
+GROWTH, MOST_GROWTH = 4, 256
 LEAST_SECONDS = 2.0
 """What the longer of two runs must take beyond the shorter."""
 
@@ -61,7 +62,7 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
             return RunResult(Outcome.FAILED, str(failure), None, environment=found.environment)
         if len(runs) > 1 and (_differ(runs[0][1], found) or sum(run.ended.seconds for _, run in runs) > MOST_SECONDS):
             break
-        length *= 2 if by_epochs else GROWTH
+        length *= 2 if by_epochs else growth(found.rows)
     (few, first), (many, last) = runs[0], runs[-1]
     difference = last.ended.seconds - first.ended.seconds
     if difference <= 0:
@@ -72,6 +73,15 @@ def measure(execution: Execution, layout: BatchLayout) -> RunResult:
         return RunResult(Outcome.FAILED, str(failure), None, environment=last.environment)
     rate = (many - few) / difference
     return _result((rate,), layout, last, first.ended.seconds - few / rate)
+
+
+def growth(rows: tuple[Row, ...]) -> int:
+    """How many times longer the next run is: so that its steps are enough to be timed, where these told their times."""
+    times = [row.time for row in rows if row.step is not None and row.time is not None][2:]
+    if len(times) < 2:
+        return GROWTH
+    took = max(times[-1] - times[0], 1e-6)
+    return math.ceil(min(MOST_GROWTH, max(GROWTH, 2 * LEAST_TIMED * BLOCK_SECONDS / took)))
 
 
 def _differ(first: Attempt, last: Attempt) -> bool:

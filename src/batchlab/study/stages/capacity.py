@@ -381,4 +381,5 @@ def _frame(session: Session, request: CapacityRequest) -> _Frame:
     if total is None:
         raise StageFailed(f"How much memory {device.name} has is not known; give --memory-limit.")
     headroom = asked.headroom or HEADROOM
-    return _Frame(total, LimitKind.DEVICE_MEMORY, headroom, device, enforced=True, reserved=reserved)
+    kind = LimitKind.UNIFIED_MEMORY if session.study.task_info.unified_memory else LimitKind.DEVICE_MEMORY
+    return _Frame(total, kind, headroom, device, enforced=True, reserved=reserved)
