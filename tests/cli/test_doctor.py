@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import json
 import os
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 from batchlab import __version__
 from batchlab.cli import doctor
@@ -74,3 +77,21 @@ def test_a_place_without_locks_is_said_before_a_study_begins(tmp_path: Path, mon
     assert "--out" in found.details
     assert run(["study", "simulated", "--out", str(tmp_path / "study")]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_card_that_is_not_there_cannot_be_tested(capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a card here")
+    assert run(["doctor", "--gpu"]) == 2
+    assert "no CUDA card" in capsys.readouterr().err
+
+
+def test_checks_that_ended_are_kept_when_the_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"check": "limit", "numbers": {"fits": True, "fits_more": False}}
+    code = f"print('noise'); print({json.dumps(json.dumps(said))}); raise SystemExit('CUDA error')"
+    found = list(doctor.card_checks((sys.executable, "-c", code)))
+    assert found == [said, {"check": "process", "error": "CUDA error"}]
+    monkeypatch.setattr(doctor, "card_checks", lambda: iter(found))
+    assert not doctor.check_card(tmp_path / "card.json")
+    written = json.loads((tmp_path / "card.json").read_text())["checks"]
+    assert [check["verdict"] for check in written] == ["ok", "fail"]

@@ -13,7 +13,10 @@ MEMORY = 85_520_809_984
 CONTEXT = 524_288_000
 """Bytes that a process takes by using a card."""
 
-SETTINGS = ("devices", "memory", "context", "other", "capability", "fail_at", "fail_for", "log")
+SETTINGS = (
+    *("devices", "memory", "context", "other", "capability", "fail_at", "fail_for", "assert_at", "log"),
+    *("busy", "processes"),  # of NVML: percent of the time in which kernels run, and programs on the card
+)
 
 
 class Card:

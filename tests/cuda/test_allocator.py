@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.cuda.card import CONTEXT, MEMORY, Card
 
-from batchlab.torch_.cuda_allocator import MIB, Block, CachingAllocator
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, MIB, Block, CachingAllocator, segment_bytes
 
 REQUESTS = 1200
 EDGES = [1, 512, MIB, 2 * MIB, 10 * MIB, 12 * MIB, 20 * MIB, 32 * MIB]
@@ -78,6 +78,15 @@ def test_it_does_under_a_limit_too(card: Card, seed: int) -> None:
     both = Both(CachingAllocator(capacity))
     replay(both, seed, live=100)
     assert both.failed
+
+
+def test_a_process_holds_the_workspace_of_cublas_after_its_first_product(card: Card) -> None:
+    one = torch.zeros(64, 64, device="cuda")
+    result = one @ one
+    del one, result
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() == CUBLAS_WORKSPACE
+    assert torch.cuda.memory_reserved() == segment_bytes(CUBLAS_WORKSPACE)
 
 
 def test_a_limit_of_the_process_counts_like_the_size_of_the_card(card: Card) -> None:

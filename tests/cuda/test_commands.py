@@ -22,6 +22,10 @@ def command(*arguments: str, module: str = "tests.cuda.unchecked", **card: int) 
     return subprocess.run(program, cwd=ROOT, env=cards.environment(**card), capture_output=True, text=True, check=False)
 
 
+def records(study: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted(study.glob("runs/*/record.json"))]
+
+
 def task(name: str) -> str:
     return f"{tasks.__file__}:{name}"
 
@@ -40,3 +44,19 @@ def capacity(study: Path, free: int) -> dict[str, Any]:
 def test_the_largest_size_is_proved_beside_other_programs(card: Card, tmp_path: Path) -> None:
     decided = capacity(tmp_path, 768 * MIB)
     assert decided["smallest_failed"] == decided["max_micro_batch_size"] + 1
+
+
+def test_one_sample_is_proved_where_only_one_fits(card: Card, tmp_path: Path) -> None:
+    """A step of one sample takes 290 MiB, and one of two 482 MiB; a warm-up with two would not fit."""
+    decided = capacity(tmp_path, 384 * MIB)
+    assert (decided["max_micro_batch_size"], decided["smallest_failed"]) == (1, 2)
+
+
+def test_where_not_even_a_warm_up_fits_the_free_memory_is_known(card: Card, tmp_path: Path) -> None:
+    free = 160 * MIB
+    decided = capacity(tmp_path, free)
+    assert decided["max_micro_batch_size"] is None
+    assert decided["limit_bytes"] == free
+    # freed after the error, so that all of it is what was free: the search learns what other programs hold
+    [probed] = [found for found in records(tmp_path) if (found["result"] or {}).get("kind") == "capacity"]
+    assert probed["result"]["available_bytes"] == free

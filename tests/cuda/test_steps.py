@@ -12,6 +12,8 @@ from tests.cuda.card import Card
 
 from batchlab.core.protocols import Batch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.runs.evaluation import evaluate
+from batchlab.runs.step import stats_on_host
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.trainable import TorchTrainable
 
@@ -61,6 +63,36 @@ def test_budgets_of_a_step(card: Card, trained: TorchTrainable) -> None:
     assert card.count("allocations") == card.count("host_allocations") == 0  # both caches serve every step
     # per layer and micro-batch about 40 forward and backward; the optimizer and clipping are a few launches in all
     assert 50 * MICRO_BATCHES < card.count("launches") < 130 * MICRO_BATCHES
+
+
+def test_a_row_of_metrics_is_one_transfer(card: Card, trained: TorchTrainable) -> None:
+    pending = []
+    for _ in range(10):
+        for _ in range(MICRO_BATCHES):
+            batch = tokens(4)
+            trained.accumulate(batch, 1.0 / (MICRO_BATCHES * trained.count(batch)))
+        pending.append(trained.apply(1e-3))
+    card.reset()
+    assert len(stats_on_host(trained, pending)) == 10
+    assert card.count("copies_to_host") == 1
+    card.reset()
+    evaluate(trained, [tokens(2)] * 5)
+    assert card.count("copies_to_host") == 1
+
+
+def test_nothing_waits_in_fp16_either(card: Card) -> None:
+    """The fused optimizer is told on the card whether gradients overflowed."""
+    framework, device = TorchFramework(), DeviceSettings(name="cuda", precision="fp16")
+    framework.start(device, 0)
+    trainable = framework.trainable(tasks.decoder(LAYERS), device, OptimizerSettings())
+    trainable.init(0)
+    for _ in range(2):
+        step(trainable)
+    torch.cuda.set_sync_debug_mode("error")
+    for _ in range(3):
+        step(trainable)
+    torch.cuda.set_sync_debug_mode("default")
+    assert trainable.state()
 
 
 def test_images_of_bytes_cross_as_bytes(card: Card) -> None:

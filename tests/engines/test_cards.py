@@ -25,7 +25,7 @@ def test_cards_that_the_environment_names(environment: dict[str, str], expected:
 
 
 def test_cards_of_rocm_are_counted_without_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "_nvidia_cards", lambda: 0)
+    monkeypatch.setattr(cards, "card_count", lambda: 0)
     for node, number in enumerate(("0", "28851", "45677")):  # a processor and two GPUs
         (tmp_path / str(node)).mkdir()
         (tmp_path / str(node) / "gpu_id").write_text(f"{number}\n")

@@ -442,3 +442,20 @@ def test_whatever_workers_do_every_run_is_recorded_once_or_the_study_ends(
     assert not processes.alive
     recorded = [run_id(spec) for spec in specs if RunFolder(processes.study, spec).record() is not None]
     assert set(finished) <= set(recorded)
+
+
+def test_a_failed_assertion_on_a_card_is_repeated_where_launches_block(scripted: Any, tmp_path: Path) -> None:
+    blocking: dict[str, list[str | None]] = {run_id(train(0)): [], run_id(train(1)): []}
+
+    def script(worker: Any, spec: Spec) -> None:
+        blocking[run_id(spec)].append(worker.command.environment.get("CUDA_LAUNCH_BLOCKING"))
+        if blocking[run_id(train(0))] == [None] and spec == train(0):
+            worker.say("needs_blocking_launches", run_id=run_id(spec))
+            worker.run = None
+        else:
+            scripted.healthy(worker, spec)
+
+    processes = scripted.ScriptedProcesses(tmp_path, script)
+    first, second = carry_out(scripted.SteppedEngine(processes), train(0), train(1))
+    assert first.outcome is second.outcome is Outcome.COMPLETED
+    assert blocking == {run_id(train(0)): [None, "1"], run_id(train(1)): [None]}  # other runs are as fast as ever

@@ -126,14 +126,19 @@ def kill_one_of(find: Callable[[int], list[psutil.Process]]) -> Callable[[subpro
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def same_toml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One study.toml for several studies, because a run's id depends on where its command runs."""
+    folder = Path(shutil.copytree(SCRIPTS, tmp_path_factory.mktemp("scripts") / "mine"))
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    return folder / "study.toml"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(same_toml: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """outcomes.csv of a study that nothing happened to."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    shutil.copytree(SCRIPTS, folder / "mine")
-    toml = folder / "mine" / "study.toml"
-    toml.write_text(STUDY, encoding="utf-8")
-    finish(start(toml, folder / "study", *TOKENS))
-    outcomes = (folder / "study" / "outcomes.csv").read_bytes()
+    folder = tmp_path_factory.mktemp("undisturbed") / "study"
+    finish(start(same_toml, folder, *TOKENS))
+    outcomes = (folder / "outcomes.csv").read_bytes()
     assert outcomes.count(b",completed\n") >= 4
     return outcomes
 
@@ -147,10 +152,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ],
 )
 def test_a_killed_study_ends_with_the_same_outcomes(
-    kill: Callable[[subprocess.Popen[str]], bool], kills: int, toml: Path, tmp_path: Path, undisturbed: bytes
+    kill: Callable[[subprocess.Popen[str]], bool], kills: int, same_toml: Path, tmp_path: Path, undisturbed: bytes
 ) -> None:
     folder = tmp_path / "study"
-    process = start(toml, folder, *TOKENS)
+    process = start(same_toml, folder, *TOKENS)
     done = 0
     while process.poll() is None and done < kills:
         time.sleep(random.uniform(0.3, 2.0))
@@ -159,11 +164,11 @@ def test_a_killed_study_ends_with_the_same_outcomes(
         done += 1
         if kill is kill_study:
             process.communicate()
-            process = start(toml, folder, *TOKENS)
+            process = start(same_toml, folder, *TOKENS)
     said, _ = process.communicate(timeout=600)
     if process.returncode != 0:  # one run was killed several times
         assert "run the same command again" in said
-        finish(start(toml, folder, *TOKENS))
+        finish(start(same_toml, folder, *TOKENS))
     assert done
     assert (folder / "outcomes.csv").read_bytes() == undisturbed
     assert not [

@@ -67,7 +67,7 @@ def two_parts(params: Any, lr: float) -> Any:
         {},
         {"name": "sgd", "grad_clip": 0.1},
         {"name": "adam"},
-        {"device": {"compile": True}},
+        {"device": {"compile": "default"}},
         {"model": dropping},
         {"task": {"optimizer": two_parts}},
         {"task": {"optimizer": lambda model, lr: optim.Lion(lr)}, "learning_rate": 1e-3},

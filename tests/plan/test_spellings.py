@@ -181,6 +181,21 @@ def test_samples_have_no_nanochat_and_no_sequence_length(synthetic_study: Study)
     assert "sequence_length" not in plan.paste_block
 
 
+def test_fp16_and_compilation_are_spelled_or_refused(synthetic_study: Study) -> None:
+    device = {"precision": "fp16", "compile": "reduce-overhead"}
+    plan = make_plan(assemble(*synthetic_study(settings={"device": device})))
+    arguments = json.loads(format_plan(plan, "hf"))
+    assert (arguments["fp16"], arguments["bf16"]) == (True, False)
+    assert (arguments["torch_compile"], arguments["torch_compile_mode"]) == (True, "reduce-overhead")
+    assert nanogpt_globals(format_plan(plan, "nanogpt"))["dtype"] == "float16"
+    assert "precision='16-mixed'" in format_plan(plan, "lightning")
+    assert 'mixed_precision: "fp16"' in format_plan(plan, "accelerate")
+    refused: tuple[Format, ...] = ("torchtitan", "deepspeed")
+    for format in refused:
+        with pytest.raises(InputError, match="--precision bf16"):
+            format_plan(plan, format)
+
+
 def test_uneven_micro_batches_are_not_exported(synthetic_study: Study) -> None:
     findings = assemble(*synthetic_study(sizes=(11, 22, 45), max_micro_batch_size=7, token_budget=990 * 64 * 10))
     plan = make_plan(findings, target=Target(45))

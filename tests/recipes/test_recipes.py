@@ -33,7 +33,7 @@ def test_every_recipe_is_a_valid_experiment(name):
 def test_a_variant_is_uncompiled_float32_and_every_size_gets_enough_steps(name, variant):
     experiment = build_experiment(resolve_task(name, variant))
     assert experiment.name == f"{name}-{variant.replace('_', '-')}"
-    assert (experiment.device.precision, experiment.device.compile) == ("fp32", False)
+    assert (experiment.device.precision, experiment.device.compile) == ("fp32", "off")
     sizes = experiment.batch.global_batch_sizes
     assert experiment.budget.token_budget is not None
     budget, interval = token_budget_of(

@@ -100,7 +100,7 @@ def given_task(model: Any) -> Task:
     return task(model=model, loss=print, train=(np.zeros(2), np.zeros(2)), valid=(np.zeros(2), np.zeros(2)))
 
 
-@pytest.mark.parametrize("change", [{"precision": "bf16"}, {"compile": True}])
+@pytest.mark.parametrize("change", [{"precision": "bf16"}, {"compile": "default"}])
 def test_settings_that_are_not_simulated_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="always computes in float64"):
         SimulatedFramework().trainable(given_task(Simulation), DEVICE.model_copy(update=change), OptimizerSettings())

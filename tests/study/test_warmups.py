@@ -73,7 +73,7 @@ def test_costs_and_trend_enclose_the_formula(found: Findings) -> None:
             truth = tuned(size.global_batch_size, tried.warmup_fraction) - tuned(size.global_batch_size, size.taken)
             assert tried.cost.low is not None
             assert tried.cost.high is not None
-            wider = 0.0 if tried.cost.n >= 4 else tried.cost.high - tried.cost.low  # one run: its spread is not known
+            wider = tried.cost.high - tried.cost.low  # six intervals of 95 %, some of a single run
             assert tried.cost.low - wider <= truth <= tried.cost.high + wider
     trend = found.warmups.trend
     assert trend is not None
@@ -105,8 +105,8 @@ def test_the_same_command_makes_no_further_run(folder: Path) -> None:
 
 
 def test_an_adaptive_search_takes_one_warmup_after_the_other(tmp_path: Path) -> None:
-    smaller = ["--batch-sizes", "4,16", "--token-budget", "1024"]
-    assert run(["study", "simulated", "--out", str(tmp_path / "s"), *AXES, "--search", "adaptive", *smaller]) == 0
+    smaller = ["--batch-sizes", "4,16", *AXES[2:], "--token-budget", "1024", "--search", "adaptive"]
+    assert run(["study", "simulated", "--out", str(tmp_path / "s"), *smaller]) == 0
     found = read_findings(Store.open(tmp_path / "s"))
     assert found.recommended is not None
     assert found.schedule.warmup_fraction == 0.1

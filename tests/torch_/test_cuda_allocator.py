@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlab.torch_.cuda_allocator import MIB, CachingAllocator, peak_reserved_bytes, segment_bytes
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, MIB, CachingAllocator, peak_reserved_bytes, segment_bytes
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,11 @@ def test_a_capacity_is_never_passed(sizes: list[int], capacity: int) -> None:
     assert unlimited is not None
     assert reserved is None or reserved <= capacity
     assert (unlimited <= capacity) <= (reserved == unlimited)
+
+
+def test_what_a_held_segment_leaves_free_is_used_before_a_new_one() -> None:
+    changes = [(0, 5 * MIB), (1, 5 * MIB)]
+    assert peak_reserved_bytes(changes) == 20 * MIB
+    assert peak_reserved_bytes(changes, None, (CUBLAS_WORKSPACE,)) == 0  # 11.9 MiB were left in its segment
+    assert peak_reserved_bytes([*changes, (2, 5 * MIB)], 20 * MIB, (CUBLAS_WORKSPACE,)) == 20 * MIB
+    assert peak_reserved_bytes([*changes, (2, 5 * MIB)], 18 * MIB, (CUBLAS_WORKSPACE,)) is None

@@ -163,12 +163,12 @@ def test_compiled_models_are_measured_without_recompiling(make, samples):
     torch._dynamo.reset()  # independent of what other tests compiled
     parts = cut(samples(12), (4, 4, 4))
     added = gradients_of(make(), parts)
-    trainable = make(device={"compile": True})
+    trainable = make(device={"compile": "default"})
     trainable.init(0)
     trainable.accumulate(parts[0], WEIGHT)
     trainable.apply(0.0)
     trainable.model.load_state_dict(fresh(make).model.state_dict())
-    with torch._dynamo.config.patch(error_on_recompile=True):
+    with torch._dynamo.config.patch(error_on_recompile="default"):
         assert_norms_are_of(trainable.accumulate_measured(parts, WEIGHT, "all"), added, 4 / 12)
     torch._dynamo.reset()
 

@@ -175,7 +175,7 @@ def test_unsupported_models_are_rejected(make: Make, samples: Callable[..., Batc
     with pytest.raises(InputError, match="needs repeated blocks"):
         make(device={"memory_optimizations": ("checkpointing",)}).init(0)
     with pytest.raises(InputError, match="cannot be combined"):
-        make(device={"memory_optimizations": ("checkpointing",), "compile": True}).init(0)
+        make(device={"memory_optimizations": ("checkpointing",), "compile": "default"}).init(0)
     with pytest.raises(InputError, match=r"no nn\.Linear"):
         make(model=lambda: nn.Conv1d(1, 1, 1), device={"memory_optimizations": ("chunked_loss",)}).init(0)
     squared = make(device={"memory_optimizations": ("chunked_loss",)})

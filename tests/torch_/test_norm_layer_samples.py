@@ -198,6 +198,6 @@ def test_norm_layers_are_calibrated_by_every_fourth_sample_if_it_may_be_split(ma
 
 def test_without_per_sample_gradients_there_is_a_reason(make: Any) -> None:
     lone = GradientSampling(every=1, parameters="norm_layers", split_lone=False)
-    sampler, found = sampled(make, lone, compile=True)
+    sampler, found = sampled(make, lone, compile="default")
     assert not found
     assert sampler.why_not == (NoGradientSamples.ONE_MICRO_BATCH, NoGradientSamples.SAMPLES_NOT_SEPARATED)

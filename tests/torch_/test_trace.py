@@ -18,6 +18,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import MemoryOptimization, OptimizerConfig, TaskReference
 from batchlab.core.record import TraceResult
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, segment_bytes
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
 
@@ -81,7 +82,8 @@ def test_a_split_by_category_adds_up_and_grows_by_the_sample() -> None:
     grown = large.phases[0].activation_bytes - small.phases[0].activation_bytes
     assert grown == 20 * 4 * (2 * IN + HIDDEN)
     assert small.reserved_bytes is not None
-    assert small.reserved_bytes >= small.peak.total_bytes
+    free = segment_bytes(CUBLAS_WORKSPACE) - CUBLAS_WORKSPACE  # in what a process holds before
+    assert small.reserved_bytes + free >= small.peak.total_bytes
 
 
 def test_momentum_keeps_one_state_and_none_keeps_none() -> None:

@@ -458,7 +458,7 @@ class NewEveryTime(nn.Module):
 @pytest.mark.slow
 @needs_compiler
 def test_reaching_the_recompile_limit_is_an_error(make, samples):
-    trainable = make(model=NewEveryTime, device={"compile": True})
+    trainable = make(model=NewEveryTime, device={"compile": "default"})
     trainable.init(0)
     with torch._dynamo.config.patch(recompile_limit=2):
         for calls in range(2):
@@ -478,7 +478,7 @@ def test_watching_a_compiled_model_neither_recompiles_nor_changes_it(make, sampl
     for watching in (False, True):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        trainable = make(device={"compile": True})
+        trainable = make(device={"compile": "default"})
         trainable.init(0)
         run = []
         for index in range(4):

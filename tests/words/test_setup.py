@@ -91,6 +91,10 @@ def test_the_device_is_named_with_its_memory(found: Findings) -> None:
     terms = dict(setup(replace(found, environment=environment)))
     assert terms["device"] == "A100, 80.00 GiB; x86, 8 cores"
     assert terms["versions"] == "batchlab 1, Python 3.12, numpy 2, Linux"
+    card = environment.model_copy(update={"driver": "580.1", "compute_capability": "8.0", "max_clock_mhz": 1410})
+    terms = dict(setup(replace(found, environment=card)))
+    assert terms["device"] == "A100, 80.00 GiB; compute capability 8.0 at up to 1,410 MHz; x86, 8 cores"
+    assert "NVIDIA driver 580.1" in terms["versions"]
     assert facts(replace(found, environment=environment))[-1].startswith("A100 (")
 
 

@@ -78,6 +78,17 @@ def test_other_environments_and_accepted_edits_show(synthetic_study: Study) -> N
     assert "model.py" in items(findings)["unchanged code"].detail
 
 
+@pytest.mark.parametrize(("field", "differs"), [("driver", True), ("max_clock_mhz", True), ("card_uuid", False)])
+def test_unlike_cards_show_and_equal_ones_of_one_machine_do_not(
+    synthetic_study: Study, field: str, differs: bool
+) -> None:
+    experiment, task_info, records, rows, decisions = synthetic_study()
+    spec, record = records[-1]
+    other = record.model_copy(update={"environment": record.environment.model_copy(update={field: 1410})})
+    findings = assemble(experiment, task_info, [*records[:-1], (spec, other)], rows, decisions)
+    assert bool(findings.environments_differ) is differs
+
+
 def test_runs_that_are_left_out_are_counted_and_listed(synthetic_study: Study) -> None:
     run = Path("/study/runs/train-b4")
     damaged = [DamagedFile(run / "record.json", Damage.SET_ASIDE), DamagedFile(run / "spec.json", Damage.MISSING)]

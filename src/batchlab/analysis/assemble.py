@@ -37,8 +37,12 @@ from batchlab.storage.sealed import DamagedFile
 Rows = Callable[[str], Sequence[MetricRow]]
 """The metrics of a run by its run_id."""
 
-COMPARED = ("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device")
-"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together."""
+COMPARED = (
+    *("batchlab", "python", "numpy", "framework", "platform", "processor", "instruction_set", "device"),
+    *("driver", "cuda", "compute_capability", "max_clock_mhz"),
+)
+"""What must be equal for runs to be compared. Threads differ by design between runs alone and runs together, and so do
+the uuids of equal cards."""
 
 
 def assemble(

@@ -35,7 +35,26 @@ class ThroughputPoint:
     step_seconds: float
     warmup_seconds: float
     peak_bytes: int | None
-    other_load: float | None = None  # share of the processor that other programs used meanwhile
+    other_load: float | None = None  # share of the processor, or of the card, that other programs used meanwhile
+    stable: bool | None = None  # whether the speed had stopped changing
+    issuing_share: float | None = None  # of a step, in which the host gives the device its work
+    achieved_flops: float | None = None  # operations per second, by 3 × those of a forward pass
+    peak_flops: float | None = None  # of a large matrix product, measured
+    datasheet_flops: float | None = None  # dense, in the same precision
+
+    @property
+    def mfu(self) -> float | None:
+        """Share of the measured peak."""
+        return self.achieved_flops / self.peak_flops if self.achieved_flops and self.peak_flops else None
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether starting kernels takes longer than running them."""
+        return self.issuing_share is not None and self.issuing_share > LAUNCH_BOUND
+
+
+LAUNCH_BOUND = 0.9
+"""Share of a step in which the host gives the device work; what is left is the device's last kernels alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,7 @@ class ThroughputFinding:
     fastest: int | None  # global batch size
     knee: int | None  # smallest global batch size within 10 % of the fastest
     falls_off: tuple[int, ...] = ()  # sizes more than 20 % slower than a smaller one: host-memory fallback, slow kernel
-    disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor
+    disturbed: tuple[int, ...] = ()  # sizes measured while other programs used the processor or the card
 
     def at(self, global_batch_size: int) -> ThroughputPoint | None:
         return next((p for p in self.points if p.layout.global_batch_size == global_batch_size), None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
@@ -20,8 +23,13 @@ from batchlab.core.protocols import Framework
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.lock import require_locks
+from batchlab.words.card_test import describe_card_check
 
 Status = Literal["ok", "warn", "missing"]
+
+CARD_TEST = (sys.executable, "-P", "-m", "batchlab.torch_.card_test")
+CARD_TEST_SECONDS = 180.0
+CARD_TEST_FILE = Path("batchlab-doctor-gpu.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +157,45 @@ def checks(out: Path) -> tuple[Check, ...]:
         Check("device", _device),
         *OPTIONAL,
     )
+
+
+def require_card() -> None:
+    """Raise InputError where torch sees no CUDA card."""
+    devices = load_framework("torch").resolve_device("auto")
+    if not devices.startswith("cuda"):
+        raise InputError(
+            f"There is no CUDA card that torch can use here: the best device is {devices}. `batchlab doctor` lists "
+            "what was found."
+        )
+
+
+def card_checks(program: tuple[str, ...] = CARD_TEST) -> Iterator[dict[str, Any]]:
+    """What each check of the card found, as soon as it has ended; last, what ended the process before its end.
+
+    They run in a process of their own, which they may leave full or broken.
+    """
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=CARD_TEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+        errors = f"TimeoutExpired: {CARD_TEST_SECONDS:.0f} s"
+    for line in output.splitlines():
+        if line.startswith('{"check":'):
+            yield json.loads(line)
+    if process.returncode:
+        yield {"check": "process", "error": errors.strip().splitlines()[-1][:300] if errors.strip() else "killed"}
+
+
+def check_card(file: Path) -> bool:
+    """Print one line per check of the first CUDA card, write all of them to `file`; whether nothing failed."""
+    found = []
+    passed = True
+    for check in card_checks():
+        status, details = describe_card_check(check)
+        passed &= status != "fail"
+        found.append({**check, "verdict": status})
+        print(f"{status:<8} {check['check'].replace('_', ' '):<21} {details}", flush=True)
+    file.write_text(json.dumps({"checks": found}, indent=1) + "\n")
+    return passed

@@ -70,7 +70,7 @@ class Options:
     device
         auto, cpu, cuda, cuda:1 or mps.
     precision
-        fp32, tf32 or bf16.
+        fp32, tf32, bf16 or fp16.
     workers
         Concurrent training runs.
     low_resource

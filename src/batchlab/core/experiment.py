@@ -379,6 +379,12 @@ class CriticalConfig(Section):
     )
 
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+"""bf16, fp16: autocast with fp32 weights; fp16 also scales the loss. tf32: fp32 whose products are rounded, on CUDA."""
+
+CompileMode = Literal["off", "default", "reduce-overhead"]
+"""torch.compile's mode. reduce-overhead captures CUDA graphs, which helps where launching kernels takes most time."""
+
 MemoryOptimization = Literal["checkpointing", "chunked_loss", "fused_optimizer"]
 """checkpointing: the activations of each repeated block are recomputed in the backward pass; chunked_loss: the last
 linear layer and its cross-entropy go over the targets in chunks; fused_optimizer: one kernel without temporaries."""
@@ -388,8 +394,8 @@ class DeviceConfig(Section):
     """Where and how numbers are computed."""
 
     name: Annotated[str, AfterValidator(_require_device)] = "auto"
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    compile: bool = False
+    precision: Precision = "fp32"
+    compile: CompileMode = "off"
     memory_limit: Bytes | None = Field(default=None, description="bytes a worker may use above its warmed-up baseline")
     headroom: Headroom | None = Field(
         default=None,

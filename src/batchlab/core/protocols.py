@@ -22,6 +22,7 @@ from typing import (
 )
 
 from batchlab.core.errors import InputError
+from batchlab.core.nvml import CardState
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.pairing import Pairing
 from batchlab.core.record import (
@@ -52,6 +53,7 @@ class StepStats(NamedTuple):
     loss: SupportsFloat  # mean over the global batch's targets, before the update
     grad_norm: SupportsFloat  # global L2 norm before clipping
     clipped: SupportsFloat  # 1.0 where the norm was above the limit, else 0.0
+    skipped: SupportsFloat = 0.0  # 1.0 where gradients overflowed in fp16, so that nothing was changed
 
 
 class MemoryReading(NamedTuple):
@@ -160,6 +162,28 @@ class StreamsState(Trainable, Protocol):
 
     def read_state(self, source: BinaryIO) -> None:
         """`load` from a file that can be read at any place, from its first byte to its last."""
+
+
+@runtime_checkable
+class TransfersTogether(Protocol):
+    """A Trainable whose device is asked once for many numbers; without it each is converted by `float`."""
+
+    def to_host(self, values: Sequence[SupportsFloat]) -> list[float]:
+        """The values as numbers, in their order. Waits for the device once."""
+
+
+@runtime_checkable
+class KnowsDevice(Protocol):
+    """A Trainable that knows how much it computes, how fast its device does that at most, and what else runs there."""
+
+    def training_flops(self, batch: Batch) -> float:
+        """Floating-point operations of a training step over the batch; changes nothing."""
+
+    def peak_flops(self) -> float | None:
+        """Floating-point operations per second of a large dense matrix product in this precision, measured now."""
+
+    def card_state(self) -> CardState:
+        """Clock, use and processes of the device, as far as its driver tells."""
 
 
 @runtime_checkable

@@ -44,6 +44,11 @@ class Environment(Frozen):
     instruction_set: str = Field(default="", description="the CPU capability the framework dispatched to")
     device: str = Field(default="cpu", description="device name as its driver reports it")
     device_memory_bytes: int | None = None
+    card_uuid: str = Field(default="", description="of a CUDA card; cards of one kind differ in it")
+    driver: str = Field(default="", description="version of NVIDIA's driver")
+    cuda: str = Field(default="", description="version of CUDA, or of ROCm, that the framework is built with")
+    compute_capability: str = Field(default="", description="of a CUDA card, e.g. '8.0'")
+    max_clock_mhz: int | None = Field(default=None, description="the most that the card's multiprocessors may run at")
     cores: int = 1
     threads: int = 1
 
@@ -197,9 +202,20 @@ class ThroughputResult(PeakMemory):
     tokens_per_second_blocks: tuple[float, ...]
     step_seconds: float
     warmup_seconds: float = Field(description="time before the first timed block, compilation included")
-    other_load: float | None = Field(
-        default=None, description="share of the processor that other programs used meanwhile"
+    stable: bool | None = Field(
+        default=None, description="whether the speed had stopped changing; None where it was not waited for"
     )
+    other_load: float | None = Field(
+        default=None, description="share of the processor, or of the card's time, that other programs used meanwhile"
+    )
+    issuing_share: float | None = Field(
+        default=None, description="share of a step that the host takes to give the device its work; 1: launch-bound"
+    )
+    flops_per_token: float | None = Field(default=None, description="of training, per token or sample")
+    peak_flops: float | None = Field(
+        default=None, description="per second, of a large matrix product on this device in this precision"
+    )
+    clock_mhz: int | None = Field(default=None, description="of the card's multiprocessors at the end")
 
 
 class NoGradientSamples(StrEnum):
@@ -236,6 +252,7 @@ class TrainResult(PeakMemory):
     best_val_loss: float | None = None
     val_curve: tuple[tuple[int, float], ...] = Field(default=(), description="(tokens, loss) at shared token counts")
     clipped_fraction: float | None = None
+    skipped_steps: int = Field(default=0, description="steps left out because gradients overflowed in fp16")
     epochs: float = Field(default=0.0, description="passes over the training samples; above 1 data is repeated")
     undertrained: bool = False
     seconds: float = 0.0
@@ -324,6 +341,7 @@ class MetricRow(Frozen):
     learning_rate: float | None = None
     grad_norm: float | None = None
     clipped_fraction: float | None = None
+    skipped_steps: int | None = Field(default=None, description="steps left out since the previous row; None for none")
     step_seconds: float | None = None
     tokens_per_second: float | None = None
     in_use_bytes: int | None = Field(default=None, description="now; counts what peak_in_use_bytes counts")

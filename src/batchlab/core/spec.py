@@ -14,7 +14,15 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.command import Command
-from batchlab.core.experiment import DataConfig, MemoryOptimization, OptimizerConfig, ScheduleConfig, TaskReference
+from batchlab.core.experiment import (
+    CompileMode,
+    DataConfig,
+    MemoryOptimization,
+    OptimizerConfig,
+    Precision,
+    ScheduleConfig,
+    TaskReference,
+)
 from batchlab.core.integration import IntegrationName
 from batchlab.core.metric import Metric
 
@@ -44,8 +52,8 @@ class DeviceSettings(Frozen):
         default="cpu",
         description="resolved, never auto: cpu, cuda (any card), cuda:1 (that card), mps, gpu, tpu, simulated",
     )
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    compile: bool = False
+    precision: Precision = "fp32"
+    compile: CompileMode = "off"
     threads: PositiveInt = 1
     memory_limit: PositiveInt | None = Field(default=None, description="bytes above the warmed-up baseline")
     memory_optimizations: tuple[MemoryOptimization, ...] = Field(

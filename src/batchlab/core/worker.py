@@ -52,7 +52,7 @@ class Message:
 EVENTS = frozenset(
     {
         *("ready", "progress", "waiting", "finished", "busy", "interrupted"),
-        *("needs_fresh_process", "failed_storage", "study_changed"),
+        *("needs_fresh_process", "needs_blocking_launches", "failed_storage", "study_changed"),
     },
 )
 

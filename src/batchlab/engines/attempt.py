@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress, RunResult
 from batchlab.core.record import CapacityResult, Environment, Outcome, ProcessKind, Record, Result
 from batchlab.core.spec import CapacitySpec, Spec
+from batchlab.engines.command import BLOCKING
 from batchlab.storage.files import DISK
 from batchlab.storage.refused_write import as_refused_write
 from batchlab.storage.run_folder import RunFolder
@@ -51,17 +53,31 @@ class NeedsFreshProcess(Exception):
     """
 
 
-def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new") -> Record:
+class NeedsBlockingLaunches(Exception):
+    """An assertion failed on the card, and torch noticed it later: the line it named is not the one that failed.
+
+    Nothing is recorded; the run is repeated in a fresh process that waits for every kernel.
+    """
+
+
+_ASSERTED = "device-side assert triggered"
+
+
+def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new", repeats: bool = False) -> Record:
     """Execute a run whose lock this process holds, and write its record.
+
+    repeats: the caller can repeat it in another process.
 
     Running out of memory, divergence and errors of the person's code become
     the record's outcome. Raises, without a record: Interrupted (checkpoint saved), StorageFailed, NeedsFreshProcess,
-    and StudyChanged where the task or its data is not the study's any more.
+    NeedsBlockingLaunches, and StudyChanged where the task or its data is not the study's any more.
     """
     run.begin()
     ended = _execute(run)
     if ended.outcome is Outcome.OUT_OF_MEMORY and process == "used":
         raise NeedsFreshProcess
+    if repeats and _asserted(ended) and not os.environ.items() >= BLOCKING.items():
+        raise NeedsBlockingLaunches
     record = Record(
         run_id=run.run_id,
         outcome=ended.outcome,
@@ -74,6 +90,10 @@ def run_attempt(run: LiveRun, *, attempt: int = 1, process: ProcessKind = "new")
     )
     run.finish(record)
     return record
+
+
+def _asserted(ended: RunResult) -> bool:
+    return ended.outcome is Outcome.FAILED and _ASSERTED in ended.reason
 
 
 def result_of_out_of_memory(spec: Spec, *, certain: bool = True) -> Result | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from batchlab.core.nvml import card_count
 
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 """One folder per processor and GPU that ROCm's driver knows."""
@@ -16,20 +17,7 @@ def visible_cards(environment: Mapping[str, str] = os.environ, kfd: Path = _KFD)
     chosen = environment.get("CUDA_VISIBLE_DEVICES", environment.get("HIP_VISIBLE_DEVICES"))
     if chosen is not None:
         return tuple(part.strip() for part in chosen.split(",") if part.strip())
-    return tuple(map(str, range(_nvidia_cards() or _rocm_cards(kfd))))
-
-
-def _nvidia_cards() -> int:
-    """By NVML, which is part of the driver, under WSL2 too."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_uint(0)
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-        return 0
-    nvml.nvmlShutdown()
-    return count.value
+    return tuple(map(str, range(card_count() or _rocm_cards(kfd))))
 
 
 def _rocm_cards(nodes: Path) -> int:

@@ -42,6 +42,9 @@ threshold up to 32 MiB as a process runs, and the heap fragments differently at 
 49 MB below its trace at batch 8 and 62 MB above it at 55. Where memory is bounded or measured on a CPU it is fixed, and
 so it is for what comes before: all of that is forked from one process."""
 
+BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
+"""CUDA waits for every kernel, so that an error on the card appears at the line that caused it."""
+
 _BEFORE_MEASURING = (InspectSpec, CheckSpec, TraceSpec)
 
 
@@ -67,17 +70,23 @@ def wanted_later(spec: Spec) -> CapacitySpec | None:
 
 
 def worker_command(
-    base: WorkerCommand, study: Path, spec: Spec, device: str | None, inherited: Mapping[str, str] = os.environ
+    base: WorkerCommand,
+    study: Path,
+    spec: Spec,
+    device: str | None,
+    inherited: Mapping[str, str] = os.environ,
+    *,
+    blocking: bool = False,
 ) -> WorkerCommand:
     """The command of a worker that may execute `spec`.
 
     device: the one CUDA device it may see; None: all. A variable that the person set takes precedence over those that
-    only tune (`inherited`).
+    only tune (`inherited`). blocking: it waits for every kernel.
     """
     program, fork_server = (*base.program, "--study", str(study)), base.fork_server
     if base.prefix or spec.workload.integration is not None or isinstance(spec, TrainSpec):
         fork_server = ()  # training runs already share a process; an integration loads nothing that could be shared
-    if not forks(spec.workload.framework):
+    if blocking or not forks(spec.workload.framework):
         fork_server = ()
     elif must_be_new(spec):
         program, fork_server = (*program, IMPORT_ALL), ()
@@ -89,6 +98,8 @@ def worker_command(
         fork_server = tuple(at_fixed_addresses(fork_server)) if fork_server else ()
     environment = {name: value for name, value in tuning.items() if name not in inherited}
     environment |= _ALWAYS | dict.fromkeys(_THREAD_VARIABLES, str(spec.device.threads))
+    if blocking:
+        environment |= BLOCKING
     if device is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device
     return replace(

@@ -167,6 +167,10 @@ class Dispatcher:
                 job.fresh = True
                 self._waiting.appendleft(job)
                 keep = False
+            case "needs_blocking_launches":
+                job.fresh = job.blocking = True
+                self._waiting.appendleft(job)
+                keep = False
             case _:  # interrupted
                 self._waiting.appendleft(job)
                 keep = False

@@ -26,7 +26,7 @@ class Job:
     """A submitted spec, and what became of the processes that had it.
 
     deaths: by its own code. lost: from outside, before it began, or without keeping to the protocol.
-    fresh: not in a process that has run something else.
+    fresh: not in a process that has run something else. blocking: in one that waits for every kernel.
     """
 
     spec: Spec
@@ -35,6 +35,7 @@ class Job:
     deaths: int = 0
     lost: int = 0
     fresh: bool = False
+    blocking: bool = False
 
     @property
     def trains(self) -> bool:
@@ -49,7 +50,7 @@ class Job:
             return f"trace {self.spec.workload.model_dump_json()}"
         if not isinstance(self.spec, TrainSpec):
             return None
-        shape = self.spec.layout.micro_batch_size if self.spec.device.compile else 0
+        shape = self.spec.layout.micro_batch_size if self.spec.device.compile != "off" else 0
         return f"{self.spec.device.model_dump_json()} {self.spec.workload.model_dump_json()} {shape}"
 
 
@@ -207,7 +208,7 @@ class Pool:
         device = None
         if job.spec.device.name == "cuda" and len(self._devices) > 1:
             device = min(self._devices, key=[slot.device for slot in self.slots].count)
-        command = worker_command(self._command, self._study, job.spec, device)
+        command = worker_command(self._command, self._study, job.spec, device, blocking=job.blocking)
         slot = WorkerSlot(self._processes.start(command), key, device, now)
         self.slots.append(slot)
         return slot

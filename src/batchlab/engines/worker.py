@@ -3,9 +3,9 @@
     batchlab worker --study DIR
 
 Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard output answers with events: `ready`,
-`progress`, `waiting`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `failed_storage`, `study_changed`. What
-the person's code prints goes to the run's log.txt and cannot disturb the events. At the end of its input a worker
-finishes its run and exits.
+`progress`, `waiting`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `needs_blocking_launches`,
+`failed_storage`, `study_changed`. What the person's code prints goes to the run's log.txt and cannot disturb the
+events. At the end of its input a worker finishes its run and exits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.data.digests import told_of_waiting
-from batchlab.engines.attempt import LiveRun, NeedsFreshProcess, run_attempt
+from batchlab.engines.attempt import LiveRun, NeedsBlockingLaunches, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
 
 PROGRESS_SECONDS = 0.2
@@ -111,7 +111,7 @@ class Worker:
                 lambda file, owner: self._emit("waiting", run_id=run.run_id, text=str(file), owner=owner)
             )
             _redirect_output(run.log_path)
-            run_attempt(run, attempt=command.get("attempt", 1), process=self._process)
+            run_attempt(run, attempt=command.get("attempt", 1), process=self._process, repeats=True)
             self._trained_before = True
 
         try:
@@ -173,6 +173,10 @@ def carry_out(run: LiveRun, attempt: Callable[[], None], emit: Emit) -> bool:
     except NeedsFreshProcess:
         run.unlock()
         emit("needs_fresh_process", run_id=run.run_id)
+        return False
+    except NeedsBlockingLaunches:
+        run.unlock()
+        emit("needs_blocking_launches", run_id=run.run_id)
         return False
     except Interrupted:
         run.unlock()

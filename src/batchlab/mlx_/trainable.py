@@ -42,7 +42,12 @@ class MlxTrainable:
                 "use a smaller micro-batch, or device.precision=bf16."
             )
         self._task = task
-        self._compile = device.compile
+        if device.precision == "fp16" or device.compile == "reduce-overhead":
+            raise InputError(
+                "MLX has no fp16 with a scaled loss, and no CUDA graphs; use device.precision=bf16 or fp32, and "
+                "device.compile=off or default."
+            )
+        self._compile = device.compile != "off"
         self._narrow = device.precision == "bf16"
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip

@@ -34,6 +34,15 @@ def require_equal_micro_batches(plan: TrainingPlan, trainer: str) -> None:
         )
 
 
+def require_no_fp16(plan: TrainingPlan, trainer: str) -> None:
+    """Raise InputError where the plan is for fp16 with a scaled loss, which this trainer does not do."""
+    if plan.batch_configuration.precision == "fp16":
+        raise InputError(
+            f"{trainer} has no fp16 autocast with loss scaling, which the study trained with; use another format, or "
+            "run the study with --precision bf16."
+        )
+
+
 def adamw_of(optimizer: OptimizerPlan) -> AdamW | None:
     """The one AdamW that the plan's optimizer is; None where it is another.
 

@@ -27,8 +27,10 @@ def training_arguments(plan: TrainingPlan, trainer: str = "transformers.Training
         "weight_decay": adamw.weight_decay,
         "max_grad_norm": c.optimizer.grad_clip or 0.0,  # 0 switches clipping off there
         "bf16": c.precision == "bf16",
+        "fp16": c.precision == "fp16",
         "tf32": c.precision == "tf32",
-        "torch_compile": c.compile,
+        "torch_compile": c.compile != "off",
+        **({"torch_compile_mode": c.compile} if c.compile == "reduce-overhead" else {}),
         **{name: value for name, value in to_transformers(c.schedule, c.steps).items() if value is not None},
     }
 

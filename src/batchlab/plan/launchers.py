@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from batchlab.core.errors import InputError
-from batchlab.plan.expressible import adamw_of, require_equal_micro_batches
+from batchlab.plan.expressible import adamw_of, require_equal_micro_batches, require_no_fp16
 from batchlab.plan.pretraining import optimizer_comments
 from batchlab.plan.training_plan import TrainingPlan, literal
 from batchlab.words.plan import group_note, loader_note, paste_title, schedule_note
@@ -23,7 +23,7 @@ def lightning(plan: TrainingPlan) -> str:
         "max_steps": c.steps,
         "accumulate_grad_batches": c.grad_accum_steps,
         "gradient_clip_val": c.optimizer.grad_clip,
-        "precision": "bf16-mixed" if c.precision == "bf16" else "32-true",
+        "precision": {"bf16": "bf16-mixed", "fp16": "16-mixed"}.get(c.precision, "32-true"),
         "devices": c.data_parallel_size,
     }
     if c.data_parallel_size > 1:
@@ -44,9 +44,9 @@ def accelerate(plan: TrainingPlan) -> str:
         "distributed_type": "MULTI_GPU" if c.data_parallel_size > 1 else "NO",
         "num_machines": 1,
         "num_processes": c.data_parallel_size,
-        "mixed_precision": "bf16" if c.precision == "bf16" else "no",
+        "mixed_precision": c.precision if c.precision in ("bf16", "fp16") else "no",
     }
-    if c.compile:
+    if c.compile != "off":
         values["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
     comments = [
         f"# accelerator = Accelerator(gradient_accumulation_steps={c.grad_accum_steps})",
@@ -61,6 +61,7 @@ def deepspeed(plan: TrainingPlan) -> dict[str, Any]:
     Where the optimizer is not one AdamW, it and the schedule are left out: DeepSpeed then takes the script's own.
     """
     require_equal_micro_batches(plan, "deepspeed")
+    require_no_fp16(plan, "deepspeed")
     c, adamw = plan.batch_configuration, adamw_of(plan.batch_configuration.optimizer)
     config: dict[str, Any] = {
         "train_batch_size": c.global_batch_size,

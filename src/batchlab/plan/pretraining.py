@@ -9,7 +9,7 @@ import shlex
 
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError
-from batchlab.plan.expressible import adamw_of, require_equal_micro_batches
+from batchlab.plan.expressible import adamw_of, require_equal_micro_batches, require_no_fp16
 from batchlab.plan.training_plan import TrainingPlan, literal
 from batchlab.words.plan import (
     NANOGPT_RUN,
@@ -51,8 +51,8 @@ def nanogpt(plan: TrainingPlan) -> str:
         "lr_decay_iters": c.steps,
         "min_lr": final * c.learning_rate,
         "grad_clip": c.optimizer.grad_clip or 0.0,  # 0 switches clipping off there
-        "dtype": "bfloat16" if c.precision == "bf16" else "float32",
-        "compile": c.compile,
+        "dtype": _DTYPES[c.precision],  # float16 scales the loss there too
+        "compile": c.compile != "off",
     }
     title = paste_title(plan.made_from.study, c.global_batch_size, c.unit, c.sequence_length)
     comments = [title, NANOGPT_RUN.format(devices=c.data_parallel_size)]
@@ -87,6 +87,7 @@ def torchtitan(plan: TrainingPlan) -> str:
     The optimizer's flags are those of `default_adamw`, one group for all parameters.
     """
     require_equal_micro_batches(plan, "torchtitan")
+    require_no_fp16(plan, "torchtitan")
     c, schedule = plan.batch_configuration, plan.batch_configuration.schedule
     flags: dict[str, Value] = {
         "training.local-batch-size": c.micro_batch_size,
@@ -123,11 +124,13 @@ def torchtitan(plan: TrainingPlan) -> str:
     else:
         comments = optimizer_comments(plan)
     listed = [f"--{key} {value if isinstance(value, str) else literal(value)}" for key, value in flags.items()]
-    listed += ["--compile.enable"] if c.compile else []
+    listed += ["--compile.enable"] if c.compile != "off" else []
     launch = ["torchrun", "--standalone", "--nproc-per-node", str(c.data_parallel_size), "-m", "torchtitan.train"]
     start = shlex.join([*launch, "--module", "YOUR_MODULE", "--config", "YOUR_CONFIG"])
     return "\n".join([*(f"# {line}" for line in comments), " \\\n  ".join([start, *listed])])
 
+
+_DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 _TORCHTITAN_GROUP = "optimizer.param-groups.0"
 

@@ -11,7 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from batchlab.core.batch import BatchLayout, Frozen, Unit
-from batchlab.core.experiment import AcrossBatch, ScheduleConfig
+from batchlab.core.experiment import AcrossBatch, CompileMode, Precision, ScheduleConfig
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.words.plan import confirmation_note, extrapolation_note, group_note, paste_title
 
@@ -73,8 +73,8 @@ class BatchConfiguration(Frozen):
     steps: int
     schedule: ScheduleConfig
     optimizer: OptimizerPlan
-    precision: Literal["fp32", "tf32", "bf16"]
-    compile: bool
+    precision: Precision
+    compile: CompileMode
 
     per_gpu_batch_size: int = Field(description="micro_batch_size, as training coordinators spell it")
     total_batch_size: int = Field(description="global_batch_size, in samples, as training coordinators spell it")

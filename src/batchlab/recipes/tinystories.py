@@ -58,13 +58,13 @@ EXPERIMENT = {
     "sweep": {"search": "grid", "learning_rates": (3e-4,), "max_extensions": 0, "confirm": 0},
     "budget": {"token_budget": 327_680_000},  # 2,500 steps of batch 512
     "evaluation": {"points": 20, "samples": 512},
-    "device": {"precision": "tf32", "compile": True},
+    "device": {"precision": "tf32", "compile": "default"},
 }
 
 LOW_RESOURCE = {
     "batch": {"global_batch_sizes": (1, 8, 32, 64, 128)},
     "budget": {"token_budget": 40_960_000},
-    "device": {"precision": "fp32", "compile": False},
+    "device": {"precision": "fp32", "compile": "off"},
     "evaluation": {"target_loss": 2.0},
 }
 
@@ -77,7 +77,7 @@ QUICK_TEST = {
     "schedule": {"warmup_fraction": 0.1},
     "budget": {"token_budget": 131_072},
     "evaluation": {"points": 8, "samples": 256},
-    "device": {"precision": "fp32", "compile": False},
+    "device": {"precision": "fp32", "compile": "off"},
 }
 
 RECIPE = Recipe(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.format import NONE, format_bytes, format_loss, format_split
+from batchlab.core.format import NONE, format_bytes, format_loss, format_percent, format_split
 from batchlab.report.tables import Column, Row, Table
 from batchlab.words.capacity_reasons import probe_reason
 from batchlab.words.units import Units
@@ -19,6 +19,7 @@ def speed_table(findings: Findings) -> Table:
         Column("slowest to fastest block"),
         Column("blocks"),
         Column("seconds per step"),
+        Column("MFU"),
         Column("warm-up"),
     )
     rows = []
@@ -34,6 +35,7 @@ def speed_table(findings: Findings) -> Table:
                     spread,
                     f"{rate.n}",
                     f"{point.step_seconds:.3g}",
+                    NONE if point.mfu is None else format_percent(point.mfu),
                     f"{point.warmup_seconds:.2g} s",
                 )
             )

@@ -100,7 +100,7 @@ def set_up(make: Callable[[], Inspectable], train: SampleStream, samples: int, p
 def _tolerances(parameters: Arrays, precision: str) -> tuple[float, float]:
     """Relative rounding errors to allow in (gradients, losses): some hundreds of units in the last place."""
     kinds = {str(array.dtype) for array in parameters.values()}
-    if precision == "bf16" or kinds & {"float16", "bfloat16"}:
+    if precision in ("bf16", "fp16") or kinds & {"float16", "bfloat16"}:
         return 5e-2, 1e-2
     if precision == "tf32":
         return 1e-2, 1e-3

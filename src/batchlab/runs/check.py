@@ -25,6 +25,7 @@ from batchlab.core.check import (
     TooLarge,
 )
 from batchlab.core.errors import InputError
+from batchlab.core.experiment import Precision
 from batchlab.core.protocols import Dataset, Inspectable, OutOfMemory
 from batchlab.data.overlap import contained_share
 from batchlab.data.stream import SampleStream
@@ -46,7 +47,7 @@ def check(
     train_dataset: Dataset,
     unit: Unit,
     own_optimizer: bool,
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
     largest_batch: int | None = None,
     scope: Literal["training", "memory"] = "training",
 ) -> CheckResult:

@@ -108,7 +108,23 @@ def require_finite(
             )
 
 
-def require_near_start(watch: DivergenceWatch, step: int, steps: int, *, train_loss: float, grad_norm: float) -> None:
+MOST_SKIPPED = 40
+"""By then fp16's loss scale was halved from 65,536 to 6e-8, so it is not the scale that makes gradients overflow."""
+
+
+def require_some_updates(skipped_in_a_row: int, step: int, steps: int, *, train_loss: float) -> None:
+    """Raise Diverged where the gradients overflowed in fp16 at MOST_SKIPPED steps in a row."""
+    if skipped_in_a_row >= MOST_SKIPPED:
+        raise Diverged(
+            f"The gradients overflowed in fp16 at {skipped_in_a_row} steps in a row, up to step {step:,} of {steps:,}.",
+            step=step,
+            train_loss=train_loss,
+        )
+
+
+def require_near_start(
+    watch: DivergenceWatch, step: int, steps: int, *, train_loss: float, grad_norm: float | None
+) -> None:
     """Let the watch take in the step, and raise Diverged where the mean loss is far above that of its first window."""
     if watch.diverged(train_loss):
         first = "" if watch.start is None else f", {watch.start:.3g},"

@@ -11,11 +11,13 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import numpy as np
 
 from batchlab.core.metric import Metric
 from batchlab.core.protocols import Batch, Dataset, EvaluatesDraws, MeasuresMetric, Trainable
+from batchlab.runs.step import to_host
 
 DRAWS = 4
 """Sets of draws, the fixed one among them, whose spread is measured."""
@@ -74,15 +76,15 @@ Sums = Sequence[tuple[float, float]]
 
 def _sums(trainable: Trainable, batches: Sequence[Batch], draws: int) -> Sums:
     """With one set of draws; every batch has its own of it."""
-    return [_of_batch(trainable, batch, draws * len(batches) + place) for place, batch in enumerate(batches)]
+    found = [_of_batch(trainable, batch, draws * len(batches) + place) for place, batch in enumerate(batches)]
+    losses = to_host(trainable, [loss for loss, _ in found])
+    return [(loss, count) for loss, (_, count) in zip(losses, found, strict=True)]
 
 
-def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[float, float]:
+def _of_batch(trainable: Trainable, batch: Batch, draw: int) -> tuple[SupportsFloat, float]:
     if isinstance(trainable, EvaluatesDraws):
-        loss, count = trainable.evaluate_draw(batch, draw)
-    else:
-        loss, count = trainable.evaluate(batch)
-    return float(loss), count
+        return trainable.evaluate_draw(batch, draw)
+    return trainable.evaluate(batch)
 
 
 def _mean(sums: Sums) -> float:
@@ -91,6 +93,9 @@ def _mean(sums: Sums) -> float:
 
 def _draws_sd(trainable: Trainable, batches: Sequence[Batch], fixed: Sums) -> float | None:
     """A loss that draws nothing has the same bits at every draw of its first batch, which is all that is tried then."""
-    if not isinstance(trainable, EvaluatesDraws) or _of_batch(trainable, batches[0], len(batches)) == fixed[0]:
+    if not isinstance(trainable, EvaluatesDraws):
+        return None
+    loss, count = _of_batch(trainable, batches[0], len(batches))
+    if (float(loss), count) == fixed[0]:
         return None
     return statistics.stdev([_mean(fixed), *(_mean(_sums(trainable, batches, draws)) for draws in range(1, DRAWS))])

@@ -164,7 +164,7 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     trainable.init(0)
     # A compiled worker sees one micro-batch shape only: a second one would be compiled for changing shapes.
     own = _micro_batch_size(spec)
-    size = own if spec.device.compile else min(WARMUP_BATCH, own)
+    size = own if spec.device.compile != "off" else min(WARMUP_BATCH, own)
     batch = stream.batch(0, size)
     for _ in range(2):
         trainable.accumulate(batch, 1.0 / trainable.count(batch))
@@ -173,9 +173,15 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     evaluate(trainable, list(evaluation_batches(loaded.valid, evaluated, evaluated)))
     trainable.synchronize()
     del trainable
-    gc.collect()
-    loaded.framework.start(spec.device, seed=0)
-    _process.bound = loaded.framework.bound_memory(spec.device)
+    return _bound(spec, loaded)
+
+
+def _bound(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded) -> MemoryBound:
+    """The bound of this process; it is set now if the warm-up has just ended, or ran out of memory."""
+    if _process.bound is None:
+        gc.collect()
+        loaded.framework.start(spec.device, seed=0)
+        _process.bound = loaded.framework.bound_memory(spec.device)
     return _process.bound
 
 
@@ -231,7 +237,7 @@ def _configured(workload: Workload) -> list[str]:
 
 
 def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
-    uncompiled = spec.device.model_copy(update={"compile": False})  # the check uses several batch shapes
+    uncompiled = spec.device.model_copy(update={"compile": "off"})  # the check uses several batch shapes
     result = check(
         lambda: loaded.framework.trainable(loaded.task, uncompiled, spec.optimizer),
         train=stream,
@@ -249,18 +255,20 @@ def _check(spec: CheckSpec, loaded: Loaded, stream: SampleStream) -> RunResult:
 def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext) -> RunResult:
     step_samples = spec.micro_batch_size * spec.grad_accum_steps
     stream = WorstStream(loaded.train, seed=0, worst_until=step_samples if spec.draws else None)
-    bound = _bound_memory(spec, loaded, stream)
-    trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
     try:
+        bound = _bound_memory(spec, loaded, stream)
+        trainable = loaded.framework.trainable(loaded.task, spec.device, spec.optimizer)
         return probe(trainable, stream, loaded.valid, spec, context, bound)
     except OutOfMemory as failure:
-        result = CapacityResult(
-            micro_batch_size=spec.micro_batch_size,
-            fits=False,
-            certain=failure.certain,
-            available_bytes=bound.available_bytes,  # without it the search would not learn what other programs hold
-        )
-        return RunResult(Outcome.OUT_OF_MEMORY, str(failure) or "Out of memory.", result)
+        reason, certain = str(failure) or "Out of memory.", failure.certain
+    # Only here, where no traceback holds the failed step's tensors any more, is the memory of a warm-up free again.
+    result = CapacityResult(
+        micro_batch_size=spec.micro_batch_size,
+        fits=False,
+        certain=certain,
+        available_bytes=_bound(spec, loaded).available_bytes,  # shows the search what other programs hold
+    )
+    return RunResult(Outcome.OUT_OF_MEMORY, reason, result)
 
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:

@@ -103,16 +103,15 @@ class GradientSampler:
             self._calibrates = False
 
     def rows(self) -> list[MetricRow]:
-        """The sampled steps since the last call, as rows; waits for the device."""
+        """The sampled steps since the last call, as rows, without those whose gradients overflowed; waits for the
+        device."""
         pending, self._pending = self._pending, []
         tokens = self._layout.tokens_per_step
+        sampled = [(p.step + 1, gradient_sample(p.norms, p.shares, self._layout, p.parameters)) for p in pending]
         return [
-            MetricRow(
-                step=p.step + 1,
-                tokens=(p.step + 1) * tokens,
-                gradients=gradient_sample(p.norms, p.shares, self._layout, p.parameters),
-            )
-            for p in pending
+            MetricRow(step=step, tokens=step * tokens, gradients=sample)
+            for step, sample in sampled
+            if math.isfinite(sample.mean_squared_norm)
         ]
 
 

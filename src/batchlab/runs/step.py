@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import SupportsFloat
+
 from batchlab.core.batch import BatchLayout
-from batchlab.core.protocols import StepStats, Trainable
+from batchlab.core.protocols import StepStats, Trainable, TransfersTogether
 from batchlab.data.stream import SampleStream
 from batchlab.runs.gradient_samples import GradientSampler
+
+
+def to_host(trainable: Trainable, values: Sequence[SupportsFloat]) -> list[float]:
+    """Numbers that may be on the device, in one transfer where the trainable can."""
+    if isinstance(trainable, TransfersTogether):
+        return trainable.to_host(values)
+    return [float(value) for value in values]
+
+
+def stats_on_host(trainable: Trainable, steps: Sequence[StepStats]) -> list[StepStats]:
+    """The statistics of finished steps as numbers."""
+    numbers = iter(to_host(trainable, [value for stats in steps for value in stats]))
+    return [StepStats(*(next(numbers) for _ in stats)) for stats in steps]
 
 
 def one_step(

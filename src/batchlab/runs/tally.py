@@ -9,7 +9,13 @@ from typing import Any
 from batchlab.core.protocols import MemoryReading, StepStats
 from batchlab.core.record import MetricRow, NoGradientSamples, TrainResult
 from batchlab.core.spec import TrainSpec
-from batchlab.runs.divergence import DivergenceWatch, require_finite, require_near_start, window_steps
+from batchlab.runs.divergence import (
+    DivergenceWatch,
+    require_finite,
+    require_near_start,
+    require_some_updates,
+    window_steps,
+)
 from batchlab.runs.evaluation import Evaluation
 
 FINAL_FRACTION = 0.1
@@ -25,14 +31,24 @@ class Sums:
     loss_max: float | None = None
     grad_norm: float = 0.0
     clipped: float = 0.0
+    skipped: int = 0
 
-    def add(self, loss: float, grad_norm: float, clipped: float) -> None:
-        """Take in one step."""
+    def add(self, step: StepStats) -> None:
+        """Take in one step. One that was left out has a loss, and a gradient norm that means nothing."""
+        loss = float(step.loss)
         self.steps += 1
         self.loss += loss
         self.loss_max = loss if self.loss_max is None else max(loss, self.loss_max)
-        self.grad_norm += grad_norm
-        self.clipped += clipped
+        if step.skipped:
+            self.skipped += 1
+            return
+        self.grad_norm += float(step.grad_norm)
+        self.clipped += float(step.clipped)
+
+    @property
+    def mean_grad_norm(self) -> float | None:
+        """None where every step was left out."""
+        return self.grad_norm / (self.steps - self.skipped) if self.steps > self.skipped else None
 
 
 @dataclass(slots=True)
@@ -45,6 +61,8 @@ class Tally:
     row_seconds: float = 0.0
     seconds: float = 0.0
     clipped: float = 0.0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
     resumed: int = 0
     val_curve: list[tuple[int, float]] = field(default_factory=list)
     val_error: float | None = None
@@ -67,13 +85,16 @@ class Tally:
         """Take in finished steps, the first of them number `first_step`, from 0. Raises Diverged."""
         tail_start = spec.steps - max(1, round(FINAL_FRACTION * spec.steps))
         for number, step in enumerate(stats, first_step):
-            loss, grad_norm, clipped = float(step.loss), float(step.grad_norm), float(step.clipped)
+            loss, grad_norm = float(step.loss), None if step.skipped else float(step.grad_norm)
             require_finite(number + 1, spec.steps, train_loss=loss, grad_norm=grad_norm)
             require_near_start(self.watch, number + 1, spec.steps, train_loss=loss, grad_norm=grad_norm)
-            self.row.add(loss, grad_norm, clipped)
-            self.clipped += clipped
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if step.skipped else 0
+            require_some_updates(self.skipped_in_a_row, number + 1, spec.steps, train_loss=loss)
+            self.row.add(step)
+            self.skipped += bool(step.skipped)
+            self.clipped += 0.0 if step.skipped else float(step.clipped)
             if number >= tail_start:
-                self.tail.add(loss, grad_norm, clipped)
+                self.tail.add(step)
 
     def add_seconds(self, seconds: float) -> None:
         """Take in the training time of the steps last added."""
@@ -98,8 +119,9 @@ class Tally:
             train_loss=sums.loss / sums.steps,
             train_loss_max=sums.loss_max,
             learning_rate=learning_rate,
-            grad_norm=sums.grad_norm / sums.steps,
+            grad_norm=sums.mean_grad_norm,
             clipped_fraction=sums.clipped / sums.steps,
+            skipped_steps=sums.skipped or None,
             step_seconds=seconds / sums.steps,
             tokens_per_second=sums.steps * tokens_per_step / seconds if seconds > 0 else None,
             in_use_bytes=memory.in_use_bytes,
@@ -124,13 +146,14 @@ class Tally:
             steps=step,
             tokens=tokens,
             final_train_loss=self.tail.loss / self.tail.steps if finished else None,
-            final_grad_norm=self.tail.grad_norm / self.tail.steps if finished else None,
+            final_grad_norm=self.tail.mean_grad_norm if finished else None,
             val_loss=losses[-1] if finished and losses else None,
             val_error=self.val_error if finished else None,
             val_draws_sd=self.val_draws_sd if finished else None,
             best_val_loss=min(losses) if losses else None,
             val_curve=tuple(self.val_curve),
             clipped_fraction=self.clipped / max(1, step),
+            skipped_steps=self.skipped,
             epochs=epochs,
             undertrained=spec.undertrained,
             seconds=self.seconds,

@@ -21,7 +21,7 @@ from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.gradient_samples import GradientSampler
 from batchlab.runs.observation import Observer
 from batchlab.runs.start import Start, keep_end, save, start
-from batchlab.runs.step import one_step
+from batchlab.runs.step import one_step, stats_on_host
 
 
 def train(
@@ -67,7 +67,7 @@ def train(
             if not (row_due or evaluation_due or stopping):
                 continue
             seconds = clock.lap()
-            tally.add(pending, done - len(pending), spec)
+            tally.add(stats_on_host(trainable, pending), done - len(pending), spec)
             tally.add_seconds(seconds)
             pending.clear()
             for row in sampler.rows():

@@ -82,7 +82,7 @@ class SimulatedFramework(Framework):
 
 
 def _require_simulated(device: DeviceSettings) -> None:
-    if device.precision != "fp32" or device.compile or device.memory_optimizations:
+    if device.precision != "fp32" or device.compile != "off" or device.memory_optimizations:
         raise InputError(
             "The simulated device always computes in float64, without compilation and without memory optimizations; "
             "leave device.precision at fp32, device.compile off and device.memory_optimizations empty."

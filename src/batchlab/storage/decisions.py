@@ -60,6 +60,18 @@ class MemoryVariantDecision(Frozen):
     why_not: str = ""
 
 
+class SpeedVariantDecision(Frozen):
+    """How fast training is in another precision or compiled. `why_not`: it does not run here."""
+
+    tokens_per_second: float | None = None
+    lowest: float | None = Field(default=None, description="tokens per second of the slowest timed block")
+    highest: float | None = None
+    flops_per_token: float | None = None
+    peak_flops: float | None = Field(default=None, description="per second, of a large matrix product so computed")
+    launch_bound: bool = False
+    why_not: str = ""
+
+
 class ConcurrencyDecision(Frozen):
     """Training runs at a time and CPU threads of each; threads change the last bits of every number."""
 
@@ -193,6 +205,7 @@ class Decisions(Frozen):
     micro_batch: CapacityDecision | None = Field(default=None, description="searched up to what the sweep needs")
     capacity: CapacityDecision | None = Field(default=None, description="searched up to the largest size that fits")
     variants: dict[str, MemoryVariantDecision] = Field(default_factory=dict, description="by name, in order")
+    speed_variants: dict[str, SpeedVariantDecision] = Field(default_factory=dict, description="by name, in order")
     concurrency: ConcurrencyDecision | None = None
     budget: BudgetDecision | None = None
     notes_digest: str | None = Field(default=None, description="sha256 of notes.md as batchlab made it")

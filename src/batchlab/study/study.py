@@ -42,6 +42,7 @@ from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.critical import critical_stage, describe_runs
 from batchlab.study.stages.failure import StageFailed
+from batchlab.study.stages.speed_variants import speed_variants_stage
 from batchlab.study.stages.sweep import sweep_stage
 from batchlab.study.stages.throughput import known_oom, layout_for, throughput_stage
 from batchlab.study.stages.variants import variants_stage
@@ -50,6 +51,7 @@ from batchlab.words.capacity import capacity_lines
 from batchlab.words.check import check_lines
 from batchlab.words.damage import repaired_line
 from batchlab.words.search import describe_budget, describe_cost
+from batchlab.words.speed import variant_lines
 from batchlab.words.summary import summary_lines
 
 Stage = Literal["check", "capacity", "throughput", "sweep"]
@@ -91,6 +93,7 @@ def run_study(
     *,
     until: Stage = "sweep",
     request: CapacityRequest = LARGEST,
+    speed_variants: bool = False,
     accept_edits: bool = False,
     retry_failed: bool = False,
     files: Files = DISK,
@@ -99,7 +102,8 @@ def run_study(
 ) -> StudyResult:
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
-    request: what the capacity stage is asked where it is the last. write_documents: False for a simulation of disks.
+    request: what the capacity stage is asked where it is the last. speed_variants: where throughput is the last, also
+    time other precisions and compilation. write_documents: False for a simulation of disks.
 
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed where a disk has no space for records. Finished runs are kept, and whatever ends the study, its
@@ -118,7 +122,7 @@ def run_study(
     failure = ""
     try:
         with storage_errors(store.path):
-            _stages(session, until, request)
+            _stages(session, until, request, speed_variants=speed_variants)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
@@ -149,7 +153,7 @@ def _save(documents: Documents, store: Store) -> None:
         documents.save()
 
 
-def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
+def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_variants: bool) -> None:
     experiment, view = session.study.experiment, session.view
     view.stage(progress.CHECK)
     checked = check_stage(session, "memory" if until == "capacity" else "training")
@@ -186,6 +190,10 @@ def _stages(session: Session, until: Stage, request: CapacityRequest) -> None:
     for size, result in measured.items():
         view.say(f"   {progress.describe_throughput(size, result, experiment.unit)}")
     if until == "throughput":
+        if speed_variants and measured:
+            timed = next(layout for layout in layouts if layout.global_batch_size == max(measured))
+            for line in variant_lines(speed_variants_stage(session, timed), timed, experiment.unit):
+                view.say(line)
         return
 
     concurrency = concurrency_stage(session, capacity.worker_bytes)

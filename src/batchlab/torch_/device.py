@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import torch
 
+from batchlab.core import nvml
 from batchlab.core.errors import InputError
 from batchlab.core.host import host_environment, processor
 from batchlab.core.record import Environment
@@ -101,4 +103,19 @@ def describe(settings: DeviceSettings) -> Environment:
         device=names.get(device.type, processor)(),
         instruction_set=torch.backends.cpu.get_cpu_capability(),
         device_memory_bytes=memory.device_total(device),
-    )
+    ).model_copy(update=_card(device))
+
+
+def _card(device: torch.device) -> dict[str, Any]:
+    """What tells one card, and one installation, from another; nothing for other devices."""
+    if device.type != "cuda":
+        return {}
+    card = torch.cuda.get_device_properties(device)
+    uuid = str(card.uuid)
+    return {
+        "card_uuid": uuid,
+        "driver": nvml.driver_version(),
+        "cuda": torch.version.cuda or torch.version.hip or "",
+        "compute_capability": f"{card.major}.{card.minor}",
+        "max_clock_mhz": nvml.card_state(uuid).max_clock_mhz,
+    }

@@ -49,6 +49,14 @@ class GroupedOptimizer:
         for optimizer in self.optimizers:
             optimizer.step()
 
+    def with_gradients(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that have a gradient to step by."""
+        return [
+            optimizer
+            for optimizer in self.optimizers
+            if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
+        ]
+
     def follow_defaults_of(self, device: torch.device) -> None:
         """Use the defaults of `device`: on CUDA, torch optimizers use `foreach` unless set otherwise."""
         for group in self.groups:
@@ -109,12 +117,15 @@ def build(
     settings: OptimizerSettings,
     device: torch.device,
     fused: bool = False,
+    steps_left_out: bool = False,
 ) -> GroupedOptimizer:
     """The task's optimizers from `factory`, or AdamW, Adam or SGD as configured, with settings for this batch size.
 
-    `fused` makes the task's optimizers step in one kernel; the built-in ones always do. Raises InputError if none of
-    them supports that, if they do not follow the learning rate they are given, or do not hold every trainable
-    parameter once.
+    `fused` makes the task's optimizers step in one kernel; the built-in ones always do, except SGD where
+    `steps_left_out`: its fused kernel then begins with a momentum that nobody has set (torch 2.13).
+
+    Raises InputError if none of them supports that, if they do not follow the learning rate they are given, or do not
+    hold every trainable parameter once.
     """
     if factory is not None:
         optimizers, ratios = own_optimizers.build(model, factory, fused=fused)
@@ -123,7 +134,7 @@ def build(
             "optimizer.name is 'task', but the task has no optimizer=…; define one, or use adamw, adam or sgd."
         )
     else:
-        optimizers, ratios = [_build_builtin(trainable(model), settings.config, device)], [1.0]
+        optimizers, ratios = [_build_builtin(trainable(model), settings.config, device, steps_left_out)], [1.0]
     grouped = GroupedOptimizer(optimizers, ratios)
     _adapt_to_batch_size(grouped.groups, settings)
     return grouped
@@ -135,7 +146,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _build_builtin(
-    parameters: list[nn.Parameter], config: OptimizerConfig, device: torch.device
+    parameters: list[nn.Parameter], config: OptimizerConfig, device: torch.device, steps_left_out: bool
 ) -> torch.optim.Optimizer:
     """One group with the same decay for all parameters, as in `torch.optim.AdamW(model.parameters())`.
 
@@ -147,7 +158,11 @@ def _build_builtin(
     fused = device.type in ("cpu", "cuda") and all(parameter.is_floating_point() for parameter in parameters)
     if config.name == "sgd":
         return torch.optim.SGD(
-            parameters, lr=1.0, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
+            parameters,
+            lr=1.0,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            fused=fused and not steps_left_out,
         )
     adam = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
     return adam(

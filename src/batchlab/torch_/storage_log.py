@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -28,20 +28,30 @@ class Change(NamedTuple):
     phase: Phase
 
 
+Scratch = Callable[[Any, Sequence[Any]], Sequence[Sequence[int]]]
+"""For an operation and its arguments, bytes that its kernel allocates besides the results, in groups."""
+
+
+def _none(operation: Any, arguments: Sequence[Any]) -> Sequence[Sequence[int]]:
+    return ()
+
+
 class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, records the results of all operations, including those of the backward pass and of optimizers.
 
     A storage counts once, however many tensors share it, from the operation that returns it until it is no longer
-    referenced, with the requested number of bytes. Temporary allocations inside a kernel are not recorded.
+    referenced, with the requested number of bytes. Of temporary allocations inside a kernel, those that `scratch` knows
+    are recorded.
 
     `phase` is set by the caller, except that a forward phase becomes a backward phase with the first operation of the
     autograd engine. Storages that are alive at that moment and not yet claimed are activations.
     """
 
-    def __init__(self, *, values: bool = False) -> None:
+    def __init__(self, *, values: bool = False, scratch: Scratch = _none) -> None:
         """values: record tensors with values too, not only fake ones."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._values = values
+        self._scratch = scratch
         self.phase: Phase = "forward"
         self.changes: list[Change] = []
         self._categories: dict[int, Category] = {}
@@ -62,7 +72,16 @@ class StorageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor) and self._counts(leaf):
                 self._number_of(leaf)
+        for group in self._scratch(func, args):
+            self._note_scratch(group)
         return result
+
+    def _note_scratch(self, sizes: Sequence[int]) -> None:
+        """Storages that a kernel holds together, and frees before it returns."""
+        numbers = range(self._count, self._count + len(sizes))
+        self._count += len(sizes)
+        self.changes += [Change(number, size, self.phase) for number, size in zip(numbers, sizes, strict=True)]
+        self.changes += [Change(number, -size, self.phase) for number, size in zip(numbers, sizes, strict=True)]
 
     def _counts(self, tensor: Tensor) -> bool:
         """Whether a tensor has a storage of its own. A sparse one has parts, which are results of operations too."""

@@ -2,7 +2,8 @@
 
 Two optimizer steps and an evaluation run under torch's FakeTensorMode, where operations compute shapes only.
 Tensors are on "cpu" whatever the target device, because fake CUDA tensors abort a process whose torch was built
-without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast where the target is CUDA.
+without CUDA. The trace therefore follows CPU operations, with CUDA's rules of autocast and its kernels for attention
+where the target is CUDA.
 
 Not included: buffers that kernels allocate internally (workspaces of oneDNN and cuDNN; 25 … 30 % of the peak was
 missing for a convolutional network in bf16 or in evaluation), the workspace of cuBLAS, the device context, and fusion
@@ -39,7 +40,8 @@ from batchlab.core.record import ShardingUnit, TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
-from batchlab.torch_.cuda_allocator import peak_reserved_bytes
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, peak_reserved_bytes
+from batchlab.torch_.cuda_attention import cuda_attention, kernel_scratch
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
@@ -79,7 +81,7 @@ def _trace_size(
     task: Task, spec: TraceSpec, size: int, sample: Batch, held_out: Batch
 ) -> tuple[TracePoint, bool, tuple[ShardingUnit, ...]]:
     batch, evaluated = _repeated(sample, size), _repeated(held_out, spec.evaluation_batch_size or size)
-    log = StorageLog()
+    log = StorageLog(scratch=kernel_scratch)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, log:
         trainable = FakeTrainable(task, spec, log)
         with FakeInitialisation(fake), conversion_in_place():
@@ -168,17 +170,25 @@ def _uncompiled() -> AbstractContextManager[Any]:
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
-    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it."""
-    within = peak_reserved_bytes(changes, limit)
-    return peak_reserved_bytes(changes) if within is None else within
+    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it.
+
+    Above those of a process that has multiplied matrices: what its first segment leaves free is used.
+    """
+    within = peak_reserved_bytes(changes, limit, (CUBLAS_WORKSPACE,))
+    return peak_reserved_bytes(changes, None, (CUBLAS_WORKSPACE,)) if within is None else within
 
 
 class LoggedTrainable(TorchTrainable):
     """A TorchTrainable on the CPU whose tensors a StorageLog can claim; it does not change any random state."""
 
     def __init__(self, task: Task, spec: TraceSpec) -> None:
-        super().__init__(task, spec.device.model_copy(update={"name": "cpu", "compile": False}), spec.optimizer)
+        super().__init__(task, spec.device.model_copy(update={"name": "cpu", "compile": "off"}), spec.optimizer)
         self._target = torch_device(spec.device.name)
+
+    @property
+    def _scales_loss(self) -> bool:
+        """Never: whether a step is left out depends on values, and the scale takes no memory to speak of."""
+        return False
 
     def init(self, seed: int) -> None:
         """Build the model and the optimizer."""
@@ -204,15 +214,18 @@ class LoggedTrainable(TorchTrainable):
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, float]:
         """As in TorchTrainable, without reading the number of targets."""
-        loss, factor = self._total(self._evaluation_result(batch), batch)
+        with self._rules():
+            loss, factor = self._total(self._evaluation_result(batch), batch)
         return loss.detach() * factor, 1.0
 
-    def _forward(self, batch: Batch) -> Any:
-        """With CUDA's rules of autocast where the step will run on CUDA."""
-        if self._autocast is None or self._target.type != "cuda":
-            return super()._forward(batch)
-        with cuda_autocast_rules():
-            return super()._forward(batch)
+    def accumulate(self, batch: Batch, weight: float) -> None:
+        """As on the target; checkpointed blocks run again in the backward pass."""
+        with self._rules():
+            super().accumulate(batch, weight)
+
+    def _rules(self) -> AbstractContextManager[None]:
+        """CUDA's rules of autocast where the step will run on CUDA."""
+        return cuda_autocast_rules() if self._autocast is not None and self._target.type == "cuda" else nullcontext()
 
 
 class FakeTrainable(LoggedTrainable):
@@ -221,6 +234,12 @@ class FakeTrainable(LoggedTrainable):
     def __init__(self, task: Task, spec: TraceSpec, log: StorageLog) -> None:
         super().__init__(replace(task, model=lambda: _as_fake(task.model())), spec)
         self._log = log
+
+    @contextmanager
+    def _rules(self) -> Iterator[None]:
+        """Also CUDA's kernels for attention, which have no values to compute here."""
+        with super()._rules(), cuda_attention() if self._target.type == "cuda" else nullcontext():
+            yield
 
     def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:
         return nullcontext()

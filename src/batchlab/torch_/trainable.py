@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, BinaryIO, Literal, NoReturn, cast
+from typing import Any, BinaryIO, Literal, NoReturn, SupportsFloat, cast
 
 import numpy as np
 import torch
@@ -15,17 +15,19 @@ from torch import Tensor, nn
 
 from batchlab.core.errors import InputError
 from batchlab.core.nested import batch_size, map_leaves, select
+from batchlab.core.nvml import CardState, card_state
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, ByteSink, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.targets import count_targets
 from batchlab.core.task import Task
-from batchlab.torch_ import memory, memory_optimizations, optimizers, random_state
+from batchlab.torch_ import flops, memory, memory_optimizations, optimizers, random_state
 from batchlab.torch_.chunked_loss import Deferral
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.torch_.gradient_norms import GradientNorms, added_norms
+from batchlab.torch_.loss_scaling import LossScaling
 from batchlab.torch_.norm_layer_samples import NormLayerSamples
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -34,8 +36,10 @@ _NARROW = (torch.bfloat16, torch.float16)
 class TorchTrainable:
     """One model on one device. Nothing is allocated before `init`; nothing between two `apply` waits for the device.
 
-    With `device.compile`, the forward and backward passes are compiled (default mode). Evaluation runs uncompiled, so
+    With `device.compile`, the forward and backward passes are compiled in that mode. Evaluation runs uncompiled, so
     that a worker compiles for one micro-batch shape only. Reaching the compiler's recompile limit is an error.
+
+    In fp16 the loss is scaled (`loss_scaling`), and a step whose gradients overflow changes nothing but the scale.
     """
 
     def __init__(self, task: Task, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
@@ -47,7 +51,11 @@ class TorchTrainable:
         self._deferral: Deferral | None = None
         self._optimizer_settings = optimizer
         self._grad_clip = optimizer.config.grad_clip
-        self._autocast = torch.autocast(self.device.type, dtype=torch.bfloat16) if device.precision == "bf16" else None
+        narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(device.precision)
+        self._autocast = None if narrow is None else torch.autocast(self.device.type, dtype=narrow)
+        self._precision = device.precision
+        self._captures = device.compile == "reduce-overhead" and self.device.type == "cuda"
+        self._scaling: LossScaling
         self.model: nn.Module
         self.optimizer: optimizers.GroupedOptimizer
         self._parameters: list[nn.Parameter] = []
@@ -69,7 +77,7 @@ class TorchTrainable:
         if not isinstance(model, nn.Module):
             raise InputError(f"model=… returned {type(model).__name__}; return a torch.nn.Module.")
         self.model = model.to(self.device).train()
-        self._deferral = memory_optimizations.apply_to_model(model, self._memory_optimizations, compiled=self._compile)
+        self._deferral = memory_optimizations.apply_to_model(model, self._memory_optimizations, compiled=self._compiled)
         if not optimizers.trainable(model):
             raise InputError(f"model=… returned a {type(model).__name__} without trainable parameters.")
         self.optimizer = optimizers.build(
@@ -78,13 +86,35 @@ class TorchTrainable:
             self._optimizer_settings,
             self.device,
             fused="fused_optimizer" in self._memory_optimizations,
+            steps_left_out=self._scales_loss,
         )
         self._parameters = optimizers.trainable(model)
         self._loss = self._watch = None
-        if self._compile:
+        self._scaling = LossScaling(self.device, enabled=self._scales_loss)
+        self._clear_gradients()
+        if self._compiled:
             # The default is to continue uncompiled without an error.
             torch._dynamo.config.fail_on_recompile_limit_hit = True
-            self.model.compile()
+            self.model.compile(mode=self._compile)
+
+    @property
+    def _compiled(self) -> bool:
+        return self._compile != "off"
+
+    @property
+    def _scales_loss(self) -> bool:
+        return self._precision == "fp16"
+
+    def _clear_gradients(self) -> None:
+        """Drop all gradients. Captured graphs add to gradients in place, so these are kept and set to zero."""
+        if not self._captures:
+            for parameter in self._parameters:
+                parameter.grad = None
+            return
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        torch._foreach_zero_([parameter.grad for parameter in self._parameters if parameter.grad is not None])
 
     def count(self, batch: Batch) -> float:
         """Number of targets that the loss averages over: the task's `count`, or that of `core.targets`."""
@@ -94,12 +124,14 @@ class TorchTrainable:
         """Add the gradient of weight · Σ losses over the batch. Raises OutOfMemory if an allocation fails."""
         try:
             self._end_phase("data")
+            if self._captures:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             loss, factor = self._total(self._forward(batch), batch)
             if self._deferral is not None:
                 self._deferral.require_use()
             weighted = loss * (weight * factor)
             self._end_phase("forward")
-            weighted.backward()  # type: ignore[no-untyped-call]
+            self._scaling.scale(weighted).backward()  # type: ignore[no-untyped-call]
             self._end_phase("backward")
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
@@ -114,7 +146,7 @@ class TorchTrainable:
         A compiled model gives no per-sample gradients, because hooks on its layers would trigger recompilation.
         """
         norms = GradientNorms(self.model, parameters)
-        samples = NormLayerSamples(nn.Module() if self._compile else self.model)
+        samples = NormLayerSamples(nn.Module() if self._compiled else self.model)
         passes = []
         with norms.watching(), samples.watching():
             for number, batch in enumerate(batches, 1):
@@ -123,7 +155,8 @@ class TorchTrainable:
                 self.accumulate(batch, weight)
                 passes.append(norms.end_pass())
                 samples.end_pass([count * weight for count in self._sample_counts(batch)])
-        return added_norms(norms, passes, samples.sums())
+        added = added_norms(norms, passes, samples.sums())
+        return self._scaling.unscaled(added) if isinstance(added, AddedNorms) else added
 
     def _sample_counts(self, batch: Batch) -> list[float]:
         """Number of targets of each sample of the batch."""
@@ -138,18 +171,18 @@ class TorchTrainable:
             raise RuntimeError("apply() needs at least one accumulate() before it")
         loss, self._loss = self._loss, None
         try:
+            self._scaling.unscale(self.optimizer)
             if self._watch is not None:
                 self._watch.before_update()
             norm, clipped = self._clip()
             self.optimizer.set_learning_rate(learning_rate)
-            self.optimizer.step()
+            self._scaling.step(self.optimizer)
             if self._watch is not None:
                 self._watch.after_update(learning_rate, loss, norm)
         except (RuntimeError, MemoryError) as error:
             _reraise(error)
-        for parameter in self._parameters:
-            parameter.grad = None
-        return StepStats(loss, norm, clipped)
+        self._clear_gradients()
+        return StepStats(loss, norm, clipped, ~torch.isfinite(norm) if self._scales_loss else 0.0)
 
     def _clip(self) -> tuple[Tensor, Tensor | float]:
         gradients = [_coalesced(parameter) for parameter in self._parameters if parameter.grad is not None]
@@ -224,7 +257,7 @@ class TorchTrainable:
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
         """Run compiled modules in eager mode. Without compilation, avoids importing the compiler."""
-        return torch.compiler.set_stance("force_eager") if self._compile else nullcontext()
+        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
     def _forward(self, batch: Batch) -> Any:
         return self._call(self._task.loss, batch)
@@ -283,6 +316,7 @@ class TorchTrainable:
             "buffers": {name: value for name, value in self.model.named_buffers() if name not in model},
             "optimizers": self.optimizer.state(),
             "random": random_state.capture(self.device),
+            "loss_scale": self._scaling.state(),
         }
         torch.save(content, cast("io.BytesIO", sink))
 
@@ -299,7 +333,32 @@ class TorchTrainable:
             buffers[name].copy_(value)
         self.optimizer.load(content["optimizers"])
         random_state.restore(content["random"], self.device)
+        self._scaling.load(content["loss_scale"])
         self._loss = None
+
+    def to_host(self, values: Sequence[SupportsFloat]) -> list[float]:
+        """The values as numbers, in one transfer from the device."""
+        if self.device.type == "cpu":
+            return [float(value) for value in values]
+        wide = torch.float32 if self.device.type == "mps" else torch.float64
+        held = [value.to(wide) if isinstance(value, Tensor) else float(value) for value in values]
+        there = [value for value in held if isinstance(value, Tensor)]
+        found = iter(torch.stack(there).tolist() if there else [])
+        return [next(found) if isinstance(value, Tensor) else value for value in held]
+
+    def training_flops(self, batch: Batch) -> float:
+        """Operations of a training step over the batch, counted in one forward pass in evaluation mode."""
+        return flops.training_flops(lambda: self._evaluation_result(batch))
+
+    def peak_flops(self) -> float | None:
+        """Operations per second of a large matrix product in the precision of this run."""
+        return flops.measured_peak(self.device, self._precision, self.synchronize)
+
+    def card_state(self) -> CardState:
+        """What NVIDIA's driver tells of the card; of other devices nothing."""
+        if self.device.type != "cuda":
+            return CardState()
+        return card_state(str(torch.cuda.get_device_properties(self.device).uuid))
 
     def memory(self) -> MemoryReading:
         """Current bytes and the peak since `init`; on a CPU, those of the process above its baseline."""
@@ -307,10 +366,8 @@ class TorchTrainable:
 
     def synchronize(self) -> float:
         """Wait until the device is idle and return the time in seconds."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
         return time.perf_counter()
 
 

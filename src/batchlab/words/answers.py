@@ -18,6 +18,7 @@ from batchlab.core.format import (
 from batchlab.words.capacity_reasons import describe_limit
 from batchlab.words.critical import headline, measured
 from batchlab.words.phrases import format_seeds, format_tied
+from batchlab.words.speed import describe_mfu, launch_bound
 from batchlab.words.sweep import describe_row, no_answer
 from batchlab.words.units import Units
 
@@ -129,13 +130,17 @@ def _fastest(found: Findings) -> Answer:
     if speed.fastest == speed.points[-1].layout.global_batch_size:
         caveats.append("it is the largest size measured")
     if speed.disturbed:
-        caveats.append(f"other programs used the processor at batch {format_list(speed.disturbed)}")
+        caveats.append(f"other programs used the device at batch {format_list(speed.disturbed)}")
+    if unsettled := [point.layout.global_batch_size for point in speed.points if point.stable is False]:
+        caveats.append(f"the speed of batch {format_list(unsettled)} had not settled")
+    if bound := [point.layout.global_batch_size for point in speed.points if point.launch_bound]:
+        caveats.append(launch_bound(bound))
     if speed.falls_off:
         caveats.append(f"batch {format_list(speed.falls_off)} is slower than a smaller one")
     return Answer(
         question,
         answer,
-        "; ".join(caveats),
+        "; ".join([*caveats, *([describe_mfu(top)] if top.mfu is not None else [])]),
         f"{format_plural(len(speed.points), 'size')}, each alone on the device after warm-up, median of "
         f"{top.tokens_per_second.n} blocks",
     )

@@ -17,6 +17,7 @@ from batchlab.core.format import (
     format_duration,
     format_learning_rate,
     format_list,
+    format_percent,
     format_percents,
     format_plural,
 )
@@ -135,9 +136,13 @@ def documents_not_written(error: Exception, folder: Path) -> str:
 
 
 def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
-    """One measured batch size, with a caveat where other programs used the processor."""
+    """One measured batch size, with a caveat where other programs used the device."""
     others = result.other_load or 0.0
-    caveat = f" (other programs used {100 * others:.0f} % of the processor)" if others > BUSY_SHARE else ""
+    caveat = f" (other programs used {100 * others:.0f} % of the device)" if others > BUSY_SHARE else ""
+    if result.flops_per_token and result.peak_flops:
+        caveat = (
+            f", {format_percent(result.tokens_per_second * result.flops_per_token / result.peak_flops)} MFU{caveat}"
+        )
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from batchlab.analysis.findings import Findings
-from batchlab.core.experiment import Experiment, TaskReference
+from batchlab.core.experiment import CompileMode, Experiment, TaskReference
 from batchlab.core.format import format_bytes, format_learning_rates, format_list, format_percent, format_plural
 from batchlab.core.record import Environment, TaskInfo
 from batchlab.search.starting_rates import StartFrom, starting_rates
@@ -76,7 +76,7 @@ def setup(findings: Findings) -> tuple[Term, ...]:
             "precision",
             "the script's own"
             if experiment.command
-            else experiment.device.precision + (", compiled" if experiment.device.compile else ""),
+            else experiment.device.precision + _compiled(experiment.device.compile),
         ),
     ]
     if task_info.vocabulary:
@@ -86,6 +86,10 @@ def setup(findings: Findings) -> tuple[Term, ...]:
     if findings.environment:
         terms += _environment(findings.environment)
     return tuple(terms)
+
+
+def _compiled(mode: CompileMode) -> str:
+    return "" if mode == "off" else f", compiled ({mode})"
 
 
 def _judged_by(experiment: Experiment) -> str:
@@ -103,12 +107,16 @@ def _environment(environment: Environment) -> list[Term]:
     versions = (
         f"batchlab {environment.batchlab}",
         environment.framework,
+        f"NVIDIA driver {environment.driver}" if environment.driver else "",
         f"Python {environment.python}",
         f"numpy {environment.numpy}",
         environment.platform,
     )
+    capability = environment.compute_capability
+    clock = f" at up to {environment.max_clock_mhz:,} MHz" if environment.max_clock_mhz else ""
+    card = f"; compute capability {capability}{clock}" if capability else ""
     return [
-        ("device", f"{environment.device}{size}{processor}{instructions}, {environment.cores} cores"),
+        ("device", f"{environment.device}{size}{card}{processor}{instructions}, {environment.cores} cores"),
         ("versions", ", ".join(version for version in versions if version)),
     ]
 

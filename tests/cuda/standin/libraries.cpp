@@ -100,10 +100,13 @@ const char* nvrtcGetErrorString(int) { return "an error of the stand-in"; }
 #ifdef STANDIN_NVIDIA_ML
 // NVML, by which torch counts cards without starting CUDA, and looks for the fabric that expandable segments could use.
 constexpr int kNotSupported = 3;
-static long cards() {
-  const char* given = std::getenv("STANDIN_DEVICES");
-  return given ? std::atol(given) : 1;
+constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+static long given(const char* name, long otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::atol(value) : otherwise;
 }
+static long cards() { return given("STANDIN_DEVICES", 1); }
 int nvmlInit() { return 0; }
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
@@ -114,8 +117,29 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) { return give(device); }
 int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
-  std::snprintf(text, size, "GPU-00000000-0000-0000-0000-%012zu", reinterpret_cast<std::size_t>(device));
+  std::snprintf(text, size, "GPU-00000000-0000-0000-0000-%012zx", reinterpret_cast<std::size_t>(device));
   return 0;
+}
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
+  const char* last = std::strrchr(uuid, '-');
+  const std::size_t number = last ? std::strtoull(last + 1, nullptr, 16) : 0;
+  *device = reinterpret_cast<void*>(number);
+  return number && number <= static_cast<std::size_t>(cards()) ? 0 : kNotFound;
+}
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  std::snprintf(text, size, "580.00 (stand-in)");
+  return 0;
+}
+int nvmlDeviceGetClockInfo(void*, int, unsigned* megahertz) { return *megahertz = 1200, 0; }
+int nvmlDeviceGetMaxClockInfo(void*, int, unsigned* megahertz) { return *megahertz = 1410, 0; }
+int nvmlDeviceGetUtilizationRates(void*, unsigned* percent) {
+  percent[0] = static_cast<unsigned>(given("STANDIN_BUSY", 0));
+  percent[1] = 0;
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* processes) {
+  *count = static_cast<unsigned>(given("STANDIN_PROCESSES", 1));
+  return *count && !processes ? kInsufficientSize : 0;
 }
 int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) { return *count = 0, 0; }
 int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return kNotSupported; }

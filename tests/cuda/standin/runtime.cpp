@@ -1,6 +1,7 @@
 // libcudart: cards, memory, copies, launches, streams and events. Functions that are not here do nothing and succeed.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +23,11 @@ bool is_card(int device) { return device >= 0 && device < visible_devices(); }
 // Errors are remembered until cudaGetLastError, as in the real runtime: torch looks there after a failed allocation.
 thread_local cudaError_t last_error = cudaSuccess;
 
+// After an assertion on the card nothing works in this process any more. Launches do not notice, unless they block.
+std::atomic<bool> asserted{false};
+
 cudaError_t result(cudaError_t error) {
+  if (asserted) error = cudaErrorAssert;
   if (error != cudaSuccess) last_error = error;
   return error;
 }
@@ -48,6 +53,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorAssert: return "device-side assert triggered";
     default: return "an error that the stand-in does not name";
   }
 }
@@ -59,6 +65,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorAssert: return "cudaErrorAssert";
     default: return "cudaErrorUnknown";
   }
 }
@@ -93,7 +100,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* card, int device) {
   if (!is_card(device)) return result(cudaErrorInvalidDevice);
   std::memset(card, 0, sizeof *card);
   std::strcpy(card->name, "Stand-in without a GPU");
-  card->uuid.bytes[15] = static_cast<char>(device + 1);
+  card->uuid.bytes[15] = static_cast<char>(physical_device(device) + 1);
   card->totalGlobalMem = setting(kMemory);
   card->major = static_cast<int>(setting(kCapability) / 10);
   card->minor = static_cast<int>(setting(kCapability) % 10);
@@ -117,7 +124,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* card, int device) {
   card->unifiedAddressing = 1;
   card->concurrentKernels = 1;
   card->asyncEngineCount = 3;
-  card->pciBusID = device + 1;
+  card->pciBusID = physical_device(device) + 1;
   return cudaSuccess;
 }
 
@@ -166,7 +173,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 
 cudaError_t cudaDeviceSynchronize() {
   ++counters[kSynchronizations];
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 // ---- memory
@@ -251,7 +258,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
   } else {
     std::memcpy(to, from, bytes);
   }
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
@@ -286,7 +293,10 @@ std::unordered_map<const void*, std::string>& kernel_names() {
 }
 
 cudaError_t launched(const void* kernel) {
-  ++counters[kLaunches];
+  const long long number = ++counters[kLaunches];
+  if (number == setting(kAssertAt)) asserted = true;
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (asserted && blocking && *blocking == '1') return result(cudaErrorAssert);
   if (setting(kLog)) {
     auto found = kernel_names().find(kernel);
     std::fprintf(stderr, "kernel %s\n", found == kernel_names().end() ? "?" : found->second.c_str());
@@ -383,7 +393,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWith
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   ++counters[kStreamSynchronizations];
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
@@ -426,7 +436,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
   ++counters[kStreamSynchronizations];
-  return cudaSuccess;
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

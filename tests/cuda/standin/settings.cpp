@@ -30,7 +30,7 @@ struct Named {
 // would need graphs of cuDNN.
 constexpr Named kDefaults[kSettings] = {
     {"devices", 1}, {"memory", 85520809984}, {"context", 524288000}, {"other", 0},
-    {"capability", 80}, {"fail_at", 0}, {"fail_for", 1}, {"log", 0},
+    {"capability", 80}, {"fail_at", 0}, {"fail_for", 1}, {"assert_at", 0}, {"log", 0},
 };
 
 constexpr const char* kCounterNames[kCounters] = {
@@ -89,19 +89,24 @@ bool must_fail(long long number) {
 long long setting(Setting which) { return settings()[which]; }
 
 int visible_devices() {
+  int count = 0;
+  while (physical_device(count) >= 0) ++count;
+  return count;
+}
+
+int physical_device(int device) {
   // CUDA_VISIBLE_DEVICES counts up to the first entry that names no card.
   const int present = static_cast<int>(setting(kDevices));
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!visible) return present;
-  int count = 0;
-  while (*visible) {
+  if (!visible) return device < present ? device : -1;
+  for (int count = 0; *visible; ++count) {
     char* end;
     const long index = std::strtol(visible, &end, 10);
     if (end == visible || index < 0 || index >= present) break;
-    ++count;
+    if (count == device) return static_cast<int>(index);
     visible = *end == ',' ? end + 1 : end + std::strlen(end);
   }
-  return count;
+  return -1;
 }
 
 void* Memory::reserve(std::size_t bytes) {

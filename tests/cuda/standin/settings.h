@@ -16,6 +16,7 @@ enum Setting {
   kCapability,  // 80 for compute capability 8.0
   kFailAt,      // the number, from 1, of the first allocation that fails; 0: none
   kFailFor,     // how many allocations fail from there on; torch tries a failed one again after freeing its cache
+  kAssertAt,    // the number, from 1, of the launch whose kernel fails an assertion on the card; 0: none
   kLog,         // 1: name every kernel on standard error
   kSettings,
 };
@@ -63,5 +64,6 @@ struct Memory {
 extern Memory memory;
 extern thread_local int current_device;
 int visible_devices();
+int physical_device(int device);  // of one that the process sees; -1: there is none
 
 }  // namespace standin

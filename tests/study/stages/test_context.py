@@ -71,7 +71,7 @@ def test_evaluation_never_needs_more_than_training() -> None:
         ({}, 64, "all", True),
         ({"noise": {"parameters": "norm_layers"}}, 16, "norm_layers", True),
         ({"batch": {"micro_batching": "off"}}, 16, "norm_layers", False),
-        ({"device": {"compile": True}}, 16, "all", False),
+        ({"device": {"compile": "default"}}, 16, "all", False),
         ({"sample_independent": False}, 16, "all", False),
         ({"sample_independent": False, "noise": {"parameters": "norm_layers"}}, 16, "all", False),
     ],

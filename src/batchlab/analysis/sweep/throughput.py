@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
+from batchlab.analysis.sweep.datasheet import datasheet_flops
 from batchlab.analysis.values import Interval, ThroughputFinding, ThroughputPoint
 from batchlab.core.record import Outcome, Record, ThroughputResult
 from batchlab.core.spec import Spec, ThroughputSpec
@@ -26,7 +27,7 @@ def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFind
     """
     points = sorted(
         (
-            _point(spec, record.result)
+            _point(spec, record.result, record.environment.device if record.environment else "")
             for spec, record in records
             if isinstance(spec, ThroughputSpec)
             and record.outcome is Outcome.COMPLETED
@@ -52,7 +53,7 @@ def throughput_finding(records: Iterable[tuple[Spec, Record]]) -> ThroughputFind
     )
 
 
-def _point(spec: ThroughputSpec, result: ThroughputResult) -> ThroughputPoint:
+def _point(spec: ThroughputSpec, result: ThroughputResult, device: str) -> ThroughputPoint:
     blocks = result.tokens_per_second_blocks or (result.tokens_per_second,)
     return ThroughputPoint(
         layout=spec.layout,
@@ -61,4 +62,9 @@ def _point(spec: ThroughputSpec, result: ThroughputResult) -> ThroughputPoint:
         warmup_seconds=result.warmup_seconds,
         peak_bytes=result.peak_bytes,
         other_load=result.other_load,
+        stable=result.stable,
+        issuing_share=result.issuing_share,
+        achieved_flops=result.flops_per_token and result.flops_per_token * statistics.median(blocks),
+        peak_flops=result.peak_flops,
+        datasheet_flops=datasheet_flops(device, spec.device.precision),
     )

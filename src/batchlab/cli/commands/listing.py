@@ -100,15 +100,26 @@ def settings() -> int:
     return 0
 
 
-def doctor(*, out: Path = Path("studies")) -> int:
+def doctor(*, out: Path = Path("studies"), gpu: Flag = False) -> int:
     """What batchlab finds on this machine: versions, cores, memory, file locks, device, optional packages.
 
     Parameters
     ----------
     out
         Where studies will be put, to test whether files can be locked there.
+    gpu
+        Test the first CUDA card instead, in at most three minutes, and write batchlab-doctor-gpu.json here, which holds
+        nothing personal and can be attached to an issue.
     """
-    from batchlab.cli.doctor import checks, describe
+    from batchlab.cli.doctor import CARD_TEST_FILE, check_card, checks, describe, require_card
+
+    if gpu:
+        from batchlab.words.card_test import where_written
+
+        require_card()
+        passed = check_card(CARD_TEST_FILE)
+        print(where_written(CARD_TEST_FILE))
+        return 0 if passed else 1
 
     for check in checks(out):
         print(describe(check.name, check.run()))

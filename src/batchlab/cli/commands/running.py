@@ -22,10 +22,18 @@ TaskArgument = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:
 DEFAULTS = Options()
 
 
-def run_to(experiment: Experiment, options: Options, until: Stage, request: CapacityRequest | None = None) -> int:
+def run_to(
+    experiment: Experiment,
+    options: Options,
+    until: Stage,
+    request: CapacityRequest | None = None,
+    *,
+    speed_variants: bool = False,
+) -> int:
     """Run the study of an experiment up to a stage, print what came of it, and return the exit code.
 
-    request: what the capacity stage is asked where it is the last; default: the largest micro-batch.
+    request: what the capacity stage is asked where it is the last; default: the largest micro-batch. speed_variants:
+    where throughput is the last, also time other precisions and compilation.
     """
     from batchlab.study.open_study import engine_factory
     from batchlab.study.progress import open_view
@@ -45,6 +53,7 @@ def run_to(experiment: Experiment, options: Options, until: Stage, request: Capa
             view,
             until=until,
             request=request or LARGEST,
+            speed_variants=speed_variants,
             accept_edits=options.accept_edits,
             retry_failed=options.retry_failed,
         )

@@ -32,9 +32,18 @@ def check(task: TaskArgument, /, options: Options = DEFAULTS) -> int:
     return run_to(parse_experiment(task, options), options, "check")
 
 
-def throughput(task: TaskArgument, /, options: Options = DEFAULTS) -> int:
-    """Tokens per second at each batch size, measured alone on the device."""
-    return run_to(parse_experiment(task, options), options, "throughput")
+def throughput(
+    task: TaskArgument, /, options: Options = DEFAULTS, *, variants: Annotated[bool, Parameter(negative=())] = False
+) -> int:
+    """Tokens per second at each batch size, measured alone on the device.
+
+    Parameters
+    ----------
+    variants
+        Also time what TF32, bf16, fp16 and torch.compile gain here, each alone at the largest size, beside what is
+        expected of them, with advice.
+    """
+    return run_to(parse_experiment(task, options), options, "throughput", speed_variants=variants)
 
 
 def sweep(task: TaskArgument, /, options: Options = DEFAULTS) -> int:

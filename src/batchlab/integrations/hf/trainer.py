@@ -141,8 +141,19 @@ def own_settings(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
         **_metric(trainer, own),
         "schedule": schedule,
         "optimizer": {"grad_clip": own.max_grad_norm or "off", "reference_batch_size": step},
-        "device": {"precision": "bf16" if own.bf16 else "tf32" if own.tf32 else "fp32", "compile": own.torch_compile},
+        "device": {"precision": _precision(own), "compile": _compile_mode(own)},
     }
+
+
+def _precision(own: TrainingArguments) -> str:
+    return "bf16" if own.bf16 else "tf32" if own.tf32 else "fp32"
+
+
+def _compile_mode(own: TrainingArguments) -> str:
+    """Modes that batchlab does not name ("max-autotune") stay the Trainer's own; the study calls them default."""
+    if not own.torch_compile:
+        return "off"
+    return "reduce-overhead" if own.torch_compile_mode == "reduce-overhead" else "default"
 
 
 def _metric(trainer: Trainer, own: TrainingArguments) -> dict[str, Any]:
@@ -175,6 +186,8 @@ def _on(device: DeviceSettings) -> dict[str, Any]:
     return {
         "use_cpu": device.name == "cpu",
         "bf16": device.precision == "bf16",
+        "fp16": device.precision == "fp16",
         "tf32": (device.precision == "tf32" and device.name.startswith("cuda")) or None,
-        "torch_compile": device.compile,
+        "torch_compile": device.compile != "off",
+        **({"torch_compile_mode": device.compile} if device.compile == "reduce-overhead" else {}),
     }

@@ -216,7 +216,7 @@ def trainer_arguments(
     return {
         "accelerator": {"cuda": "gpu"}.get(kind, kind),
         "devices": [int(index or 0)] if kind == "cuda" else 1,
-        "precision": "bf16-mixed" if device.precision == "bf16" else "32-true",
+        "precision": {"bf16": "bf16-mixed", "fp16": "16-mixed"}.get(device.precision, "32-true"),
         "max_steps": steps,
         "max_epochs": -1,
         "accumulate_grad_batches": grad_accum_steps,

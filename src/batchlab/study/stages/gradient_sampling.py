@@ -20,7 +20,7 @@ def gradient_sampling(
     if not experiment.noise.points:
         return None
     lone = len(layout.micro_batch_sizes()) == 1
-    plain = sample_independent and not experiment.device.compile
+    plain = sample_independent and experiment.device.compile == "off"
     split = plain and experiment.batch.micro_batching != "off"
     asked = sample_independent and experiment.noise.parameters == "norm_layers"
     return GradientSampling(

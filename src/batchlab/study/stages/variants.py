@@ -65,7 +65,7 @@ def _searched(
     session: Session, changes: dict[str, Any], request: CapacityRequest, *, sample_independent: bool
 ) -> MemoryVariantDecision:
     try:
-        with _changed(session, changes) as other:
+        with changed_session(session, changes) as other:
             found = capacity_stage(other, request, sample_independent=sample_independent)
             return _measured(other, found, request)
     except (StageFailed, InputError) as failure:
@@ -89,7 +89,7 @@ def _measured(session: Session, found: Capacity, request: CapacityRequest) -> Me
 
 
 @contextmanager
-def _changed(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
+def changed_session(session: Session, changes: dict[str, Any]) -> Iterator[Session]:
     """The same task with other settings, in a temporary folder that shares the study's prepared data."""
     study = session.study
     experiment = build_experiment(merge(study.experiment.model_dump(mode="json"), changes))

@@ -1,0 +1,51 @@
+"""How many tokens a time budget buys, by the cards that runs are spread over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from batchlab.core.batch import Unit
+from batchlab.core.experiment import build_experiment
+from batchlab.engines.resources import Concurrency
+from batchlab.storage.store import Store
+from batchlab.study.session import Session
+from batchlab.study.stages import budget
+from batchlab.study.stages.budget import budget_stage
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`tokens(device, cards)`: tokens of every run, planned for ten minutes."""
+
+    def planned(device: str, cards: int) -> int:
+        monkeypatch.setattr(budget, "visible_cards", lambda: tuple(map(str, range(cards))))
+        experiment = build_experiment(
+            {
+                "name": "planned",
+                "task": {"kind": "recipe", "target": "simulated"},
+                "unit": Unit.TOKENS,
+                "batch": {"global_batch_sizes": [4, 8]},
+                "sweep": {"learning_rates": [1e-3, 2e-3]},
+                "budget": {"time_budget_seconds": 600.0},
+            }
+        )
+        store = Store.create(tmp_path / f"{device}-{cards}", experiment)
+        task_info = SimpleNamespace(device=device, train_samples=10**9, optimizer_family="adam")
+        study = SimpleNamespace(experiment=experiment, task_info=task_info, store=store)
+        workers = cards if device == "cuda" else 1
+        session = cast("Session", SimpleNamespace(study=study))
+        return budget_stage(session, {4: 1000.0, 8: 1500.0}, Concurrency(workers, 1)).token_budget
+
+    return planned
+
+
+def test_eight_cards_train_eight_times_the_tokens_in_the_same_time(tokens: Any) -> None:
+    assert tokens("cuda", 8) == pytest.approx(8 * tokens("cuda", 1), rel=0.02)
+
+
+def test_one_card_that_is_named_is_one_card(tokens: Any) -> None:
+    assert tokens("cuda:3", 8) == tokens("cuda", 1)
