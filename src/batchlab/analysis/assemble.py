@@ -70,6 +70,8 @@ def assemble(
     decided = decisions or Decisions()
     if not isinstance(task_info, TaskInfo):
         task_info = TaskInfo.model_validate(task_info)
+    fits = decided.micro_batch.max_micro_batch_size if decided.micro_batch else None
+    experiment = experiment.within_memory(fits)
     checked = next((record.result for _, record in records if isinstance(record.result, CheckResult)), None)
     budget = _token_budget(experiment, records, decided)
     lengths = decided.budget

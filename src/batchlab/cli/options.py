@@ -15,6 +15,7 @@ from batchlab.core.parse import (
     MOST_RUNS,
     MOST_SEEDS,
     MOST_WORKERS,
+    is_open,
     parse_count,
     parse_duration,
     parse_learning_rates,
@@ -40,7 +41,7 @@ class Options:
     set_
         Any setting by its dotted name, e.g. --set data.path=corpus.txt (see `batchlab settings`).
     batch_sizes
-        Global batch sizes: 8,16,32 or 4:64 (doublings).
+        Global batch sizes: 8,16,32, 4:64 (doublings) or 1:max (until memory ends).
     search
         adaptive: each run where it is expected to improve the answer most; grid: every size at every learning rate.
     prior
@@ -154,6 +155,7 @@ def _flags(options: Options) -> dict[str, object]:
     """Dotted setting → the value of the flag that sets it; None where the flag was not given."""
     return {
         "batch.global_batch_sizes": _if_given(parse_sizes, options.batch_sizes),
+        "batch.open_end": _if_given(is_open, options.batch_sizes),
         "sweep.search": options.search,
         "sweep.prior": options.prior,
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),

@@ -150,6 +150,9 @@ class BatchConfig(Section):
         32,
         64,
     )
+    open_end: bool = Field(
+        default=False, description="the sizes go on doubling for as long as they fit in memory without accumulation"
+    )
     micro_batching: Literal["auto", "even", "off"] = Field(
         default="auto",
         description="auto: batches that do not fit are split; even: into equal parts; off: they run out of memory",
@@ -444,6 +447,14 @@ class Experiment(Section):
     critical: CriticalConfig = CriticalConfig()
     command: Command | None = Field(default=None, description="a person's own script (docs/integrations.md)")
     device: DeviceConfig = DeviceConfig()
+
+    def within_memory(self, max_micro_batch_size: int | None) -> Experiment:
+        """The experiment without the sizes of an open axis that do not fit; itself where the axis is closed."""
+        sizes = self.batch.global_batch_sizes
+        if not self.batch.open_end or max_micro_batch_size is None or sizes[-1] <= max_micro_batch_size:
+            return self
+        kept = tuple(size for size in sizes if size <= max_micro_batch_size) or sizes[:1]
+        return self.model_copy(update={"batch": self.batch.model_copy(update={"global_batch_sizes": kept})})
 
     @property
     def reference_batch_size(self) -> int:

@@ -174,11 +174,20 @@ def _not_learning_rates(text: str, problem: str) -> InputError:
     )
 
 
+def is_open(text: str) -> bool:
+    """Whether batch sizes go on until memory ends: `1:max`."""
+    return text.strip().endswith(":max")
+
+
 def parse_sizes(text: str) -> tuple[int, ...]:
     """`"1,8,32"` is a list, `"1:512"` every doubling from 1 to 512; the last value is always included.
 
+    `"1:max"` is `(1,)`: where it ends is not known yet (`is_open`).
+
     Raises InputError naming what is possible.
     """
+    if is_open(text):
+        return (_size(text.strip().removesuffix(":max"), text),)
     parts = text.split(":")
     if len(parts) == 1:
         return tuple(sorted({_size(part, text) for part in _listed(text, "Batch sizes")}))
@@ -206,7 +215,7 @@ def _size(part: str, text: str) -> int:
 
 def _not_sizes(text: str, problem: str) -> InputError:
     return InputError(
-        f"Batch sizes {quote(text)}: {problem}; write a list like 1,8,32 or a range of doublings like 1:512."
+        f"Batch sizes {quote(text)}: {problem}; write a list like 1,8,32 or a range of doublings like 1:512 or 1:max."
     )
 
 

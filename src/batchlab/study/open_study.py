@@ -32,6 +32,7 @@ from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
+from batchlab.study.batch_axis import to_its_end
 from batchlab.study.prior import read_prior
 
 EngineFactory = Callable[[Path, int], Engine]
@@ -220,7 +221,7 @@ def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:
         changes["budget"] = asked.budget.model_copy(update={"token_budget": tokens})
     if task_info.own_optimizer:
         changes["optimizer"] = asked.optimizer.model_copy(update={"name": "task"})
-    return _with_own_settings(asked.model_copy(update=changes), task_info)
+    return to_its_end(_with_own_settings(asked.model_copy(update=changes), task_info), task_info)
 
 
 def _with_own_settings(asked: Experiment, task_info: TaskInfo) -> Experiment:

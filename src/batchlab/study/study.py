@@ -183,7 +183,11 @@ def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_v
     capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
     view.say(f"   {progress.describe_capacity(capacity)}")
 
+    experiment = experiment.within_memory(capacity.max_micro_batch_size)
+    session = replace(session, study=replace(session.study, experiment=experiment))
     sizes = experiment.batch.global_batch_sizes
+    if experiment.batch.open_end:
+        view.say(f"   {progress.open_axis(sizes)}")
     layouts = [layout_for(experiment, size, capacity, sample_independent=independent) for size in sizes]
     view.stage(progress.THROUGHPUT, len(layouts))
     measured = throughput_stage(session, [layout for layout in layouts if not known_oom(layout, capacity)])
@@ -252,7 +256,8 @@ def run_critical(folder: Path, make_engine: EngineFactory, view: View, *, execut
 
 def _critical_context(session: Session, findings: Findings) -> SweepContext:
     experiment, independent = findings.experiment, findings.sample_independent
-    capacity = capacity_stage(session, sweep_need(experiment, independent), sample_independent=independent)
+    need = sweep_need(session.study.experiment, independent)
+    capacity = capacity_stage(session, need, sample_independent=independent)
     return SweepContext(
         experiment=experiment,
         capacity=capacity,

@@ -61,7 +61,7 @@ def _what_came_out(found: Findings) -> str:
     text += f", {format_interval(best.val_loss)} ({format_seeds(surface, best)})"
     tied = [row for row in surface.tied if row is not best]
     if not tied:
-        return f"{text}; every other batch size is worse by more than noise. {_towards_the_ends(surface, best)}".strip()
+        return f"{text}; every other batch size is worse by more than noise."
     are = "is" if len(surface.tied) == 1 else "are"
     return f"{text}. Batch {format_tied(surface)} {are} statistically tied. {_towards_the_ends(surface, best)}".strip()
 
@@ -132,7 +132,7 @@ def _size(cost: Cost) -> int:
 def _end(found: Findings, cost: Cost) -> str:
     size, needs = f"batch {cost.global_batch_size:,}", describe_cost(cost, found.experiment.unit)
     when = describe_time(cost)
-    return f"{size} reaches the same loss {when}, with {needs}" if when else f"{size} has {needs}"
+    return f"{size} reaches the same loss {when}, with {needs}" if when else f"{size} costs {needs}"
 
 
 def _next_step(found: Findings) -> str:

@@ -135,6 +135,11 @@ def documents_not_written(error: Exception, folder: Path) -> str:
     return f"   warning: tables, plan and report are not up to date; `batchlab report {folder}` writes them. {error}"
 
 
+def open_axis(sizes: Sequence[int]) -> str:
+    """The sizes of an axis that was open at its end."""
+    return f"batch sizes: {format_list(sizes)}, as far as they fit and can be judged"
+
+
 def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     """One measured batch size, with a caveat where other programs used the device."""
     others = result.other_load or 0.0

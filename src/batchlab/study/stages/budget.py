@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import psutil
 
-from batchlab.core.batch import Unit
 from batchlab.core.experiment import BudgetConfig
 from batchlab.engines.cards import visible_cards
 from batchlab.engines.resources import Concurrency, plan_concurrency, usable_cores
@@ -23,13 +22,9 @@ from batchlab.search.equal_time import equal_time_budget
 from batchlab.search.repeats import Repeats
 from batchlab.search.starting_rates import swept_rates
 from batchlab.storage.decisions import BudgetDecision, ConcurrencyDecision, Decisions
+from batchlab.study.batch_axis import DEFAULT_PASSES
 from batchlab.study.session import Session
 from batchlab.study.stages.failure import StageFailed
-
-DEFAULT_PASSES = {Unit.TOKENS: 4, Unit.SAMPLES: 30}
-"""At most so many passes over the training data in a run, where neither tokens nor time were given. Text repeated up to
-4 times trains nearly as well as new text (Muennighoff et al. 2023, arXiv:2305.16264); images and tables are repeated
-more."""
 
 
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
