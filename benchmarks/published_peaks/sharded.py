@@ -136,20 +136,21 @@ def page(traced: TraceResult) -> str:
         shared = model_states([unit], Sharding("fsdp", devices), 12 * 7_500_000_000).total / 1e9
         gathered = shared + 15.0
         zero.append(f"| {devices} | {partial:g} | {gathered:.2f} | {full:g} | {shared:.2f} |")
+    machine = platform.machine()
     activations = max(phase.activation_bytes for phase in traced.points[0].phases) / GIB
     return f"""# Published memory of sharded training against the prediction
 
     python benchmarks/published_peaks/sharded.py
 
-Nothing here was tuned on these figures, and nothing ran on several cards. torch {version("torch")} on
-{platform.machine()}.
+Nothing here was tuned on these figures, and nothing ran on several cards. torch {version("torch")} on {machine}.
 
 ## Llama 3.1 8B with FSDP2
 
-Published: {TORCHTITAN} (H100, 8,192 tokens, batch 2 per device, selective activation checkpointing; the most memory
-that CUDA's allocator reserved). Predicted: bytes in use, from a trace of the model written again
-(llama.py: attention and every other matrix product are kept, {activations:.1f} GiB of activations) and the formulas of
-`analysis/capacity/sharded.py` with shards and reductions in fp32, gathered in bf16. GiB.
+Published: {TORCHTITAN}
+(H100, 8,192 tokens, batch 2 per device, selective activation checkpointing; the most memory that CUDA's allocator
+reserved). Predicted: bytes in use, from a trace of the model written again (llama.py: attention and every other matrix
+product are kept, {activations:.1f} GiB of activations) and the formulas of `analysis/capacity/sharded.py` with shards
+and reductions in fp32, gathered in bf16. GiB.
 
 | | devices | published | predicted | states | gathered in backward | peak in |
 |---|---|---|---|---|---|---|
@@ -165,8 +166,8 @@ Compiled runs are not predicted, because compilation is not traced; what they sa
 
 ## Model states of 7.5 billion parameters
 
-Published: table 1 of the ZeRO paper ({ZERO}), 2 + 2 + 12 bytes per parameter. GB. FSDP2 that does not reshard
-after forward keeps its shard besides the gathered parameters, which ZeRO's stage 2 does not.
+Published: table 1 of the ZeRO paper ({ZERO}), 2 + 2 + 12 bytes per parameter. GB. FSDP2
+that does not reshard after forward keeps its shard besides the gathered parameters, which ZeRO's stage 2 does not.
 
 | devices | gradients and optimizer state shared | FSDP2, not resharded | all shared | FSDP2 |
 |---|---|---|---|---|

@@ -54,6 +54,14 @@ def test_the_answer_comes_first_and_says_how_it_is_known() -> None:
     assert "3 probes, 0 out of memory" in text
 
 
+@pytest.mark.parametrize(("sizes", "odd"), [(6, False), (9, True)])
+def test_a_long_search_without_a_trace_says_why(sizes: int, odd: bool) -> None:
+    points = tuple(MemoryPoint(size + 1, True, 2**20) for size in range(sizes))
+    text = said(capacity(points, untraceable="It branches on values."))
+    assert "not traced   It branches on values. Sizes were found by running them" in text
+    assert (f"{sizes} where up to 6 are usual: memory is flat at first" in text) == odd
+
+
 @pytest.mark.parametrize(("shapes", "named"), [(((8, 64), (8,)), True), (None, False)])
 def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, named):
     points = (MemoryPoint(4, True, 2**20, "", ((4, 64), (4,))), MemoryPoint(8, True, 2**21, "", shapes))

@@ -15,6 +15,9 @@ Term = tuple[str, str]
 
 INDENT = 13
 
+ORDINARY_SIZES = 6
+"""So many sizes run at most where memory that cannot be traced follows a line or a parabola (search/untraced.py)."""
+
 _SHOWN = 0.05 * 2**20
 """Bytes that are not shown as 0.0 MiB."""
 
@@ -221,7 +224,7 @@ def _worst_batch(found: Capacity) -> list[Term]:
 
 def _prediction(found: Capacity) -> list[Term]:
     if found.untraceable:
-        how = "Steps were run at small sizes instead." if found.traced else "Sizes were found by running them."
+        how = "Steps were run at small sizes instead." if found.traced else _by_running(found)
         return [("not traced", f"{found.untraceable} {how}")]
     curve, budget = found.curve, found.budget_bytes
     if curve is None or budget is None or not found.points:
@@ -230,6 +233,17 @@ def _prediction(found: Capacity) -> list[Term]:
     unseen = found.unseen_bytes
     measured = "" if unseen is None else f"; {beside_trace(unseen)}"
     return [("trace alone", f"predicts {alone:,}{measured}")]
+
+
+def _by_running(found: Capacity) -> str:
+    """How sizes were found without a trace, and why it took more of them than usual."""
+    ran = sum(point.fits for point in found.points)
+    if ran <= ORDINARY_SIZES:
+        return "Sizes were found by running them."
+    return (
+        f"Sizes were found by running them, {ran:,} where up to {ORDINARY_SIZES} are usual: memory is flat at first, "
+        "rises in steps or bends near the limit."
+    )
 
 
 def beside_trace(unseen_bytes: int) -> str:
