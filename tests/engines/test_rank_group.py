@@ -16,7 +16,8 @@ from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.record import CapacityResult, Outcome, Record, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, ThroughputSpec, TrainSpec, Workload
-from batchlab.engines.local import LocalEngine
+from batchlab.engines.hosts import this_machine
+from batchlab.engines.process_engine import ProcessEngine
 from batchlab.engines.rank_group import rank_environment
 
 pytestmark = pytest.mark.slow
@@ -63,8 +64,8 @@ def task(tmp_path: Path) -> Callable[..., Workload]:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[LocalEngine]:
-    engine = LocalEngine(tmp_path, 1, cores=8)
+def engine(tmp_path: Path) -> Iterator[ProcessEngine]:
+    engine = ProcessEngine(tmp_path, [this_machine(1, cores=8)])
     yield engine
     engine.close()
 
@@ -75,12 +76,12 @@ def train_spec(workload: Workload, devices: int, **settings: Any) -> TrainSpec:
     return TrainSpec(workload=workload, layout=layout, learning_rate=1e-2, evaluation_batch_size=8, **values)
 
 
-def record_of(engine: LocalEngine, spec: Spec, seconds: float = 240.0) -> Record:
+def record_of(engine: ProcessEngine, spec: Spec, seconds: float = 240.0) -> Record:
     engine.submit(spec)
     return finished(engine, seconds)
 
 
-def finished(engine: LocalEngine, seconds: float = 240.0) -> Record:
+def finished(engine: ProcessEngine, seconds: float = 240.0) -> Record:
     events: list[Event] = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -108,7 +109,7 @@ def wait_until(happened: Callable[[], Any], seconds: float = 240.0) -> None:
         time.sleep(0.05)
 
 
-def test_two_ranks_train_to_the_same_losses_as_one(engine: LocalEngine, task: Callable[..., Workload]) -> None:
+def test_two_ranks_train_to_the_same_losses_as_one(engine: ProcessEngine, task: Callable[..., Workload]) -> None:
     one, two = (record_of(engine, train_spec(task(), devices)).result for devices in (1, 2))
     assert isinstance(one, TrainResult)
     assert isinstance(two, TrainResult)
@@ -117,7 +118,7 @@ def test_two_ranks_train_to_the_same_losses_as_one(engine: LocalEngine, task: Ca
     assert two.final_grad_norm == pytest.approx(one.final_grad_norm, rel=1e-9)
 
 
-def test_two_ranks_are_measured_together(engine: LocalEngine, task: Callable[..., Workload]) -> None:
+def test_two_ranks_are_measured_together(engine: ProcessEngine, task: Callable[..., Workload]) -> None:
     workload = task()
     layout = BatchLayout(global_batch_size=8, micro_batch_size=4, data_parallel_size=2)
     assert record_of(engine, ThroughputSpec(workload=workload, layout=layout, repeats=2)).outcome is Outcome.COMPLETED
@@ -129,7 +130,7 @@ def test_two_ranks_are_measured_together(engine: LocalEngine, task: Callable[...
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_lost_rank_ends_the_group_which_goes_on_from_its_checkpoint(
-    engine: LocalEngine, task: Callable[..., Workload], tmp_path: Path, how: signal.Signals, rank: str
+    engine: ProcessEngine, task: Callable[..., Workload], tmp_path: Path, how: signal.Signals, rank: str
 ) -> None:
     spec = train_spec(task(sleep=0.02), 2, token_budget=1400, checkpoint_seconds=0.0)
     engine.submit(spec)
@@ -145,13 +146,15 @@ def test_a_lost_rank_ends_the_group_which_goes_on_from_its_checkpoint(
     assert result.val_loss == pytest.approx(undisturbed.val_loss, rel=1e-9)
 
 
-def test_an_error_of_another_rank_is_the_outcome(engine: LocalEngine, task: Callable[..., Workload]) -> None:
+def test_an_error_of_another_rank_is_the_outcome(engine: ProcessEngine, task: Callable[..., Workload]) -> None:
     record = record_of(engine, train_spec(task(fails_at=1, fail="raise ValueError('in my share')"), 2))
     assert record.outcome is Outcome.FAILED
     assert "Rank 1: ValueError: in my share" in record.reason
 
 
-def test_memory_that_runs_out_on_another_rank_does_not_fit(engine: LocalEngine, task: Callable[..., Workload]) -> None:
+def test_memory_that_runs_out_on_another_rank_does_not_fit(
+    engine: ProcessEngine, task: Callable[..., Workload]
+) -> None:
     workload = task(fails_at=4, fail="raise torch.OutOfMemoryError('CUDA out of memory')")
     record = record_of(engine, CapacitySpec(workload=workload, micro_batch_size=4, data_parallel_size=2))
     assert record.outcome is Outcome.OUT_OF_MEMORY

@@ -17,8 +17,9 @@ from batchlab.core.record import Outcome, Record, TaskInfo, TrainResult
 from batchlab.core.spec import DeviceSettings, InspectSpec, TrainSpec
 from batchlab.engines.attempt import LiveRun, follow
 from batchlab.engines.cards import visible_cards
+from batchlab.engines.hosts import this_machine
 from batchlab.engines.inline import InlineEngine
-from batchlab.engines.local import LocalEngine
+from batchlab.engines.process_engine import ProcessEngine
 from batchlab.engines.resources import usable_cores
 from batchlab.plan.train_spec import train_spec
 from batchlab.plan.training_plan import SCHEMA_VERSION, TrainingPlan
@@ -97,7 +98,7 @@ def run_plan(
         make_folders(folder, DISK)
     write_atomically(folder / PLAN_NAME, plan.model_dump_json(indent=2))
     inline = launched or spec.device.name == "simulated"
-    engine = InlineEngine(folder) if inline else LocalEngine(folder, 1)
+    engine = InlineEngine(folder) if inline else ProcessEngine(folder, [this_machine(1)])
     record = _run(engine, spec, view, folder)
     return Trained(plan, record, folder, _export(spec, record, folder))
 
@@ -126,7 +127,7 @@ def _inspect(spec: TrainSpec) -> tuple[TaskInfo, str]:
     workload = spec.workload.model_copy(update={"data_digest": "", "code_digest": ""})
     inspected = InspectSpec(workload=workload, optimizer=spec.optimizer, device=DeviceSettings(name=spec.device.name))
     with scratch_folder() as scratch:
-        engine = InlineEngine(scratch) if spec.device.name == "simulated" else LocalEngine(scratch, 1)
+        engine = InlineEngine(scratch) if spec.device.name == "simulated" else ProcessEngine(scratch, [this_machine(1)])
         try:
             engine.submit(inspected, exclusive=True)
             record = _finished(engine)

@@ -29,17 +29,21 @@ from batchlab.study.stages.failure import StageFailed
 
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
     """How many runs at a time, with how many threads. Decided once, because threads change the last bits."""
-    experiment = session.study.experiment
-    shared = experiment.device.data_parallel_size  # devices of one run
-    planned = plan_concurrency(
-        session.study.task_info.device,
-        max(1, usable_cores() // shared),
-        workers=experiment.device.workers,
-        threads=experiment.device.threads,
-        devices=max(1, _cards(session) // shared),
-        worker_bytes=None if worker_bytes is None else worker_bytes * shared,
-        free_bytes=psutil.virtual_memory().available,
-    )
+    asked, hosts = session.study.experiment.device, session.hosts
+    shared = asked.data_parallel_size  # devices of one run
+    if hosts:
+        threads = asked.threads or hosts[0].threads
+        planned = Concurrency(sum(host.workers_at(threads) for host in hosts), threads)
+    else:
+        planned = plan_concurrency(
+            session.study.task_info.device,
+            max(1, usable_cores() // shared),
+            workers=asked.workers,
+            threads=asked.threads,
+            devices=max(1, _cards(session) // shared),
+            worker_bytes=None if worker_bytes is None else worker_bytes * shared,
+            free_bytes=psutil.virtual_memory().available,
+        )
     decision = ConcurrencyDecision(workers=planned.workers, threads=planned.threads)
     decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
     assert decided is not None
