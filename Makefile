@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart docs test test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
+.PHONY: quickstart docs test test-cluster test-cuda test-integrations test-mlx check format chaos chaos-torch bench clean setup setup-dev browser
 
 quickstart: setup
 	$(BIN)/batchlab study quickstart
@@ -44,7 +44,7 @@ check: setup-dev
 	$(BIN)/ruff check src tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow and not chaos and not integration" $(COVERAGE)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow and not chaos and not integration and not cluster" $(COVERAGE)
 
 # Everything that needs no special hardware or package (≤ 30 min on 2 cores). Slow tests start worker processes that use
 # every core, so they run one at a time. Coverage is measured in the fast tests only: it makes Python code take half as
@@ -52,7 +52,7 @@ check: setup-dev
 test: COVERAGE := --cov --cov-report=
 test: setup-dev browser check
 	@echo "coverage: the fast tests run $$($(BIN)/coverage report --format=total) % of the lines (coverage report: by file)"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos and not integration" --durations=15
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos and not integration and not cluster" --durations=15
 
 # Other trainers: each door with the real one, and every plan format read by the program it is for (≤ 8 min on 2 cores,
 # installation included). They have a virtual environment of their own. Nothing is downloaded while the tests run.
@@ -84,6 +84,14 @@ MLX := .venv-mlx/bin
 
 test-mlx: .venv-mlx/.ready
 	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
+
+# Studies on a Slurm of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation included).
+# Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
+test-cluster: setup-dev
+	@command -v slurmctld >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } \
+		|| echo "Slurm is not installed and cannot be from here: its tests will be skipped"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tests/cluster --durations=10
 
 # The CUDA paths on torch's CUDA build, without a GPU (≤ 10 min on 2 cores, half of it the set-up in .venv-cuda).
 test-cuda:

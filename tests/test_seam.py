@@ -31,6 +31,7 @@ TELLS = {
     "core/experiment.py": "the description of a setting",
     "core/record.py": "the description of a field",
     "plan/launchers.py": "lines of a program of Lightning",
+    "words/card_test.py": "what torch found of a card",
     "runs/workload.py": "the commands that install frameworks",
 }
 """Modules that may say a framework's name to a person, and where."""

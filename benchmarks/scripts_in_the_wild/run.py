@@ -73,7 +73,12 @@ STYLES = (
         toml=(("train_samples = 0 ", "train_samples = 2048 "),),
     ),
     Style("HfArgumentParser (run_clm)", "run_clm_style.py", study(960)),
-    Style("TrlParser (TRL SFT)", "sft_style.py", study(960)),
+    Style(
+        "TrlParser (TRL SFT)",
+        "sft_style.py",
+        study(960),
+        toml=(("--save_strategy no", "--save_strategy no --bf16 false --use_cpu true"),),
+    ),
     Style("LightningCLI", "lightning_cli_style.py", study(1600)),
     Style(
         "torchrun with 2 processes (DDP on gloo)",

@@ -17,11 +17,16 @@ from batchlab import __version__
 from batchlab.cli import doctor
 from batchlab.cli.app import run
 from batchlab.core.errors import InputError
+from batchlab.simulated.framework import SimulatedFramework
 
 
 def test_every_extra_but_frameworks_and_dev_is_an_optional_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert {check.name for check in doctor.OPTIONAL} == set(project["optional-dependencies"]) - {*doctor.NAMES, "dev"}
+    assert {check.name for check in doctor.OPTIONAL} == set(project["optional-dependencies"]) - {
+        *doctor.NAMES,
+        "dev",
+        "docs",
+    }
 
 
 def test_an_optional_package_is_found_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +91,30 @@ def test_a_card_that_is_not_there_cannot_be_tested(capsys: pytest.CaptureFixture
     assert "no CUDA card" in capsys.readouterr().err
 
 
+def test_the_device_of_the_first_framework_that_has_one_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found(SimulatedFramework):
+        def __init__(self, device: str) -> None:
+            self.device = device
+
+        def resolve_device(self, name: str) -> str:
+            return self.device
+
+    found = {"torch": Found("mps"), "mlx": Found("gpu")}
+    monkeypatch.setattr(doctor, "load_framework", found.__getitem__)
+    assert doctor.device_test() is doctor.DEVICE_TESTS["mlx"]
+    found["torch"] = Found("cuda")
+    assert doctor.device_test() is doctor.DEVICE_TESTS["torch"]
+    found |= {"torch": Found("mps"), "mlx": Found("cpu")}
+    with pytest.raises(InputError, match="the best device of torch is mps; the best device of mlx is cpu"):
+        doctor.device_test()
+
+
 def test_checks_that_ended_are_kept_when_the_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"check": "limit", "numbers": {"fits": True, "fits_more": False}}
     code = f"print('noise'); print({json.dumps(json.dumps(said))}); raise SystemExit('CUDA error')"
     found = list(doctor.card_checks((sys.executable, "-c", code)))
     assert found == [said, {"check": "process", "error": "CUDA error"}]
-    monkeypatch.setattr(doctor, "card_checks", lambda: iter(found))
-    assert not doctor.check_card(tmp_path / "card.json")
+    monkeypatch.setattr(doctor, "card_checks", lambda program: iter(found))
+    assert not doctor.check_card(tmp_path / "card.json", doctor.DEVICE_TESTS["torch"])
     written = json.loads((tmp_path / "card.json").read_text())["checks"]
     assert [check["verdict"] for check in written] == ["ok", "fail"]

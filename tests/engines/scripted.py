@@ -6,7 +6,7 @@ A script is called with a worker and the run it was given, and says what the wor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import SPEC, CapacitySpec, Spec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.dispatcher import Dispatcher
+from batchlab.engines.hosts import Host, this_machine
 from batchlab.engines.pool import Pool
 from batchlab.storage.files import DISK
 from batchlab.storage.run_folder import RunFolder
@@ -216,13 +217,15 @@ class SteppedEngine:
         workers: int = 2,
         cores: int = 8,
         command: WorkerCommand | None = None,
+        hosts: Sequence[Host] | None = None,
         runs_per_worker: int = 20,
         silence_seconds: float = 600.0,
     ) -> None:
         self._processes, self._events = processes, list[Event]()
         study, clock = processes.study, processes.clock
         command = command or WorkerCommand(("worker",))
-        pool = Pool(study, command, processes, clock, workers=workers, cores=cores, devices=())
+        hosts = [this_machine(workers, cores=cores, cards=(), command=command)] if hosts is None else hosts
+        pool = Pool(study, hosts, processes, clock)
         self._outstanding = 0
         self.dispatcher = Dispatcher(
             study,

@@ -28,8 +28,9 @@ from batchlab.core.spec import (
     Workload,
     run_id,
 )
-from batchlab.core.worker import WorkerCommand
+from batchlab.core.worker import HEARTBEAT_SECONDS, LOST_SECONDS, WorkerCommand
 from batchlab.engines.dispatcher import BACK_OFF_SECONDS
+from batchlab.engines.hosts import Host
 from batchlab.storage.lock import owner
 from batchlab.storage.run_folder import RunFolder
 
@@ -459,3 +460,57 @@ def test_a_failed_assertion_on_a_card_is_repeated_where_launches_block(scripted:
     first, second = carry_out(scripted.SteppedEngine(processes), train(0), train(1))
     assert first.outcome is second.outcome is Outcome.COMPLETED
     assert blocking == {run_id(train(0)): [None, "1"], run_id(train(1)): [None]}  # other runs are as fast as ever
+
+
+def hosts(*names: str, workers: int = 1) -> list[Host]:
+    """Machines behind launchers."""
+    return [Host(name, WorkerCommand(("worker",), prefix=(name,)), workers, 8) for name in names]
+
+
+def started_on(processes: Any) -> list[str]:
+    return [worker.command.prefix[0] for worker in processes.started]
+
+
+def test_training_is_spread_and_measuring_stays_on_the_first_host(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path)
+    engine = scripted.SteppedEngine(processes, hosts=hosts("a", "b", "c"))
+    carry_out(engine, *(train(seed) for seed in range(3)))
+    assert sorted(started_on(processes)) == ["a", "b", "c"]
+    before = len(processes.started)
+    carry_out(engine, capacity(8), capacity(16), exclusive=True)
+    assert set(started_on(processes)[before:]) == {"a"}
+
+
+def test_a_host_that_falls_silent_loses_its_run_and_is_avoided(scripted: Any, tmp_path: Path) -> None:
+    def lose_on_a(worker: Any, spec: Spec) -> None:
+        if worker.command.prefix == ("b",):
+            worker.later(60.0, worker.finish)
+            beat(worker)
+
+    def beat(worker: Any) -> None:
+        if worker.run is not None:
+            worker.say("alive")
+            worker.later(HEARTBEAT_SECONDS, lambda: beat(worker))
+
+    processes = scripted.ScriptedProcesses(tmp_path, lose_on_a)
+    engine = scripted.SteppedEngine(processes, hosts=hosts("a", "b"))
+    records = carry_out(engine, train())
+    assert [record.outcome for record in records] == [Outcome.COMPLETED]
+    assert started_on(processes) == ["a", "b"]
+    (_, _, first), (_, _, second) = processes.attempts
+    assert LOST_SECONDS < second - first <= 60.0, "the loss is noticed within a minute"
+
+
+def test_a_launcher_may_wait_for_its_allocation(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(
+        tmp_path, start=lambda worker: worker.later(3600.0, lambda: worker.say("ready"))
+    )
+    records = carry_out(scripted.SteppedEngine(processes, hosts=hosts("a"), silence_seconds=600.0), train())
+    assert [(record.outcome, record.attempts) for record in records] == [(Outcome.COMPLETED, 1)]
+
+
+def test_a_study_ends_with_a_sentence_when_its_only_host_cannot_start_workers(scripted: Any, tmp_path: Path) -> None:
+    processes = scripted.ScriptedProcesses(tmp_path, start=lambda worker: worker.die(255))
+    with pytest.raises(WorkerLost, match="could not be started: it ended with exit code 255, 4 times"):
+        carry_out(scripted.SteppedEngine(processes, hosts=hosts("a")), train())
+    assert started_on(processes) == ["a"] * (1 + len(BACK_OFF_SECONDS))

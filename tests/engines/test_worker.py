@@ -16,6 +16,7 @@ import pytest
 
 from batchlab.core.record import Outcome
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec
+from batchlab.core.worker import STOP
 from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -26,9 +27,9 @@ TOY = str(Path(__file__).with_name("toy_worker.py"))
 class Talk:
     """A worker and what it said."""
 
-    def __init__(self, study: Path) -> None:
+    def __init__(self, study: Path, *more: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, TOY, "--study", str(study)],
+            [sys.executable, TOY, "--study", str(study), *more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -186,3 +187,43 @@ def test_it_dies_with_its_parent(toy_train: Callable[..., TrainSpec], tmp_path: 
         time.sleep(0.02)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert run.record() is None
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Talk]:
+    """A worker behind a launcher."""
+    talk = Talk(tmp_path, "--launched-in", str(tmp_path))
+    yield talk
+    talk.process.kill()
+    talk.process.communicate()
+
+
+def test_a_launched_worker_takes_a_line_for_a_signal(
+    launched: Talk, toy_train: Callable[..., TrainSpec], tmp_path: Path
+) -> None:
+    launched.hear()
+    launched.say(toy_train(sleep=0.1))
+    assert launched.hear()["event"] == "progress"
+    assert launched.process.stdin is not None
+    launched.process.stdin.write(STOP.decode())
+    launched.process.stdin.flush()
+    assert launched.hear("progress")["event"] == "interrupted"
+    assert RunFolder(tmp_path, toy_train(sleep=0.1)).record() is None
+
+
+def test_a_launched_worker_ends_with_its_engine_though_its_launcher_lives(
+    launched: Talk, toy_train: Callable[..., TrainSpec], tmp_path: Path
+) -> None:
+    launched.hear()
+    launched.say(toy_train(sleep=10.0))
+    launched.hear()
+    assert launched.process.stdin is not None
+    launched.process.stdin.close()
+    launched.process.stdin = None
+    assert launched.process.wait(timeout=9) != 0
+    assert RunFolder(tmp_path, toy_train(sleep=10.0)).try_lock(), "and so does its lock"
+
+
+def test_a_launched_worker_says_that_it_is_alive(launched: Talk, toy_train: Callable[..., TrainSpec]) -> None:
+    launched.hear()
+    assert launched.hear() == {"event": "alive"}

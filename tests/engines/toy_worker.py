@@ -24,6 +24,8 @@ from batchlab.core.protocols import ByteSink, Interrupted, OutOfMemory, RunConte
 from batchlab.core.record import CapacityResult, Environment, MetricRow, Outcome, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, TrainSpec, Workload
 
+_LOGGED_VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME")
+
 trained = 0
 kept: list[str] = []
 """What capacity probes leave behind in a global."""
@@ -134,7 +136,7 @@ def _log_start(spec: Spec, context: RunContext) -> None:
         "pid": os.getpid(),
         "parent": os.getppid(),
         "time": time.monotonic(),
-        "environment": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")},
+        "environment": {name: os.environ.get(name) for name in _LOGGED_VARIABLES},
         "at_fixed_addresses": sys.platform == "linux" and _at_fixed_addresses(),
     }
     with (context.cache_dir / "starts.jsonl").open("a") as file:

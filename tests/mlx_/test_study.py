@@ -46,7 +46,8 @@ def test_a_whole_study_of_a_recipe(tmp_path: Path) -> None:
 
 
 def test_the_limit_decides_which_micro_batch_fits(tmp_path: Path) -> None:
-    done = batchlab("capacity", "quickstart", "--memory-limit", "8MiB", "--headroom", "0", "--set", "framework=mlx")
+    limit = ["--memory-limit", "8MiB", "--headroom", "0", "--set", "framework=mlx"]
+    done = batchlab("capacity", "quickstart", "--out", str(tmp_path / "s"), *limit)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not traced" in done.stdout, done.stdout
 

@@ -18,6 +18,7 @@ from batchlab.core.spec import SPEC, Spec, TrainSpec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.attempt import LiveRun, run_attempt
 from batchlab.engines.dispatcher import Dispatcher
+from batchlab.engines.hosts import this_machine
 from batchlab.engines.pool import Pool
 from batchlab.engines.worker import carry_out
 
@@ -201,7 +202,8 @@ class SteppedEngine:
         self._processes = ScriptedProcesses(world, group, folder)
         self._clock = ProcessClock(world.scheduler, group.study.process)
         command = WorkerCommand(("worker",))
-        pool = Pool(folder, command, self._processes, self._clock, workers=workers, cores=8, devices=())
+        hosts = [this_machine(workers, cores=8, cards=(), command=command)]
+        pool = Pool(folder, hosts, self._processes, self._clock)
         self._dispatcher = Dispatcher(
             folder,
             pool,

@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -24,10 +24,10 @@ from batchlab.core.spec import DeviceSettings
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.lock import require_locks
 from batchlab.words.card_test import describe_card_check
+from batchlab.words.mlx_test import describe_mlx_check
 
 Status = Literal["ok", "warn", "missing"]
 
-CARD_TEST = (sys.executable, "-P", "-m", "batchlab.torch_.card_test")
 CARD_TEST_SECONDS = 180.0
 CARD_TEST_FILE = Path("batchlab-doctor-gpu.json")
 
@@ -159,17 +159,42 @@ def checks(out: Path) -> tuple[Check, ...]:
     )
 
 
-def require_card() -> None:
-    """Raise InputError where torch sees no CUDA card."""
-    devices = load_framework("torch").resolve_device("auto")
-    if not devices.startswith("cuda"):
-        raise InputError(
-            f"There is no CUDA card that torch can use here: the best device is {devices}. `batchlab doctor` lists "
-            "what was found."
-        )
+@dataclass(frozen=True, slots=True)
+class DeviceTest:
+    """The checks of an accelerator: how the names of its devices begin, their module, and what they mean."""
+
+    devices: str
+    module: str
+    describe: Callable[[Mapping[str, Any]], tuple[str, str]]
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        return (sys.executable, "-P", "-m", self.module)
 
 
-def card_checks(program: tuple[str, ...] = CARD_TEST) -> Iterator[dict[str, Any]]:
+DEVICE_TESTS = {
+    "torch": DeviceTest("cuda", "batchlab.torch_.card_test", describe_card_check),
+    "mlx": DeviceTest("gpu", "batchlab.mlx_.device_test", describe_mlx_check),
+}
+
+
+def device_test() -> DeviceTest:
+    """The checks of the first accelerator that a framework can use here. Raises InputError where there is none."""
+    best = []
+    for name, test in DEVICE_TESTS.items():
+        with suppress(InputError):
+            device = load_framework(name).resolve_device("auto")
+            if device.startswith(test.devices):
+                return test
+            best.append(f"the best device of {name} is {device}")
+    found = "; ".join(best) or "no framework is installed"
+    raise InputError(
+        f"There is no CUDA card that torch can use here, and no GPU that MLX can use: {found}. `batchlab doctor` lists "
+        "what was found."
+    )
+
+
+def card_checks(program: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """What each check of the card found, as soon as it has ended; last, what ended the process before its end.
 
     They run in a process of their own, which they may leave full or broken.
@@ -188,12 +213,12 @@ def card_checks(program: tuple[str, ...] = CARD_TEST) -> Iterator[dict[str, Any]
         yield {"check": "process", "error": errors.strip().splitlines()[-1][:300] if errors.strip() else "killed"}
 
 
-def check_card(file: Path) -> bool:
-    """Print one line per check of the first CUDA card, write all of them to `file`; whether nothing failed."""
+def check_card(file: Path, test: DeviceTest) -> bool:
+    """Print one line per check of the first device, write all of them to `file`; whether nothing failed."""
     found = []
     passed = True
-    for check in card_checks():
-        status, details = describe_card_check(check)
+    for check in card_checks(test.program):
+        status, details = test.describe(check)
         passed &= status != "fail"
         found.append({**check, "verdict": status})
         print(f"{status:<8} {check['check'].replace('_', ' '):<21} {details}", flush=True)

@@ -74,6 +74,10 @@ class Options:
         fp32, tf32, bf16 or fp16.
     workers
         Concurrent training runs.
+    launch
+        A command that starts each worker elsewhere, e.g. 'srun -N1 -n1 --gpus=1'; with --workers, so many at a time.
+    hosts
+        A hosts.toml with the machines to run on (docs/cluster.md).
     low_resource
         A recipe's version for a CPU or MPS: about 40M tokens, not compiled, no TF32.
     quick_test
@@ -109,6 +113,8 @@ class Options:
     device: str | None = None
     precision: str | None = None
     workers: Annotated[int | None, whole(1, MOST_WORKERS)] = None
+    launch: str | None = None
+    hosts: Path | None = None
     low_resource: Annotated[bool, Parameter(negative=())] = False
     quick_test: Annotated[bool, Parameter(negative=())] = False
     diagnostics: str | None = None

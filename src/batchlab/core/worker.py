@@ -7,6 +7,7 @@ prefix, and over scripted workers under a simulated clock.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,8 +19,9 @@ from batchlab.core.protocols import Progress
 class WorkerCommand:
     """How a worker process is started.
 
-    prefix: a launcher that starts the program elsewhere and passes its pipes on: ("srun", "-N1", "-n1").
     environment: variables of the worker, besides those it inherits.
+    prefix: a launcher that starts the program elsewhere and passes its pipes on: ("srun", "-N1", "-n1").
+    through_shell: the launcher hands what it starts to a shell over there, as ssh does.
     fork_server: the program of a process that such workers may be forked from; empty: none.
     study: the folder whose specs it executes.
     preload: what the fork server loads before it forks this worker, as JSON (`runs.execute.preload`).
@@ -28,19 +30,28 @@ class WorkerCommand:
     program: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
+    through_shell: bool = False
     fork_server: tuple[str, ...] = ()
     study: str = ""
     preload: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What is executed here."""
-        return (*self.prefix, *self.program)
+        """What is executed here. A launcher need not pass variables on, so they are set over there."""
+        if not self.prefix:
+            return self.program
+        there = ("env", *(f"{name}={value}" for name, value in self.environment.items()), *self.program)
+        return (*self.prefix, shlex.join(there)) if self.through_shell else (*self.prefix, *there)
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher stands between this process and the worker."""
+        return bool(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a worker: `ready`, `progress`, `waiting` for the `owner` of the file `text`, or how its run ended."""
+    """A line of a worker: `ready`, `alive`, `progress`, `waiting` for the `owner` of file `text`, or a run's end."""
 
     event: str
     run_id: str = ""
@@ -51,10 +62,20 @@ class Message:
 
 EVENTS = frozenset(
     {
-        *("ready", "progress", "waiting", "finished", "busy", "interrupted"),
+        *("ready", "alive", "progress", "waiting", "finished", "busy", "interrupted"),
         *("needs_fresh_process", "needs_blocking_launches", "failed_storage", "study_changed"),
     },
 )
+
+STOP = b'{"stop": true}\n'
+"""Asks a worker to save a checkpoint and exit, where no signal reaches it."""
+
+HEARTBEAT_SECONDS = 5.0
+"""A worker behind a launcher says so often that it is alive."""
+
+LOST_SECONDS = 45.0
+"""After so long without a word from it, a worker behind a launcher is lost, and so is what it ran on. Slurm itself
+waits for a lost node for minutes."""
 
 _MARK = b'{"event":'
 

@@ -183,7 +183,7 @@ class Dispatcher:
         death = Death(
             exited.exit_code,
             began=slot.ready,
-            relayed=self._pool.relayed,
+            relayed=slot.launched,
             oom_kills=self._kills.since(self._awake - _KILL_SECONDS),
             log=job.folder.log_end(_LOG_BYTES),
             errors=exited.errors,
@@ -264,12 +264,20 @@ class Dispatcher:
 
     def _end_silent(self) -> None:
         """End runs that gave no sign of life for too long."""
+        self._pool.dismiss_lost(self._awake)
         for slot in self._pool.slots:
-            if slot.job is None or self._awake - slot.heard <= self._silence_seconds:
+            if slot.job is None:
                 continue
             job = slot.job
+            if slot.lost(self._awake):
+                self._pool.avoid(slot, self._awake)
+                self._lose(slot, job, f"was lost with {slot.host.name}")
+                continue
+            if self._awake - slot.heard <= self._silence_seconds:
+                continue
             if not slot.ready:
-                self._lose(slot, job, "did not start in time")
+                if not slot.launched:  # a launcher may wait for an allocation as long as it takes
+                    self._lose(slot, job, "did not start in time")
                 continue
             slot.job, slot.leaving = None, True
             slot.process.kill()

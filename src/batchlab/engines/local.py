@@ -1,47 +1,23 @@
-"""Worker processes, driven by a thread of their own, so that no worker waits while the study analyses.
-
-Training runs with equal settings share a process. Everything that measures gets a process of its own: forked from one
-that has loaded the task where that is possible (engines/fork_server.py), and new where its spec asks for that.
-"""
+"""The engine of a study on one machine."""
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
-from batchlab.core.protocols import Event, Finished
-from batchlab.core.spec import Spec
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.cards import visible_cards
-from batchlab.engines.command import HERE, must_be_new, wanted_later, worker_command
-from batchlab.engines.dispatcher import Dispatcher
+from batchlab.engines.command import HERE
 from batchlab.engines.forked import ForkServers
-from batchlab.engines.local_processes import LocalProcesses
-from batchlab.engines.pool import Pool
-from batchlab.engines.resources import usable_cores
-
-_TICK_SECONDS = 0.2
+from batchlab.engines.hosts import this_machine
+from batchlab.engines.process_engine import ProcessEngine
 
 
-class _Submitted(NamedTuple):
-    spec: Spec
-    exclusive: bool
+class LocalEngine(ProcessEngine):
+    """A `ProcessEngine` on this machine: `workers` training runs at a time, never more threads than cores.
 
-
-class LocalEngine:
-    """An Engine over worker processes: `workers` training runs at a time, never more threads than cores.
-
-    runs_per_worker: a shared worker is replaced after this many runs.
-    silence_seconds: a run without a sign of life for this long is ended and recorded as failed.
-    grace_seconds: how long runs may take on `close` to save a checkpoint.
-    devices: CUDA devices to spread workers over; default: those visible.
-    command: how a worker is started; `--study DIR` is appended.
-    servers: fork servers that other engines of this invocation use too; default: its own.
+    devices: CUDA devices to spread workers over; default: those visible. command: how a worker is started, without its
+    study.
     """
 
     def __init__(
@@ -49,109 +25,21 @@ class LocalEngine:
         study: Path,
         workers: int,
         *,
+        cores: int | None = None,
+        devices: Sequence[str] | None = None,
+        command: WorkerCommand = HERE,
         runs_per_worker: int = 20,
         silence_seconds: float = 600.0,
         grace_seconds: float = 30.0,
-        devices: Sequence[str] | None = None,
-        cores: int | None = None,
-        command: WorkerCommand = HERE,
         servers: ForkServers | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._grace_seconds = grace_seconds
-        # The study's thread and the engine's own communicate through these only.
-        self._submitted: queue.SimpleQueue[_Submitted] = queue.SimpleQueue()
-        self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self._closing, self._end_now = threading.Event(), threading.Event()
-        self._command = command
-        self._servers, self._owns_servers = (ForkServers(), True) if servers is None else (servers, False)
-        self._processes = LocalProcesses(self._servers)
-        # The study's thread:
-        self._outstanding = 0
-        self._failure: Exception | None = None
-        self._closed = False
-        # The engine's thread:
-        self._study = study = study.absolute()
-        pool = Pool(
+        super().__init__(
             study,
-            command,
-            self._processes,
-            clock,
-            workers=workers,
-            cores=cores or usable_cores(),
-            devices=visible_cards() if devices is None else devices,
-        )
-        self._dispatcher = Dispatcher(
-            study,
-            pool,
-            self._processes,
-            clock,
-            self._events.put,
+            [this_machine(workers, cores=cores, cards=devices, command=command)],
             runs_per_worker=runs_per_worker,
             silence_seconds=silence_seconds,
+            grace_seconds=grace_seconds,
+            servers=servers,
+            clock=clock,
         )
-        self._thread = threading.Thread(target=self._live, name="batchlab-engine", daemon=True)
-        self._thread.start()
-
-    def submit(self, spec: Spec, *, exclusive: bool = False) -> None:
-        """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
-        self._outstanding += 1
-        if not must_be_new(spec):  # one that is new leaves the server to those that come after it
-            self._servers.start(worker_command(self._command, self._study, spec, None))
-        self._submitted.put(_Submitted(spec, exclusive))
-        self._processes.wake()
-
-    def wait(self, timeout: float) -> list[Event]:
-        """Events since the last call; blocks up to `timeout` seconds for the first one.
-
-        Returns at once when nothing is queued or running. Raises StorageFailed when a worker could not write,
-        StudyChanged when it found other data or code than the study's, and WorkerLost when a run lost its worker too
-        often.
-        """
-        events: list[Event] = []
-        with suppress(queue.Empty):
-            while self._outstanding and self._failure is None:
-                event = self._events.get(timeout=0 if events else timeout)
-                if isinstance(event, Exception):
-                    self._failure = event
-                else:
-                    events.append(event)
-                    self._outstanding -= isinstance(event, Finished)
-        if self._failure is not None and not events:
-            raise self._failure
-        return events
-
-    def close(self) -> None:
-        """Stop all runs, which save checkpoints, and end all workers. May be called twice.
-
-        Ctrl-C meanwhile ends all workers at once.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        self._closing.set()
-        self._processes.wake()
-        try:
-            self._thread.join()
-        finally:
-            self._end_now.set()
-            self._thread.join()
-            self._processes.close()
-            if self._owns_servers:
-                self._servers.close()
-
-    def _live(self) -> None:
-        """The engine's thread."""
-        try:
-            while not self._closing.is_set():
-                while not self._submitted.empty():
-                    spec, exclusive = self._submitted.get()
-                    self._dispatcher.submit(spec, exclusive=exclusive)
-                    if not self._command.prefix and (later := wanted_later(spec)) is not None:
-                        self._processes.start_ahead(worker_command(self._command, self._study, later, None))
-                self._dispatcher.step()
-                self._processes.wait(_TICK_SECONDS)
-        except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's thread
-            self._events.put(error)
-        finally:
-            self._dispatcher.close(self._grace_seconds, self._end_now.is_set)

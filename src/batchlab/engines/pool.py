@@ -10,14 +10,15 @@ from pathlib import Path
 from batchlab.core.clock import Clock
 from batchlab.core.spec import SPEC, Spec, TraceSpec, TrainSpec
 from batchlab.core.worker import (
+    LOST_SECONDS,
     Message,
     Processes,
     UnreadableMessage,
-    WorkerCommand,
     WorkerProcess,
     parse_message,
 )
 from batchlab.engines.command import worker_command
+from batchlab.engines.hosts import Host
 from batchlab.storage.run_folder import RunFolder
 
 
@@ -54,19 +55,37 @@ class Job:
         return f"{self.spec.device.model_dump_json()} {self.spec.workload.model_dump_json()} {shape}"
 
 
+AVOID_SECONDS = 120.0
+"""No new worker is started so long on a host that lost one, while another host can."""
+
+
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
-    """A worker process and the job it has; the job is sent once the worker is ready."""
+    """A worker process and the job it has; the job is sent once the worker is ready.
+
+    heard, alive: when its run gave a sign of life, and when its process did, by the engine's count of seconds.
+    """
 
     process: WorkerProcess
+    host: Host
     key: str | None
-    device: str | None
-    heard: float  # when it last gave a sign of life, by the engine's count of seconds
+    card: str | None
+    heard: float
+    alive: float
     job: Job | None = None
     ready: bool = False
     leaving: bool = False
     served: int = 0
     partial: bytes = b""
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher stands between this process and the worker."""
+        return self.host.command.launched
+
+    def lost(self, now: float) -> bool:
+        """Whether nothing was heard of a worker elsewhere for so long that its host must be gone."""
+        return self.launched and self.ready and now - self.alive > LOST_SECONDS
 
     def dismiss(self) -> None:
         """Let it exit when it has finished its run."""
@@ -85,33 +104,17 @@ class Exited:
 class Pool:
     """The worker processes of one engine; used by one thread only. No method waits but `close`.
 
-    At most `workers` processes, and never more threads at work than `cores`, unless a single job asks for more.
+    On each host at most its `workers` processes, and never more threads at work than its cores, unless a single job
+    asks for more. Exclusive jobs, which measure, all go to the first host.
     """
 
-    def __init__(
-        self,
-        study: Path,
-        command: WorkerCommand,
-        processes: Processes,
-        clock: Clock,
-        *,
-        workers: int,
-        cores: int,
-        devices: Sequence[str],
-    ) -> None:
+    def __init__(self, study: Path, hosts: Sequence[Host], processes: Processes, clock: Clock) -> None:
         self.slots: list[WorkerSlot] = []
         self._study = study
-        self._command = command
+        self._hosts = hosts
         self._processes = processes
         self._clock = clock
-        self._workers = workers
-        self._cores = cores
-        self._devices = devices
-
-    @property
-    def relayed(self) -> bool:
-        """Whether a launcher stands between this engine and its workers."""
-        return bool(self._command.prefix)
+        self._avoided: dict[str, float] = {}  # names of hosts that lost a worker → until when
 
     def start(self, job: Job, now: float) -> bool:
         """Give the job to an idle worker or a new one; False while there is no room."""
@@ -130,21 +133,24 @@ class Pool:
             output, _ = slot.process.read()
             *lines, slot.partial = (slot.partial + output).split(b"\n")  # a torn line of a killed worker is dropped
             if lines:
-                slot.heard = now
+                slot.alive = now
             for line in lines:
                 try:
                     message = parse_message(line)
                 except UnreadableMessage as error:
                     yield slot, error
                     continue
-                if message is None:
+                if message is None or message.event == "alive":
                     continue
+                slot.heard = now
                 if message.event == "ready":
                     self._now_ready(slot, now)
                 else:
                     yield slot, message
             if exit_code is not None:
                 self.slots.remove(slot)
+                if slot.launched and not slot.leaving:
+                    self.avoid(slot, now)
                 yield slot, Exited(exit_code, slot.process.errors())
                 slot.process.release()
 
@@ -169,7 +175,10 @@ class Pool:
         deadline = self._clock.monotonic() + grace_seconds
         for slot in self.slots:
             slot.leaving = True
-            slot.process.terminate()
+            if slot.launched and not slot.ready:  # perhaps its launcher still waits for an allocation
+                slot.process.kill()
+            else:
+                slot.process.terminate()
         while self.slots and self._clock.monotonic() < deadline and not end_now():
             for _ in self.heard(0.0):
                 pass
@@ -179,17 +188,41 @@ class Pool:
             slot.process.release()
         self.slots.clear()
 
+    def avoid(self, slot: WorkerSlot, now: float) -> None:
+        """Prefer other hosts to this worker's for a while."""
+        self._avoided[slot.host.name] = now + AVOID_SECONDS
+
+    def dismiss_lost(self, now: float) -> None:
+        """End idle workers whose hosts are gone."""
+        for slot in self._idle():
+            if slot.lost(now):
+                self.avoid(slot, now)
+                slot.leaving = True
+                slot.process.kill()
+
     def _idle(self) -> list[WorkerSlot]:
         return [slot for slot in self.slots if slot.job is None and not slot.leaving]
 
     def _find(self, job: Job, now: float) -> WorkerSlot | None:
-        running = [slot.job for slot in self.slots if slot.job is not None]
+        hosts = self._hosts[:1] if job.exclusive else self._hosts
+        preferred = [host for host in hosts if self._avoided.get(host.name, 0.0) <= now] or hosts
+        rooms = (self._room(host, job, now) for host in sorted(preferred, key=self._load))
+        return next((slot for slot in rooms if slot is not None), None)
+
+    def _load(self, host: Host) -> float:
+        """Running jobs over those that the host may have at a time."""
+        return sum(slot.host is host and slot.job is not None for slot in self.slots) / host.workers
+
+    def _room(self, host: Host, job: Job, now: float) -> WorkerSlot | None:
+        """An idle worker of this host for the job, or a new one; None while there is no room."""
+        slots = [slot for slot in self.slots if slot.host is host]
+        running = [slot.job for slot in slots if slot.job is not None]
         if any(other.exclusive for other in running) or (job.exclusive and running):
             return None
         threads = sum(other.spec.device.threads for other in running)
-        if running and (len(running) >= self._workers or threads + job.spec.device.threads > self._cores):
+        if running and (len(running) >= host.workers or threads + job.spec.device.threads > host.cores):
             return None
-        idle, key = self._idle(), job.shared_with
+        idle, key = [slot for slot in self._idle() if slot.host is host], job.shared_with
         shared = [slot for slot in idle if key is not None and slot.key == key]
         if shared:
             return max(shared, key=lambda slot: slot.ready)
@@ -197,19 +230,19 @@ class Pool:
         if job.exclusive:
             for slot in idle:
                 slot.dismiss()
-            return None if self.slots else self._open(job, key, now)
-        if len(self.slots) >= self._workers:
+            return None if slots else self._open(host, job, key, now)
+        if len(slots) >= host.workers:
             if idle:
                 idle[0].dismiss()
             return None
-        return self._open(job, key, now)
+        return self._open(host, job, key, now)
 
-    def _open(self, job: Job, key: str | None, now: float) -> WorkerSlot:
-        device = None
-        if job.spec.device.name == "cuda" and len(self._devices) > 1:
-            device = min(self._devices, key=[slot.device for slot in self.slots].count)
-        command = worker_command(self._command, self._study, job.spec, device, blocking=job.blocking)
-        slot = WorkerSlot(self._processes.start(command), key, device, now)
+    def _open(self, host: Host, job: Job, key: str | None, now: float) -> WorkerSlot:
+        card = None
+        if job.spec.device.name == "cuda" and len(host.cards) > 1:
+            card = min(host.cards, key=[slot.card for slot in self.slots if slot.host is host].count)
+        command = worker_command(host.command, self._study, job.spec, card, blocking=job.blocking)
+        slot = WorkerSlot(self._processes.start(command), host, key, card, heard=now, alive=now)
         self.slots.append(slot)
         return slot
 

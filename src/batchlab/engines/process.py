@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 
-from batchlab.core.worker import WorkerCommand
+from batchlab.core.worker import STOP, WorkerCommand
 from batchlab.engines.pipe import WatchedPipe
 
 
@@ -17,6 +17,7 @@ class LocalProcess:
     """One worker process, whose output `selector` watches until it ends; None: from `watch` on."""
 
     def __init__(self, command: WorkerCommand, selector: selectors.BaseSelector | None) -> None:
+        self._launched = command.launched
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release()
         self._popen = subprocess.Popen(
             command.arguments,
@@ -55,8 +56,11 @@ class LocalProcess:
         self._stdin.close()
 
     def terminate(self) -> None:
-        """SIGTERM: it saves a checkpoint and exits."""
-        self._popen.terminate()
+        """SIGTERM, or a line where that would only end its launcher: it saves a checkpoint and exits."""
+        if not self._launched:
+            self._popen.terminate()
+        elif not self._stdin.closed:
+            self.send(STOP)
 
     def kill(self) -> None:
         """End it and everything it has started."""

@@ -6,6 +6,10 @@ Standard input takes `{"spec": …, "attempt": 1}`, one per line; standard outpu
 `progress`, `waiting`, `finished`, `busy`, `interrupted`, `needs_fresh_process`, `needs_blocking_launches`,
 `failed_storage`, `study_changed`. What the person's code prints goes to the run's log.txt and cannot disturb the
 events. At the end of its input a worker finishes its run and exits.
+
+Behind a launcher (`--launched-in DIRECTORY`) neither signals nor the death of the engine reach a worker. It takes
+`{"stop": true}` instead of SIGTERM, says that it is `alive`, and takes the end of its input during a run to mean that
+the engine has gone.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from batchlab.core.errors import StorageFailed, StudyChanged
 from batchlab.core.protocols import Interrupted, KilledFromOutside, Progress
 from batchlab.core.record import ProcessKind
 from batchlab.core.spec import SPEC, Spec, TrainSpec
+from batchlab.core.worker import HEARTBEAT_SECONDS, STOP
 from batchlab.data.digests import told_of_waiting
 from batchlab.engines.attempt import LiveRun, NeedsBlockingLaunches, NeedsFreshProcess, run_attempt
 from batchlab.storage.atomic import storage_errors
@@ -50,34 +55,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the study given on the command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="batchlab worker", description="Execute specs of a study.")
     parser.add_argument("--study", type=Path, required=True, help="the study's folder")
+    parser.add_argument("--launched-in", type=Path, help="directory of a launched worker")
     parser.add_argument("--import-all", action="store_true", help="first import the framework")
     given = parser.parse_args(arguments)
+    study, directory = given.study.absolute(), given.launched_in
+    if directory is not None:
+        os.chdir(directory)
     del sys.argv[1:]  # what the person's code parses when it is called
-    return Worker(given.study.absolute(), import_all=given.import_all).serve()
+    return Worker(study, launched=directory is not None, import_all=given.import_all).serve()
 
 
 class Worker:
     """One process serving one study. To be created and served in the main thread, which receives signals.
 
     forked: from a process that had loaded the task, and trained nothing.
+    launched: its parent is a launcher, not the engine.
     import_all: import what every task needs while nothing has to wait for it.
     """
 
-    def __init__(self, study: Path, *, forked: bool = False, import_all: bool = False) -> None:
+    def __init__(self, study: Path, *, forked: bool = False, launched: bool = False, import_all: bool = False) -> None:
         self._study = study
         self._import_all = import_all
         self._forked = forked
+        self._launched = launched
         self._commands: SimpleQueue[str | None] = SimpleQueue()
         self._current: Spec | None = None
         self._stop = False
         self._trained_before = False
         self._last_progress = 0.0
         self._out = os.dup(1)
+        self._writing = threading.RLock()  # a signal may arrive while the main thread has it
 
     def serve(self) -> int:
         """Execute specs until the input ends or a signal asks to stop. Returns the exit code."""
         parent = os.getppid()
-        die_with_parent(parent)
+        if self._launched:
+            threading.Thread(target=self._beat, daemon=True).start()
+        else:
+            die_with_parent(parent)
         threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
         threading.Thread(target=self._read, args=(os.dup(0),), daemon=True).start()
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -134,17 +149,27 @@ class Worker:
     def _emit(self, event: str, **values: object) -> None:
         rest = json.dumps({"event": event, **values}).encode() + b"\n"
         try:
-            while rest:
-                rest = rest[os.write(self._out, rest) :]
+            with self._writing:
+                while rest:
+                    rest = rest[os.write(self._out, rest) :]
         except BrokenPipeError:
             _end()
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8") as lines:
             for line in lines:
-                if line.strip():
+                if line.encode() == STOP:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                elif line.strip():
                     self._commands.put(line)
+        if self._launched and self._current is not None:
+            _end()
         self._commands.put(None)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(HEARTBEAT_SECONDS)
+            self._emit("alive")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """The first signal asks the run to save and stop; a second one ends it, like the first if it saves nothing."""

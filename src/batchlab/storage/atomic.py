@@ -7,6 +7,7 @@ writes in a folder holds that folder's lock, so temporary files that are there w
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -160,6 +161,18 @@ def scratch_folder(files: Files = DISK) -> Iterator[Path]:
         yield folder
     finally:
         remove_tree(folder, files)
+
+
+@contextmanager
+def shared_scratch(beside: Path) -> Iterator[Path]:
+    """A folder next to a study, where other hosts see it too; removed at the end. The study need not exist yet."""
+    existing = next(parent for parent in beside.absolute().parents if parent.is_dir())
+    with storage_errors(existing):
+        scratch = Path(tempfile.mkdtemp(prefix=".batchlab-", dir=existing))
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
 
 
 def _create_temporary(path: Path, files: Files) -> tuple[Path, OpenFile]:

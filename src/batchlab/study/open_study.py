@@ -6,7 +6,7 @@ Everything that can be wrong with the request is found before anything is writte
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, W
 from batchlab.data.digests import file_digest, read_digest, remember
 from batchlab.data.verify import damaged_made
 from batchlab.engines.forked import ForkServers
+from batchlab.engines.hosts import Host, measuring_cores, this_machine
 from batchlab.engines.inline import InlineEngine
-from batchlab.engines.local import LocalEngine
+from batchlab.engines.process_engine import ProcessEngine
 from batchlab.engines.resources import usable_cores
 from batchlab.integrations.script.fit import fitted
 from batchlab.runs.workload import digest_of, hash_files
 from batchlab.search.budget import quantum, runs_within, token_budget_of
-from batchlab.storage.atomic import scratch_folder, storage_errors
+from batchlab.storage.atomic import scratch_folder, shared_scratch, storage_errors
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
@@ -39,26 +40,29 @@ EngineFactory = Callable[[Path, int], Engine]
 """(study folder, concurrent workers) → Engine."""
 
 
-def engine_factory(asked: Experiment) -> EngineFactory:
+def engine_factory(asked: Experiment, hosts: Sequence[Host] = ()) -> EngineFactory:
     """Where an experiment runs: the simulated device in this process, everything else in worker processes.
 
+    hosts: where those run; empty: here, as many at a time as the study decides.
     The fork servers of those processes are shared by all engines made, and end with the factory.
     """
     if asked.device.name == "simulated":
         return lambda folder, workers: InlineEngine(folder)
-    return _LocalEngines(asked.device.silence_seconds)
+    return _ProcessEngines(asked.device.silence_seconds, hosts)
 
 
-class _LocalEngines:
+class _ProcessEngines:
     """Makes engines that share fork servers: inspecting a task, checking it and probing it start one Python."""
 
-    def __init__(self, silence_seconds: float) -> None:
+    def __init__(self, silence_seconds: float, hosts: Sequence[Host]) -> None:
         self._silence_seconds = silence_seconds
+        self._hosts = hosts
         self._servers = ForkServers()
         weakref.finalize(self, self._servers.close)
 
     def __call__(self, folder: Path, workers: int) -> Engine:
-        return LocalEngine(folder, workers, silence_seconds=self._silence_seconds, servers=self._servers)
+        hosts = self._hosts or [this_machine(workers)]
+        return ProcessEngine(folder, hosts, silence_seconds=self._silence_seconds, servers=self._servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ def open_study(
     make_engine: EngineFactory,
     *,
     accept_edits: bool,
+    hosts: Sequence[Host] = (),
     files: Files = DISK,
     clock: Clock = SYSTEM_CLOCK,
 ) -> OpenStudy:
@@ -113,11 +118,17 @@ def open_study(
     person's code or data has changed since.
     """
     with storage_errors(folder):
-        return _open(asked, folder, make_engine, accept_edits, files, clock)
+        return _open(asked, folder, make_engine, accept_edits, hosts, files, clock)
 
 
 def _open(
-    asked: Experiment, folder: Path, make_engine: EngineFactory, accept_edits: bool, files: Files, clock: Clock
+    asked: Experiment,
+    folder: Path,
+    make_engine: EngineFactory,
+    accept_edits: bool,
+    hosts: Sequence[Host],
+    files: Files,
+    clock: Clock,
 ) -> OpenStudy:
     if Store.exists(folder, files):
         store = Store.open(folder, files, clock)
@@ -129,7 +140,11 @@ def _open(
             _require_same_code(store, begun, accept_edits)
             return OpenStudy(store, store.experiment, begun, repaired)
     Store.require_usable(folder, files)
-    experiment, task_info = prepare(asked, make_engine, files=files)
+    elsewhere = any(host.command.launched for host in hosts[:1])
+    with shared_scratch(folder) if elsewhere else scratch_folder(files) as scratch:
+        task_info = inspect(asked, make_engine, scratch, measuring_cores(hosts))
+    experiment = complete(asked, task_info)
+    require_sound(experiment, task_info)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment, files, clock)
     for path, known in task_info.data_files.items():
@@ -160,34 +175,37 @@ def prepare(
     `sweep` False: batch sizes and budget are not checked, because no sweep is wanted. Writes nothing that stays. Raises
     InputError where the task cannot be loaded, and where the sweep could not be answered whatever is measured.
     """
-    task_info = inspect(asked, make_engine, files)
+    with scratch_folder(files) as scratch:
+        task_info = inspect(asked, make_engine, scratch, usable_cores())
     experiment = complete(asked, task_info)
     if sweep:
         require_sound(experiment, task_info)
     return experiment, task_info
 
 
-def inspect(experiment: Experiment, make_engine: EngineFactory, files: Files = DISK) -> TaskInfo:
-    """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded."""
+def inspect(experiment: Experiment, make_engine: EngineFactory, scratch: Path, cores: int) -> TaskInfo:
+    """Load the task in a worker process and describe it. Raises InputError where it cannot be loaded.
+
+    scratch: an empty folder that the worker sees too. cores: those of later measurements.
+    """
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
         # With the threads of later measurements: their processes are then forked from the same server.
-        device=DeviceSettings(name=experiment.device.name, threads=experiment.device.threads or usable_cores()),
+        device=DeviceSettings(name=experiment.device.name, threads=experiment.device.threads or cores),
     )
-    with scratch_folder(files) as scratch:
-        engine = make_engine(scratch, 1)
-        try:
-            engine.submit(spec, exclusive=True)
-            while True:
-                for event in engine.wait(1.0):
-                    if isinstance(event, Finished):
-                        record = event.record
-                        if record.outcome is Outcome.COMPLETED and isinstance(record.result, TaskInfo):
-                            return record.result
-                        raise InputError(record.reason)
-        finally:
-            engine.close()
+    engine = make_engine(scratch, 1)
+    try:
+        engine.submit(spec, exclusive=True)
+        while True:
+            for event in engine.wait(1.0):
+                if isinstance(event, Finished):
+                    record = event.record
+                    if record.outcome is Outcome.COMPLETED and isinstance(record.result, TaskInfo):
+                        return record.result
+                    raise InputError(record.reason)
+    finally:
+        engine.close()
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:

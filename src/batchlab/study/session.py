@@ -10,7 +10,7 @@ from batchlab.core.errors import StudyChanged
 from batchlab.core.protocols import Engine, Finished, View
 from batchlab.core.record import CapacityResult, Outcome, Record
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Spec, run_id
-from batchlab.engines.resources import usable_cores
+from batchlab.engines.hosts import Host, measuring_cores
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.sealed import DamagedFile
 from batchlab.study.documents import Documents
@@ -28,6 +28,7 @@ class Session:
     view: View
     retry_failed: bool = False
     documents: Documents | None = None  # kept up to date while it works
+    hosts: Sequence[Host] = ()  # where its workers run; empty: here
 
     @property
     def device(self) -> DeviceSettings:
@@ -43,11 +44,11 @@ class Session:
         )
 
     def _measuring_threads(self) -> int:
-        """All cores of the machine on which the study began: with others, its measurements would be made again."""
+        """All cores of the machine that measured first: with others, its measurements would be made again."""
         store = self.study.store
         decided = store.decisions().measuring_threads
         if decided is None:
-            decided = store.decide(Decisions(measuring_threads=usable_cores())).measuring_threads
+            decided = store.decide(Decisions(measuring_threads=measuring_cores(self.hosts))).measuring_threads
         assert decided is not None
         return decided
 

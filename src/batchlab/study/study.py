@@ -5,6 +5,7 @@ Every stage can be interrupted and run again; what is on disk is not done twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from batchlab.core.format import format_duration
 from batchlab.core.protocols import View
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, CapacitySpec
+from batchlab.engines.hosts import Host
 from batchlab.search.cost import cost_of
 from batchlab.storage.atomic import storage_errors
 from batchlab.storage.decisions import Decisions
@@ -96,6 +98,7 @@ def run_study(
     speed_variants: bool = False,
     accept_edits: bool = False,
     retry_failed: bool = False,
+    hosts: Sequence[Host] = (),
     files: Files = DISK,
     clock: Clock = SYSTEM_CLOCK,
     write_documents: bool = True,
@@ -103,14 +106,17 @@ def run_study(
     """Begin or continue the study in `folder` up to and including the stage `until`, and write its documents.
 
     request: what the capacity stage is asked where it is the last. speed_variants: where throughput is the last, also
-    time other precisions and compilation. write_documents: False for a simulation of disks.
+    time other precisions and compilation. hosts: where the engines made run workers; empty: on this machine.
+    write_documents: False for a simulation of disks.
 
     Raises InputError for a wrong request, before anything is written; StudyInterrupted on Ctrl-C or SIGTERM and
     StorageFailed where a disk has no space for records. Finished runs are kept, and whatever ends the study, its
     documents are written as far as the disk allows.
     """
     begun = clock.monotonic()
-    study = open_study(experiment, folder, make_engine, accept_edits=accept_edits, files=files, clock=clock)
+    study = open_study(
+        experiment, folder, make_engine, accept_edits=accept_edits, hosts=hosts, files=files, clock=clock
+    )
     store = study.store
     for damaged in study.repaired:
         view.say(f"   {repaired_line(damaged)}")
@@ -118,7 +124,7 @@ def run_study(
     view.say(f"   data: {study.task_info.data_source}")
     if until != "capacity":
         view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
-    session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents)
+    session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents, hosts=hosts)
     failure = ""
     try:
         with storage_errors(store.path):

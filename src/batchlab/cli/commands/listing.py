@@ -108,16 +108,15 @@ def doctor(*, out: Path = Path("studies"), gpu: Flag = False) -> int:
     out
         Where studies will be put, to test whether files can be locked there.
     gpu
-        Test the first CUDA card instead, in at most three minutes, and write batchlab-doctor-gpu.json here, which holds
-        nothing personal and can be attached to an issue.
+        Test the first CUDA card instead, or on a Mac the GPU with MLX, in at most three minutes, and write
+        batchlab-doctor-gpu.json here, which holds nothing personal and can be attached to an issue.
     """
-    from batchlab.cli.doctor import CARD_TEST_FILE, check_card, checks, describe, require_card
+    from batchlab.cli.doctor import CARD_TEST_FILE, check_card, checks, describe, device_test
 
     if gpu:
         from batchlab.words.card_test import where_written
 
-        require_card()
-        passed = check_card(CARD_TEST_FILE)
+        passed = check_card(CARD_TEST_FILE, device_test())
         print(where_written(CARD_TEST_FILE))
         return 0 if passed else 1
 

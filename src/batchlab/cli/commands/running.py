@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from cyclopts import Parameter
 
 from batchlab.cli.options import Options
+from batchlab.core.errors import InputError
 
 if TYPE_CHECKING:
     from batchlab.core.experiment import Experiment
     from batchlab.core.protocols import View
+    from batchlab.engines.hosts import Place
     from batchlab.study.stages.capacity import CapacityRequest
     from batchlab.study.study import Stage, StudyResult
 
@@ -35,12 +37,15 @@ def run_to(
     request: what the capacity stage is asked where it is the last; default: the largest micro-batch. speed_variants:
     where throughput is the last, also time other precisions and compilation.
     """
+    from batchlab.engines.reach import reach
     from batchlab.study.open_study import engine_factory
     from batchlab.study.progress import open_view
     from batchlab.study.stages.capacity import LARGEST
     from batchlab.study.study import run_study
 
     folder = options.out or Path("studies") / experiment.name
+    places = _places(options)
+    hosts = reach(places, folder) if places else ()
     _encode_text(experiment, folder)
     view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
@@ -49,13 +54,14 @@ def run_to(
         result = run_study(
             experiment,
             folder,
-            engine_factory(experiment),
+            engine_factory(experiment, hosts),
             view,
             until=until,
             request=request or LARGEST,
             speed_variants=speed_variants,
             accept_edits=options.accept_edits,
             retry_failed=options.retry_failed,
+            hosts=hosts,
         )
     finally:
         view.close()
@@ -65,6 +71,17 @@ def run_to(
         print()
         print("\n".join(result.summary))
     return 0 if result.answered_at(until) else 1
+
+
+def _places(options: Options) -> tuple[Place, ...]:
+    """Where workers are to run; empty: here. Raises InputError."""
+    from batchlab.engines.hosts import launched, read_hosts
+
+    if options.launch is not None and options.hosts is not None:
+        raise InputError("--launch and --hosts both say where workers run; give one of them.")
+    if options.launch is not None:
+        return launched(options.launch, options.workers)
+    return read_hosts(options.hosts) if options.hosts is not None else ()
 
 
 def _encode_text(experiment: Experiment, folder: Path) -> None:

@@ -29,16 +29,20 @@ from batchlab.study.stages.failure import StageFailed
 
 def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency:
     """How many runs at a time, with how many threads. Decided once, because threads change the last bits."""
-    experiment = session.study.experiment
-    planned = plan_concurrency(
-        session.study.task_info.device,
-        usable_cores(),
-        workers=experiment.device.workers,
-        threads=experiment.device.threads,
-        devices=_cards(session),
-        worker_bytes=worker_bytes,
-        free_bytes=psutil.virtual_memory().available,
-    )
+    asked, hosts = session.study.experiment.device, session.hosts
+    if hosts:
+        threads = asked.threads or hosts[0].threads
+        planned = Concurrency(sum(host.workers_at(threads) for host in hosts), threads)
+    else:
+        planned = plan_concurrency(
+            session.study.task_info.device,
+            usable_cores(),
+            workers=asked.workers,
+            threads=asked.threads,
+            devices=_cards(session),
+            worker_bytes=worker_bytes,
+            free_bytes=psutil.virtual_memory().available,
+        )
     decision = ConcurrencyDecision(workers=planned.workers, threads=planned.threads)
     decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
     assert decided is not None
