@@ -23,7 +23,7 @@ import batchlab.cli.app as cli
 import batchlab.study.open_study as opening
 from batchlab.engines.local import LocalEngine
 signal.signal(signal.SIGINT, signal.default_int_handler)
-opening.engine_factory = lambda asked: lambda folder, workers: LocalEngine(folder, workers)
+opening.engine_factory = lambda asked, hosts=(): lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])
 """
 

@@ -43,7 +43,7 @@ class Engine(LocalEngine):
         frequent = {"checkpoint_seconds": 0.2} if isinstance(spec, TrainSpec) else {}
         super().submit(spec.model_copy(update=frequent), exclusive=exclusive)
 
-opening.engine_factory = lambda asked: Engine
+opening.engine_factory = lambda asked, hosts=(): Engine
 cli.main(sys.argv[1:])
 """
 

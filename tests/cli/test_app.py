@@ -46,7 +46,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Pa
         (["study", "quickstart", "--learning-rates", "1e-2:1e-4"], "lower end first"),
         (["study", "quickstart", "--batch-sizes", "64:8"], "smaller end first"),
         (["study", "quickstart", "--memory-limit", "lots"], "16GiB"),
-        (["study", "quickstart", "--device", "tpu"], "device.name"),
+        (["study", "quickstart", "--device", "tpu"], "There is no device 'tpu'"),
         (["study", "quickstart", "--set", "optimizer.beta3=0.9"], "Did you mean 'optimizer.beta"),
         (["study", "quickstart", "--set", "optimizer.beta2"], "name=value"),
         (["study", "quickstart", "--set", "optimizer.beta2=1.5"], "optimizer.beta2 is 1.5"),

@@ -139,8 +139,7 @@ def test_documents_say_which_runs_are_left_out(study: Path) -> None:
     one, other = (path.name for path in sorted(study.glob("runs/train-*"))[:2])
     third = next(study.glob("runs/throughput-*")).name
     assert run(["report", str(study)]) == 0
-    page = (study / "report.html").read_text()
-    assert not any(name in page for name in (f"runs/{one}/", f"runs/{other}/", f"runs/{third}/"))
+    assert "left out" not in (study / "report.html").read_text()
     (study / "runs" / one / "spec.json").unlink()
     (study / "runs" / other / "metrics.jsonl").write_text("")
     (study / "runs" / third / "record.json").rename(study / "runs" / third / "record.json.damaged")

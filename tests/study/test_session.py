@@ -57,10 +57,10 @@ def carry_out(asked: Experiment, folder: Path, engine: type[Counted]) -> bytes:
 def test_a_machine_with_other_cores_repeats_nothing(
     asked: Experiment, counted: type[Counted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "usable_cores", lambda: 2)
+    monkeypatch.setattr(sessions, "measuring_cores", lambda hosts: 2)
     before = carry_out(asked, tmp_path / "study", counted)
     counted.executed.clear()
-    monkeypatch.setattr(sessions, "usable_cores", lambda: 64)
+    monkeypatch.setattr(sessions, "measuring_cores", lambda hosts: 64)
     assert carry_out(asked, tmp_path / "study", counted) == before
     assert counted.executed == []
 

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from batchlab.core.batch import Frozen
+from batchlab.core.frameworks import SHIPPED
 from batchlab.engines.cards import visible_cards
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.files import DISK
@@ -25,7 +26,7 @@ LOCK = "lock"
 MARK = b"batchlab-host "
 """What the line with the answer begins with; launchers may print others."""
 
-_COMPARED = ("torch", "numpy")
+_COMPARED = (*(shipped.library for shipped in SHIPPED.values() if shipped.library), "numpy")
 
 
 class HostFacts(Frozen):

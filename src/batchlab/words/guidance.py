@@ -35,8 +35,8 @@ def _production(found: Findings) -> str:
     if not here:
         return ""
     if size == best:
-        shown = "no faster size is shown to cost at most"
-        return f"{here}, and the lowest loss; {shown} {tolerance} more {found.experiment.unit.value}."
+        of = "time" if found.experiment.budget.run_time_seconds is not None else found.experiment.unit.value
+        return f"{here}, and the lowest loss; no faster size is shown to cost at most {tolerance} more {of}."
     cost = f", at {describe_cost(chosen.cost, found.experiment.unit)}" if chosen.cost else ""
     return f"{here}{cost}. The lowest loss is at batch {best:,}, the highest speed at {speed.fastest:,}."
 
