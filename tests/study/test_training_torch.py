@@ -77,7 +77,7 @@ def plan(tmp_path: Path) -> Path:
             schedule=ScheduleConfig(),
             optimizer=OptimizerPlan(name="adamw", weight_decay=0.1, grad_clip=1.0, across_batch=AcrossBatch.FIXED),
             precision="fp32",
-            compile=False,
+            compile="off",
         ),
         hardware_calibration=HardwareCalibration(measured_performance={}, workload_distribution={}),
         expectation=Expectation(),
