@@ -13,8 +13,9 @@ from batchlab.core.format import format_bytes, format_learning_rate, format_loss
 from batchlab.core.spec import CapacitySpec, OptimizerSettings, ThroughputSpec, TraceSpec, TrainSpec
 from batchlab.engines.inline import InlineEngine
 from batchlab.plan.derivation import make_plan
+from batchlab.runs.workload import workload_of
 from batchlab.search.budget import token_budget_of
-from batchlab.study.open_study import complete, inspect, workload_of
+from batchlab.study.open_study import prepare
 from batchlab.study.task_source import resolve_task
 
 SIZES, RATES, BUDGET = (16, 32, 64), (1e-2, 3e-2, 1e-1), 6_400  # BUDGET: samples per run, 100 steps of batch 64
@@ -33,9 +34,8 @@ def run(spec):
 
 # 1. The task. The digests of its code and data are part of the workload, and so of every run's name.
 values = resolve_task(str(Path(__file__).with_name("minimal.py"))) | {"batch": {"global_batch_sizes": SIZES}}
-experiment = build_experiment(values)
-task = inspect(experiment, lambda folder, workers: InlineEngine(folder))
-experiment, workload = complete(experiment, task), workload_of(complete(experiment, task), task)
+experiment, task = prepare(build_experiment(values), lambda folder, workers: InlineEngine(folder), sweep=False)
+workload = workload_of(experiment, task)
 
 # 2. Memory: predicted by a trace over tensors without data, then verified by whole steps at the largest size.
 traced = run(TraceSpec(workload=workload, micro_batch_sizes=SIZES)).points[-1]

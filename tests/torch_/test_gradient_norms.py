@@ -168,7 +168,7 @@ def test_compiled_models_are_measured_without_recompiling(make, samples):
     trainable.accumulate(parts[0], WEIGHT)
     trainable.apply(0.0)
     trainable.model.load_state_dict(fresh(make).model.state_dict())
-    with torch._dynamo.config.patch(error_on_recompile="default"):
+    with torch._dynamo.config.patch(error_on_recompile=True):
         assert_norms_are_of(trainable.accumulate_measured(parts, WEIGHT, "all"), added, 4 / 12)
     torch._dynamo.reset()
 
