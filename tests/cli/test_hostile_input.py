@@ -141,7 +141,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         def accept(*_: object, **__: object) -> NoReturn:
             raise Accepted("accepted")
 
-        for engine in ("batchlab.engines.local.LocalEngine", "batchlab.engines.inline.InlineEngine"):
+        for engine in ("batchlab.engines.process_engine.ProcessEngine", "batchlab.engines.inline.InlineEngine"):
             patch.setattr(f"{engine}.__init__", accept)
         yield folder
 
