@@ -68,7 +68,7 @@ def test_locks_that_exclude_nobody_are_noticed(monkeypatch: pytest.MonkeyPatch) 
         return MemoryLock(FileNode(0), None)
 
     monkeypatch.setattr(MemoryDisk, "try_lock", lock)
-    assert any(history(seed).wrong for seed in (106, 111, 116))  # of several processes
+    assert any(history(seed).wrong for seed in (152, 222, 295))  # of several processes
 
 
 def test_seals_that_fit_everything_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
