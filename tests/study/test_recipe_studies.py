@@ -55,9 +55,10 @@ def test_a_quick_test_in_small_ends_with_the_published_columns(
         assert 1 < float(row["perplexity"]) < 256  # better than guessing among the bytes
         assert float(row["final_grad_norm"]) > 0
     assert any(row["kind"] == "capacity" and float(row["final_train_loss"]) > 0 for row in rows)
+    assert {"peak_bytes", "peak_in_use_bytes"} <= rows[0].keys()
 
     report = (folder / "report.md").read_text()
-    for words in ("perplexity", "end above lowest", "gradient norm", "peak in use", "peak reserved"):
+    for words in ("perplexity", "end above lowest", "gradient norm", "peak memory"):
         assert words in report
 
 
