@@ -58,5 +58,5 @@ def test_where_not_even_a_warm_up_fits_the_free_memory_is_known(card: Card, tmp_
     assert decided["max_micro_batch_size"] is None
     assert decided["limit_bytes"] == free
     # freed after the error, so that all of it is what was free: the search learns what other programs hold
-    [probed] = [found for found in records(tmp_path) if (found["result"] or {}).get("kind") == "capacity"]
-    assert probed["result"]["available_bytes"] == free
+    probed = [found["result"] for found in records(tmp_path) if (found["result"] or {}).get("kind") == "capacity"]
+    assert {result["available_bytes"] for result in probed} == {free}

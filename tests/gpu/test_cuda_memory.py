@@ -92,7 +92,12 @@ def test_the_trainable_keeps_every_promise_on_cuda() -> None:
     check_trainable(lambda: framework.trainable(task, DEVICE, OptimizerSettings()), batch)
 
 
-@pytest.mark.parametrize(("task", "draw"), [(decoder, tokens), (convolutions, pictures)])
+NEEDS_CUDNN = pytest.mark.skipif(
+    not torch.backends.cudnn.is_available(), reason="other kernels, with more memory, convolve without cuDNN"
+)
+
+
+@pytest.mark.parametrize(("task", "draw"), [(decoder, tokens), pytest.param(convolutions, pictures, marks=NEEDS_CUDNN)])
 @pytest.mark.parametrize("size", [32, 128])
 def test_the_trace_is_near_the_allocators_counters(
     task: Callable[[], Task], draw: Callable[[int], Batch], size: int
