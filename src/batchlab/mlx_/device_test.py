@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from typing import Any, Literal
 import mlx.core as mx
 import numpy as np
 
+from batchlab.core.device_checks import Numbers, carried_out
 from batchlab.core.protocols import Batch, OutOfMemory
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.task import Task
@@ -25,8 +25,6 @@ from batchlab.mlx_ import memory
 from batchlab.mlx_.framework import MlxFramework
 from batchlab.mlx_.models import Decoder, next_token_loss
 from batchlab.mlx_.trainable import MlxTrainable
-
-Numbers = dict[str, Any]
 
 FRAMEWORK = MlxFramework()
 NAME = FRAMEWORK.resolve_device("auto")
@@ -160,9 +158,6 @@ def working_set() -> Numbers:
     }
 
 
-_PATH = re.compile(r"(/|[A-Za-z]:\\)[^\s'\":]+")
-"""Paths in error messages name folders and users."""
-
 CHECKS: dict[str, Callable[[], Numbers]] = {
     "device": device,
     "precisions": precisions,
@@ -173,16 +168,9 @@ CHECKS: dict[str, Callable[[], Numbers]] = {
 """In this order: the last one fills the memory."""
 
 
-def results() -> Iterator[dict[str, Any]]:
+def results() -> Iterator[Numbers]:
     """What each check found, or the error that ended it."""
-    for name, check in CHECKS.items():
-        started = time.monotonic()
-        try:
-            found: dict[str, Any] = {"numbers": check()}
-        except Exception as error:  # noqa: BLE001 - a device may fail in any way, and the others should still be tried
-            text = _PATH.sub("…", str(error).partition("\n")[0])[:300]
-            found = {"error": f"{type(error).__name__}: {text}"}
-        yield {"check": name, **found, "seconds": round(time.monotonic() - started, 1)}
+    return carried_out(CHECKS)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import json
 import math
 import os
 import random
-import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import batchlab
+from batchlab.core.device_checks import Numbers, carried_out
 from batchlab.core.experiment import Precision, TaskReference
 from batchlab.core.nvml import driver_version
 from batchlab.core.out_of_memory import as_out_of_memory
@@ -36,8 +35,6 @@ from batchlab.torch_.flops import measured_peak
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
 from batchlab.torch_.trainable import TorchTrainable
-
-Numbers = dict[str, Any]
 
 CARD = torch.device("cuda:0")
 FRAMEWORK = TorchFramework()
@@ -309,9 +306,6 @@ def host_memory_fallback() -> Numbers:
     return {"falls_back": falls_back, "free_bytes": free, "allocated_bytes": taken}
 
 
-_PATH = re.compile(r"(/|[A-Za-z]:\\)[^\s'\":]+")
-"""Paths in error messages name folders and users."""
-
 CHECKS: dict[str, Callable[[], Numbers]] = {
     "card": card,
     "allocator": allocator,
@@ -325,16 +319,9 @@ CHECKS: dict[str, Callable[[], Numbers]] = {
 """In this order: the last ones fill the card."""
 
 
-def results() -> Iterator[dict[str, Any]]:
+def results() -> Iterator[Numbers]:
     """What each check found, or the error that ended it."""
-    for name, check in CHECKS.items():
-        started = time.monotonic()
-        try:
-            found: dict[str, Any] = {"numbers": check()}
-        except Exception as error:  # noqa: BLE001 - a card may fail in any way, and the others should still be tried
-            text = _PATH.sub("…", str(error).partition("\n")[0])[:300]
-            found = {"error": f"{type(error).__name__}: {text}"}
-        yield {"check": name, **found, "seconds": round(time.monotonic() - started, 1)}
+    return carried_out(CHECKS)
 
 
 if __name__ == "__main__":
