@@ -31,6 +31,8 @@ from batchlab.torch_.models import Decoder, next_token_loss
 pytestmark = pytest.mark.gpu
 
 DEVICE = DeviceSettings(name="cuda:0")
+SEGMENT = 20 * 2**20
+"""What the allocator reserves at once for tensors of 1 to 10 MiB: the least by which two orders of them differ."""
 
 
 def decoder() -> Task:
@@ -92,17 +94,14 @@ def test_the_trainable_keeps_every_promise_on_cuda() -> None:
     check_trainable(lambda: framework.trainable(task, DEVICE, OptimizerSettings()), batch)
 
 
-NEEDS_CUDNN = pytest.mark.skipif(
-    not torch.backends.cudnn.is_available(), reason="other kernels, with more memory, convolve without cuDNN"
-)
-
-
-@pytest.mark.parametrize(("task", "draw"), [(decoder, tokens), pytest.param(convolutions, pictures, marks=NEEDS_CUDNN)])
+@pytest.mark.parametrize(("task", "draw"), [(decoder, tokens), (convolutions, pictures)])
 @pytest.mark.parametrize("size", [32, 128])
 def test_the_trace_is_near_the_allocators_counters(
     task: Callable[[], Task], draw: Callable[[int], Batch], size: int
 ) -> None:
-    peaks(task(), draw(2))  # cuBLAS and cuDNN take their workspaces at first use
+    peaks(task(), draw(2))  # cuBLAS takes its workspace at first use, and keeps it; a trace does not count it
+    torch.cuda.empty_cache()
+    workspace = torch.cuda.memory_allocated()
     allocated, reserved = peaks(task(), draw(size))
     spec = TraceSpec(
         workload=Workload(task=TaskReference(kind="file", target="here")),
@@ -112,8 +111,8 @@ def test_the_trace_is_near_the_allocators_counters(
     )
     point = TorchFramework().trace(task(), spec, draw(1), draw(1)).points[0]
     assert point.reserved_bytes is not None
-    assert abs(point.peak.total_bytes / allocated - 1) < 0.10
-    assert abs(point.reserved_bytes / reserved - 1) < 0.15
+    assert abs(point.peak.total_bytes / (allocated - workspace) - 1) < 0.10
+    assert abs(point.reserved_bytes - reserved) <= max(0.15 * reserved, SEGMENT)
 
 
 def test_a_real_failed_allocation_is_recognised(cuda: torch.device) -> None:
