@@ -17,7 +17,7 @@ pytestmark = pytest.mark.mlx
 
 from batchlab.mlx_ import anatomy  # noqa: E402
 from batchlab.mlx_.attention_entropy import attention_weights, entropies, rows  # noqa: E402
-from batchlab.mlx_.modules import Call, named_modules, observed_calls  # noqa: E402
+from batchlab.mlx_.modules import Call, _compiles, named_modules, observed_calls  # noqa: E402
 
 DROPPED_VECTORS = {
     "model": lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm(16), nn.Dropout(0.4), nn.Linear(16, 3))
@@ -149,7 +149,7 @@ def test_entropy_of_known_weights() -> None:
     assert float(found.uniform) == pytest.approx((2 * math.log(4) + 0) / 3)
 
 
-class Attention(nn.Module):  # type: ignore[misc, name-defined]
+class Attention(nn.Module):  # type: ignore[name-defined]
     """A softmax of one's own, inside a function that its author compiled."""
 
     def __init__(self) -> None:
@@ -169,10 +169,7 @@ def test_what_a_person_compiled_is_read_too() -> None:
     trainable.init(0)
     readings = watched_step(trainable, VECTORS)
     assert 0 < readings["attention_entropy/layers.0"] <= readings["attention_entropy_uniform/layers.0"]
-    runs: list[int] = []
-    compiled = mx.compile(lambda x: (runs.append(1), x)[1])
-    compiled(mx.array(1.0)), compiled(mx.array(1.0))
-    assert len(runs) == 1, "functions are compiled again afterwards"
+    assert _compiles(), "functions are compiled again afterwards"
 
 
 def test_a_model_comes_apart_into_its_blocks() -> None:
@@ -189,7 +186,7 @@ def test_a_model_comes_apart_into_its_blocks() -> None:
     assert list(anatomy.trainable_parameters(alone)) == ["layers.1.weight", "layers.1.bias"]
 
 
-class Derived(nn.Linear):  # type: ignore[misc, name-defined]
+class Derived(nn.Linear):  # type: ignore[name-defined]
     def __call__(self, x: Any) -> Any:
         return super().__call__(x)
 

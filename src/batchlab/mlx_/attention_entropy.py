@@ -82,12 +82,12 @@ def attention_weights(
     scores = query[..., chosen, :].astype(mx.float32) @ key.astype(mx.float32).swapaxes(-1, -2) * scale
     if isinstance(mask, str):
         last = chosen + key.shape[-2] - query.shape[-2]
-        mask = mx.arange(key.shape[-2]) <= last[:, None]
-    elif mask is not None and mask.ndim > 1 and mask.shape[-2] != 1:
-        mask = mask[..., chosen, :]
-    if mask is not None:
-        hidden = mask.dtype == mx.bool_
-        scores = mx.where(mask, scores, -math.inf) if hidden else scores + mask.astype(mx.float32)
+        shown = mx.arange(key.shape[-2]) <= last[:, None]
+    else:
+        shown = mask if mask is None or mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., chosen, :]
+    if shown is not None:
+        hides = shown.dtype == mx.bool_
+        scores = mx.where(shown, scores, -math.inf) if hides else scores + shown.astype(mx.float32)
     return softmax(scores, axis=-1)
 
 
