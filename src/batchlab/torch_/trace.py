@@ -40,7 +40,7 @@ from batchlab.core.record import ShardingUnit, TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
-from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, peak_reserved_bytes
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, expandable_segments, peak_reserved_bytes
 from batchlab.torch_.cuda_attention import cuda_attention, kernel_scratch
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
 from batchlab.torch_.cuda_dropout import cuda_dropout
@@ -171,10 +171,13 @@ def _uncompiled() -> AbstractContextManager[Any]:
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
-    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it.
+    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it; None where segments
+    may grow.
 
     Above those of a process that has multiplied matrices: what its first segment leaves free is used.
     """
+    if expandable_segments():
+        return None
     within = peak_reserved_bytes(changes, limit, (CUBLAS_WORKSPACE,))
     return peak_reserved_bytes(changes, None, (CUBLAS_WORKSPACE,)) if within is None else within
 
