@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from pathlib import Path
 import pytest
 from tests.cluster.slurm import Slurm, missing, until
 from tests.cluster.toy_runs import DRIVER, STUDY, TOY, carry_out, losses, toy
+from tests.study.torch_plan import write_plan
 
 from batchlab.core.record import TrainResult
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.hosts import Host
 from batchlab.engines.process_engine import ProcessEngine
+from batchlab.plan.distributed import distributed_config
 from batchlab.storage.run_folder import RunFolder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(missing()), reason=missing() or "it can be started")]
@@ -116,6 +119,21 @@ def test_a_job_array_shares_one_study_and_is_requeued(slurm: Slurm, project: Pat
     slurm.run("scontrol", "update", f"JobId={first}", "StartTime=now")
     until(lambda: not slurm.run("squeue", "-h"), "the array did not end", 200.0)
     assert (project / "array" / "outcomes.csv").read_text() == (project / "here" / "outcomes.csv").read_text()
+
+
+def test_srun_starts_a_plan_on_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    """The plan's own line, but for the name of the first node, which nothing resolves on a cluster of one machine."""
+    write_plan(tmp_path)
+    line = distributed_config(2, 1, device="cpu", trains=True).launch["srun"]
+    here = re.sub(r'"\$\(scontrol.*?\)"', "127.0.0.1", line)
+    assert here != line
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = f"cd {tmp_path} && export PATH={path} && exec {here} --out launched"
+    job = ("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", "-o", str(tmp_path / "log"), "--wrap", script)
+    slurm.run(*job)
+    until(lambda: not slurm.run("squeue", "-h"), "it did not end", 200.0)
+    [record] = [json.loads(path.read_text()) for path in tmp_path.glob("launched/runs/*/record.json")]
+    assert (record["outcome"], record["result"]["steps"]) == ("completed", 300)
 
 
 def test_a_study_that_is_preempted_goes_on(slurm: Slurm, project: Path) -> None:
