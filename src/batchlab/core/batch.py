@@ -32,8 +32,8 @@ class Unit(StrEnum):
 class BatchLayout(Frozen):
     """How one global batch is laid out over devices and micro-batches.
 
-    Devices have equal shares unless `shares` says otherwise. Where the sizes do not divide, shares differ by at most one
-    sample, and so do the micro-batches of one device; `micro_batch_size` is the largest.
+    Devices have equal shares unless `shares` says otherwise. Where the sizes do not divide, shares differ by at most
+    one sample, and so do the micro-batches of one device; `micro_batch_size` is the largest.
     """
 
     global_batch_size: PositiveInt

@@ -101,12 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(prog="ray", description="Start a program on a Ray cluster.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="ray", description="Start workers on Ray.", allow_abbrev=False)
     parser.add_argument("--cpus", type=int, default=1, help="cores of the program; default: 1")
     parser.add_argument("--gpus", type=float, default=0, help="GPUs of the program; default: 0")
     parser.add_argument("--resource", type=_resource, action="append", default=[], help="NAME=AMOUNT of a node")
     here = os.environ.get("RAY_ADDRESS", "auto")
-    parser.add_argument("--address", default=here, help="of the cluster; default: RAY_ADDRESS, or the one here")
+    parser.add_argument("--address", default=here, help="of the cluster; default: RAY_ADDRESS")
     words = list(arguments)
     end = words.index("--")
     return parser.parse_args(words[:end]), words[end + 1 :]
