@@ -26,8 +26,8 @@ from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
 
-_LOCAL = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20}
-"""Nothing listens to other machines, and nothing needs Ray's object store."""
+_SMALL = {"object_store_memory": 80 * 2**20}
+"""The least that Ray takes, which nothing here uses."""
 
 
 class RayCluster:
@@ -36,14 +36,14 @@ class RayCluster:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {**_LOCAL, "num_cpus": 0, "include_dashboard": False}
+        head = {**_SMALL, "num_cpus": 0, "include_dashboard": False}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self._nodes = {name: self._add(name) for name in ("n1", "n2")}
         self._cluster.wait_for_nodes()
         self.address: str = self._cluster.address
 
     def _add(self, name: str) -> Any:
-        return self._cluster.add_node(num_cpus=1, resources={name: 1}, **_LOCAL)
+        return self._cluster.add_node(num_cpus=1, resources={name: 1}, **_SMALL)
 
     def kill_node(self, name: str) -> None:
         """SIGKILL for everything on the node."""
