@@ -126,8 +126,8 @@ def no_task_but(target: str, found: Recognised) -> InputError:
             )
         case Kind.MODULE:
             return InputError(
-                f"{target} has the {SHIPPED[found.framework].model} {found.name}, but no task. Add these lines, "
-                f"with your own loss and data:\n\n{found.lines}\n"
+                f"{target} has the {SHIPPED[found.framework].model} {found.name}, but no task.{run_as_it_is(target)} "
+                f"For a task, add these lines, with your own loss and data:\n\n{found.lines}\n"
             )
 
 
@@ -141,7 +141,17 @@ def no_task_in(target: str, variables: Mapping[str, Any]) -> InputError:
     found = _best(variables)
     if found is not None:
         return no_task_but(target, found)
-    return InputError(f"{target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…).")
+    return InputError(
+        f"{target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…)."
+        f"{run_as_it_is(target)}"
+    )
+
+
+def run_as_it_is(target: str) -> str:
+    """The way to study a file that trains when Python runs it; nothing for a module, which is no script."""
+    if not target.endswith(".py"):
+        return ""
+    return f" A script that trains is studied as it is: batchlab init {Path(target).name} writes its study.toml."
 
 
 def has_task(variables: Mapping[str, Any]) -> bool:
