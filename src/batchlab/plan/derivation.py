@@ -83,13 +83,14 @@ def make_plan(
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, extrapolated = findings.experiment, choice.extrapolated
+    told = experiment.per_device(layout)
     configuration = BatchConfiguration(
-        micro_batch_size=layout.micro_batch_size,
+        micro_batch_size=told.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
-        per_gpu_batch_size=layout.micro_batch_size,
+        per_gpu_batch_size=told.micro_batch_size,
         total_batch_size=layout.global_batch_size,
         gradient_accumulation_steps=layout.grad_accum_steps,
-        data_parallel_size=layout.data_parallel_size,
+        data_parallel_size=told.data_parallel_size,
         global_batch_size=layout.global_batch_size,
         sequence_length=layout.sequence_length,
         unit=experiment.unit,
@@ -105,7 +106,8 @@ def make_plan(
         compile=experiment.device.compile,
     )
     speed, speed_from = _speed(findings.throughput if choice.same_model else None, layout)
-    workers = [f"worker-{rank}" for rank in range(devices)]
+    workers = [f"worker-{rank}" for rank in range(told.data_parallel_size)]
+    per_worker = speed and speed * devices / len(workers)
     loss = choice.near.val_loss if extrapolated is None else None
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = measured_provenance(findings, choice.near, choice.recommended, layout, speed_from)
@@ -123,8 +125,8 @@ def make_plan(
         batch_configuration=configuration,
         command=answer_command(experiment, layout, choice.learning_rate, choice.token_budget, choice.warmup_tokens),
         hardware_calibration=HardwareCalibration(
-            measured_performance=dict.fromkeys(workers, speed) if speed else {},
-            workload_distribution=dict.fromkeys(workers, 1 / devices),
+            measured_performance=dict.fromkeys(workers, per_worker) if per_worker else {},
+            workload_distribution=dict.fromkeys(workers, 1 / len(workers)),
         ),
         expectation=Expectation(
             val_loss=loss.value if loss else None,
@@ -135,7 +137,7 @@ def make_plan(
         ),
         task=task,
         distributed_config=distributed_config(
-            nodes, per_node, device=findings.task_info.device, trains=task is not None
+            nodes, told.data_parallel_size // nodes, device=findings.task_info.device, trains=task is not None
         ),
         provenance=provenance,
         unknown=unknown(findings),

@@ -116,7 +116,7 @@ def import_task_module(
         with ExitStack() as watch:
             for framework in installed() if frameworks is None else frameworks:
                 watch.enter_context(load_framework(framework).watch_training(trained))
-            watch.enter_context(_alone_on_the_command_line(target))
+            watch.enter_context(alone_on_the_command_line(target))
             watch.enter_context((limit or ImportLimit()).enforced())
             return _import_file(Path(target), name) if is_file else importlib.import_module(name)
     except InputError:
@@ -145,7 +145,7 @@ def import_task_module(
 
 
 @contextmanager
-def _alone_on_the_command_line(target: str) -> Iterator[None]:
+def alone_on_the_command_line(target: str) -> Iterator[None]:
     """The arguments of a script that was given none."""
     arguments, sys.argv = sys.argv, [target]
     try:
