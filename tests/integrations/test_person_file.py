@@ -51,7 +51,7 @@ def test_a_function_that_trains_is_stopped_at_its_first_step(tmp_path: Path) -> 
 
 
 def test_a_function_that_ends_the_program_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="needs_data in .* ends the program when it is called, with exit code 2"):
+    with pytest.raises(InputError, match=r"needs_data in .* ends the program when it is called, with exit code 2"):
         called("needs_data", tmp_path)
 
 
