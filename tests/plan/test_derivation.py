@@ -36,7 +36,7 @@ def test_one_device_is_what_was_measured(findings: Findings) -> None:
     assert plan.provenance["micro_batch_size"].status == "measured"
     assert plan.provenance["measured_performance"].status == "measured"
     assert plan.hardware_calibration.measured_performance == {"worker-0": pytest.approx(60_000 * 64 / 70)}
-    assert plan.expectation.hours == pytest.approx(409_600 / (60_000 * 64 / 70) / 3600)
+    assert plan.performance_targets.hours == pytest.approx(409_600 / (60_000 * 64 / 70) / 3600)
     assert plan.unknown == unknown(findings)
 
 
@@ -50,10 +50,15 @@ def test_the_global_batch_and_rate_stay_on_any_number_of_devices(findings: Findi
     shares = plan.hardware_calibration.workload_distribution
     assert len(shares) == devices
     assert sum(shares.values()) == pytest.approx(1)
+    assert plan.provenance["measured_performance"].status == "measured"
+    assert list(plan.hardware_calibration.measured_performance) == ["worker-0"]
+    assert plan.performance_targets.tokens_per_second == pytest.approx(
+        devices * plan.hardware_calibration.measured_performance["worker-0"]
+    )
     if devices > 1:
-        assert plan.provenance["measured_performance"].status == "extrapolated"
+        assert plan.provenance["performance_targets.tokens_per_second"].status == "extrapolated"
         assert plan.provenance["micro_batch_size"].status == "extrapolated"
-        assert plan.provenance["expectation.hours"].status == "extrapolated"
+        assert plan.provenance["performance_targets.hours"].status == "extrapolated"
 
 
 @pytest.mark.parametrize(

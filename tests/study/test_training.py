@@ -33,6 +33,11 @@ def edited(plan_file: Path, folder: Path, **configuration: Any) -> Path:
     return path
 
 
+def micro_batches(size: int, passes: int) -> dict[str, int]:
+    names = ("micro_batch_size", "per_gpu_batch_size"), ("grad_accum_steps", "gradient_accumulation_steps")
+    return {name: value for pair, value in zip(names, (size, passes), strict=True) for name in pair}
+
+
 def train(plan: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     assert run(["train", str(plan), "--out", str(folder), "--json"]) == 0
@@ -75,6 +80,9 @@ def test_a_plan_runs_as_edited(plan_file: Path, tmp_path: Path) -> None:
         ({"micro_batch_size": 3}, "per_gpu_batch_size"),
         ({"tokens_per_step": 3}, "tokens_per_step is 3"),
         ({"steps": 7}, "steps is 7"),
+        ({"warmup_steps": 99}, "warmup_steps is 99"),
+        ({"warmup_epochs": 99.0}, r"warmup_epochs is 99\.0"),
+        ({"data_parallel_size": 4, **micro_batches(2, 1)}, "distributed_config has 1 × 2 devices"),
         ({"data_parallel_size": 100}, "100 devices cannot share"),
     ],
 )
@@ -116,6 +124,6 @@ def test_other_data_stops_the_run_before_it_begins(
 
 
 def test_only_what_is_wrong_stops_a_run() -> None:
-    require_ready([Item("versions", "differs", "1", "2")])
+    require_ready([Item("batchlab", "differs", "1", "2")])
     with pytest.raises(InputError, match="disk"):
         require_ready([Item("disk", "wrong", "1 MiB", "2 GiB")])

@@ -19,10 +19,10 @@ from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.plan.distributed import distributed_config
 from batchlab.plan.training_plan import (
     BatchConfiguration,
-    Expectation,
     HardwareCalibration,
     MadeFrom,
     OptimizerPlan,
+    PerformanceTargets,
     PlannedTask,
     TrainingPlan,
 )
@@ -79,8 +79,10 @@ def plan(tmp_path: Path) -> Path:
             precision="fp32",
             compile="off",
         ),
-        hardware_calibration=HardwareCalibration(measured_performance={}, workload_distribution={}),
-        expectation=Expectation(),
+        hardware_calibration=HardwareCalibration(
+            measured_performance={}, workload_distribution={"worker-0": 0.5, "worker-1": 0.5}
+        ),
+        performance_targets=PerformanceTargets(),
         task=PlannedTask(
             workload=Workload(
                 task=TaskReference(kind="file", target=str(tmp_path / "mine.py")),
