@@ -11,7 +11,7 @@ from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
 from batchlab.core.frameworks import load_framework
 from batchlab.core.spec import Workload
-from batchlab.runs.foreign_code import run_as_it_is
+from batchlab.runs.foreign_code import or_as_it_is
 from batchlab.runs.task_module import alone_on_the_command_line, import_task_module
 
 
@@ -61,12 +61,14 @@ def made_by(function: FunctionType, workload: Workload, what: str, *arguments: A
         with alone_on_the_command_line(target), load_framework("torch").watch_training(trains):
             return function(*arguments)
     except _Trains:
-        raise InputError(
+        error = InputError(
             f"{function.__name__} in {target} trains, and every run of a study calls it. Let it return {what}, and "
-            f"train elsewhere in the file.{run_as_it_is(target)}"
-        ) from None
+            "train elsewhere in the file."
+        )
+        raise or_as_it_is(error, target) from None
     except SystemExit as end:
-        raise InputError(
+        error = InputError(
             f"{function.__name__} in {target} ends the program when it is called, with exit code {end.code}. It should "
-            f"return {what}.{run_as_it_is(target)}"
-        ) from None
+            f"return {what}."
+        )
+        raise or_as_it_is(error, target) from None
