@@ -118,7 +118,7 @@ chaos-torch: setup-dev
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
 bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
-	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
+	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py studies/loop_vs_frameworks
 	$(OTHER)/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py
