@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
 from batchlab.core.check import CheckResult
+from batchlab.core.command import Command
 from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CheckSpec
@@ -113,3 +115,19 @@ def test_beyond_the_rules_nothing_is_planned(findings: Findings, target: Target,
 def test_a_batch_far_above_the_best_is_not_planned(synthetic_study: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="8 ×"):
         make_plan(assemble(*synthetic_study(batch_curvature=0.02)), target=Target(1024, 20 * 409_600))
+
+
+def test_a_command_on_several_devices_is_planned_per_device(findings: Findings) -> None:
+    """A study of a script counts the devices that it starts as one."""
+    run = "torchrun --nproc-per-node 2 train.py --batch {micro_batch_size} --steps {steps}"
+    command = Command.model_validate({"run": run, "devices": 2, "metrics": {"val_loss": "loss"}})
+    ran = replace(findings, experiment=findings.experiment.model_copy(update={"command": command}))
+    one, two = make_plan(findings), make_plan(ran)
+    there = one.batch_configuration
+    here = two.batch_configuration
+    assert (here.data_parallel_size, here.micro_batch_size) == (2, there.micro_batch_size // 2)
+    assert (here.global_batch_size, here.grad_accum_steps) == (there.global_batch_size, there.grad_accum_steps)
+    assert sum(two.hardware_calibration.measured_performance.values()) == pytest.approx(
+        sum(one.hardware_calibration.measured_performance.values())
+    )
+    assert f"--batch {here.micro_batch_size} " in two.command

@@ -86,13 +86,14 @@ def make_plan(
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, extrapolated = findings.experiment, choice.extrapolated
+    told = experiment.per_device(layout)
     configuration = BatchConfiguration(
-        micro_batch_size=layout.micro_batch_size,
+        micro_batch_size=told.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
-        per_gpu_batch_size=layout.micro_batch_size,
+        per_gpu_batch_size=told.micro_batch_size,
         total_batch_size=layout.global_batch_size,
         gradient_accumulation_steps=layout.grad_accum_steps,
-        data_parallel_size=layout.data_parallel_size,
+        data_parallel_size=told.data_parallel_size,
         global_batch_size=layout.global_batch_size,
         sequence_length=layout.sequence_length,
         unit=experiment.unit,
@@ -110,7 +111,8 @@ def make_plan(
         compile=experiment.device.compile,
     )
     speed = _speed(findings.throughput if choice.same_model else None, layout)
-    workers = [f"worker-{rank}" for rank in range(devices)]
+    workers = [f"worker-{rank}" for rank in range(told.data_parallel_size)]
+    shared = told.data_parallel_size // layout.data_parallel_size
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = measured_provenance(findings, choice.near, choice.recommended, layout, _speed_from(speed, layout))
     if extrapolated:
@@ -131,13 +133,13 @@ def make_plan(
         batch_configuration=configuration,
         command=answer_command(experiment, layout, choice.learning_rate, choice.token_budget, choice.warmup_tokens),
         hardware_calibration=HardwareCalibration(
-            measured_performance=dict.fromkeys(workers[: speed.workers], speed.point.device_speed) if speed else {},
-            workload_distribution=dict.fromkeys(workers, 1 / devices),
+            measured_performance=_measured_performance(workers, speed, shared),
+            workload_distribution=dict.fromkeys(workers, 1 / len(workers)),
         ),
         performance_targets=targets,
         task=task,
         distributed_config=distributed_config(
-            nodes, per_node, device=findings.task_info.device, trains=task is not None
+            nodes, told.data_parallel_size // nodes, device=findings.task_info.device, trains=task is not None
         ),
         pre_flight_checklist=checklist(made_from, task, targets, checkpoints, devices, findings.task_info.device),
         verification_steps=verification_steps(configuration, targets, measured, () if extrapolated else behind),
@@ -327,6 +329,13 @@ def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> _Speed 
     point = min(throughput.points, key=lambda p: (abs(math.log(p.share / share)), p.share))
     same = layout.data_parallel_size == point.layout.data_parallel_size
     return _Speed(point, exact=same and math.ceil(point.share) == share)
+
+
+def _measured_performance(workers: list[str], speed: _Speed | None, shared: int) -> dict[str, float]:
+    """tokens/s of the workers that were measured. shared: devices of a command, which were measured as one."""
+    if speed is None:
+        return {}
+    return dict.fromkeys(workers[: speed.workers * shared], speed.point.device_speed / shared)
 
 
 def _speed_from(speed: _Speed | None, layout: BatchLayout) -> Provenance:

@@ -51,7 +51,9 @@ def measured_provenance(
             status="measured" if one else "extrapolated", source=describe_layout(findings.memory, layout)
         ),
         "grad_accum_steps": _computed("grad_accum_steps", "measured" if one else "computed"),
-        "data_parallel_size": Provenance(status="measured" if one else "given", source=describe_devices(layout)),
+        "data_parallel_size": Provenance(
+            status="measured" if one else "given", source=describe_devices(experiment.per_device(layout))
+        ),
         "tokens_per_step": _computed("tokens_per_step"),
         "token_budget": Provenance(status="measured", source=describe_length(findings), n=len(findings.runs)),
         "steps": _computed("steps"),
