@@ -24,7 +24,7 @@ _FAILED = (
 MOST_LINES = 24
 """Learning rates up to which cells have room for numbers; beyond that, lines are thin and the shape is what shows."""
 
-LINE, THIN_LINE, TALLEST = 38, 8, 560
+LINE, THIN_LINE, TALLEST = 38, 8, 456
 """Heights in pixels."""
 
 
