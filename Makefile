@@ -88,9 +88,14 @@ MLX := .venv-mlx/bin
 test-mlx: .venv-mlx/.ready
 	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
 
-# Studies on a Slurm of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation included).
+# Studies on a Slurm and a Ray of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation
+# included). Ray is installed for them alone.
 # Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
-test-cluster: setup-dev
+.venv/.ready-ray: .venv/.ready-dev
+	$(PIP) --editable '.[torch,dev,ray]'
+	touch $@
+
+test-cluster: .venv/.ready-ray
 	@command -v slurmctld >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } \
 		|| echo "Slurm is not installed and cannot be from here: its tests will be skipped"

@@ -131,7 +131,7 @@ STYLES = (
     Style(
         "fine-tunes with the Trainer of transformers",
         "finetune_style.py",
-        study(1536, "1e-3,3e-3,1e-2"),
+        study(49152, "1e-3,3e-3,1e-2"),
         source=(
             ("model = GPT2LMHeadModel", "def make_trainer(args):\n    model = GPT2LMHeadModel"),
             ("trainer = Trainer(", "    return Trainer("),
