@@ -88,9 +88,14 @@ MLX := .venv-mlx/bin
 test-mlx: .venv-mlx/.ready
 	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
 
-# Studies on a Slurm of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation included).
+# Studies on a Slurm and a Ray of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation
+# included). Ray is installed for them alone.
 # Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
-test-cluster: setup-dev
+.venv/.ready-ray: .venv/.ready-dev
+	$(PIP) --editable '.[torch,dev,ray]'
+	touch $@
+
+test-cluster: .venv/.ready-ray
 	@command -v slurmctld >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } \
 		|| echo "Slurm is not installed and cannot be from here: its tests will be skipped"
@@ -113,7 +118,7 @@ chaos-torch: setup-dev
 # Tables in benchmarks/*/results.md. The replays need ../shared/data and say so without it.
 bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/loop_overhead/run.py
-	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py
+	$(OTHER)/python benchmarks/loop_vs_frameworks/run.py studies/loop_vs_frameworks
 	$(OTHER)/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
 	$(BIN)/python benchmarks/scaling_step_law/run.py
 	$(BIN)/python benchmarks/critical_batch/run.py

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from packaging.requirements import Requirement
 
 import batchlab
 
@@ -64,6 +65,16 @@ def clean_python(index: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(folder, with_pip=True)
     return folder / "bin" / "python"
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("darwin", {"mlx"}), ("linux", {"mlx[cpu]"})])
+def test_the_mlx_extra_picks_the_build_of_the_platform_and_brings_no_torch(platform: str, expected: set[str]) -> None:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(text) for text in [*asked["dependencies"], *asked["optional-dependencies"]["mlx"]]]
+    chosen = [one for one in wanted if one.marker is None or one.marker.evaluate({"sys_platform": platform})]
+    names = {one.name + "".join(f"[{extra}]" for extra in sorted(one.extras)) for one in chosen}
+    assert {name for name in names if name.startswith("mlx")} == expected
+    assert "torch" not in names
 
 
 @pytest.mark.slow

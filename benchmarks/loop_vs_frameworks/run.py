@@ -1,6 +1,6 @@
 """How fast is batchlab's training loop beside a bare loop, the Hugging Face Trainer, Lightning, Fabric and accelerate?
 
-    .venv-integrations/bin/python benchmarks/loop_vs_frameworks/run.py --clock cpu
+    .venv-integrations/bin/python benchmarks/loop_vs_frameworks/run.py studies/loop_vs_frameworks
 
 Every loop trains the same decoder from the same initial weights on the same samples in the same order, in fp32, with
 AdamW, clipping at 1 and a constant learning rate, and must end at the same loss: a ratio is valid only then. Timed are
@@ -10,13 +10,15 @@ row of metrics every few steps.
 
 Ratio = seconds of another loop ÷ those of batchlab's in the same round (above 1: batchlab is faster), with a 95 %
 interval of the mean log ratio over rounds, by Student's t. `--clock cpu` counts this process's processor seconds, which
-other programs disturb less.
+other programs disturb less. Every round is kept in the folder, so the command goes on where it was stopped;
+`--sizes 0.9M` measures the rows of that model alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import math
 import platform
 import statistics
@@ -25,7 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ from batchlab.core.spec import DeviceSettings, OptimizerSettings, TrainSpec, Wor
 from batchlab.data.samples import SampleDataset
 from batchlab.data.stream import SampleStream
 from batchlab.runs.train import train
+from batchlab.storage.atomic import write_atomically
 from batchlab.storage.run_folder import RunFolder
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models.decoder import Decoder
@@ -98,8 +101,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Timed:
+    """How long a loop took. The loss is that of the last step, but for batchlab's loop, whose rows have a mean over
+    steps: that of the first sample after training, which the bare loop has as `first_sample`."""
+
     seconds: float
-    last_loss: float
+    loss: float
+    first_sample: float = math.nan
 
 
 def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -119,19 +126,25 @@ def bare(case: Case, clock: Clock) -> Timed:
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    return Timed(clock() - started, loss.item())
+    seconds = clock() - started
+    with torch.no_grad():
+        first = loss_of(model, *(torch.from_numpy(part[:1]) for part in case.data))
+    return Timed(seconds, loss.item(), first.item())
 
 
 class _Rows(RunFolder):
-    """A real run folder that notes when each row of metrics was written."""
+    """A real run folder that notes when each row of metrics was written, and the loss after training."""
 
     clock: Clock
-    times: list[tuple[int, float, float]]
+    times: list[tuple[int, float]]
+    val_loss: float
 
     def row(self, row: MetricRow) -> None:
         super().row(row)
         if row.train_loss is not None:
-            self.times.append((row.step, self.clock(), row.train_loss))
+            self.times.append((row.step, self.clock()))
+        if row.val_loss is not None:
+            self.val_loss = row.val_loss
 
     def progress(
         self, step: int, steps: int, tokens: int, train_loss: float | None, tokens_per_second: float | None
@@ -177,8 +190,8 @@ def ours(case: Case, clock: Clock) -> Timed:
         trainable = TorchFramework().trainable(task, spec.device, spec.optimizer)
         train(trainable, SampleStream(dataset, 0), dataset, spec, context)
         context.unlock()
-    (first, begun, _), (last, ended, loss) = context.times[0], context.times[-1]
-    return Timed((ended - begun) * case.steps / (last - first), loss)
+    (first, begun), (last, ended) = context.times[0], context.times[-1]
+    return Timed((ended - begun) * case.steps / (last - first), context.val_loss)
 
 
 def accelerate_loop(case: Case, clock: Clock) -> Timed:
@@ -328,24 +341,73 @@ def interval(logs: list[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def measure(case: Case, rounds: int, clock: Clock) -> dict[str, list[Timed]]:
-    """Every loop once a round; the first round warms up and is dropped."""
-    found: dict[str, list[Timed]] = {name: [] for name in LOOPS}
-    names = list(LOOPS)
-    for turn in range(rounds + 1):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            gc.collect()
-            timed = LOOPS[name](case, clock)
-            if turn:
-                found[name].append(timed)
-    losses = {name: timed[-1].last_loss for name, timed in found.items() if name != "batchlab"}
-    if not all(math.isclose(loss, losses["bare"], rel_tol=1e-4) for loss in losses.values()):
-        raise SystemExit(f"The loops computed different things: {losses}")
+Round = dict[str, Timed]
+"""Every loop once."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The rounds of one model at one batch size, of so many timed steps, kept in a file."""
+
+    path: Path
+    steps: int
+    rounds: tuple[Round, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Row | None:
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rounds = tuple({name: Timed(**timed) for name, timed in one.items()} for one in kept["rounds"])
+        return cls(path, kept["steps"], rounds)
+
+    def add(self, found: Round) -> Row:
+        row = replace(self, rounds=(*self.rounds, found))
+        rounds = [{name: asdict(timed) for name, timed in one.items()} for one in row.rounds]
+        write_atomically(self.path, json.dumps({"steps": row.steps, "rounds": rounds}))
+        return row
+
+
+def one_round(case: Case, clock: Clock, turn: int) -> Round:
+    """Every loop, beginning with another one in each turn. Ends the program where they computed different things."""
+    names, found = list(LOOPS), Round()
+    for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        gc.collect()
+        found[name] = LOOPS[name](case, clock)
+    expected = dict.fromkeys(LOOPS, found["bare"].loss) | {"batchlab": found["bare"].first_sample}
+    if not all(math.isclose(found[name].loss, loss, rel_tol=1e-4) for name, loss in expected.items()):
+        raise SystemExit(f"The loops computed different things: {found}")
+    return found
+
+
+def measure(size: str, batch: int, path: Path, arguments: argparse.Namespace, clock: Clock) -> Row:
+    """The row with all its rounds. The first round of every process warms up and is dropped."""
+    row = Row.read(path)
+    if row is None:
+        probe = bare(Case.make(size, batch, 5), clock)
+        row = Row(path, max(3 * WARM, round(5 * arguments.seconds / probe.seconds / WARM) * WARM))
+    if len(row.rounds) >= arguments.rounds:
+        return row
+    case = Case.make(size, batch, row.steps)
+    one_round(case, clock, 0)
+    for turn in range(len(row.rounds), arguments.rounds):
+        row = row.add(one_round(case, clock, turn + 1))
+    return row
+
+
+def cells(row: Row, others: list[str]) -> list[str]:
+    """The ratio of every other loop, with its interval."""
+    found = []
+    for name in others:
+        logs = [math.log(one[name].seconds / one["batchlab"].seconds) for one in row.rounds]
+        mean, low, high = interval(logs)
+        found.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
     return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where rounds are kept")
     parser.add_argument("--rounds", type=int, default=7, help="rounds after one that warms up; at least 3")
     parser.add_argument("--seconds", type=float, default=1.0, help="approximate length of one loop")
     parser.add_argument("--clock", choices=("cpu", "wall"), default="wall")
@@ -353,6 +415,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     arguments = parser.parse_args()
     clock = time.process_time if arguments.clock == "cpu" else time.perf_counter
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     print(
@@ -364,17 +427,9 @@ def main() -> int:
     print(f"|---|---|---|---|{'---|' * len(others)}")
     for size in arguments.sizes:
         for batch in arguments.batches:
-            probe = bare(Case.make(size, batch, 5), clock)
-            case = Case.make(size, batch, max(3 * WARM, round(5 * arguments.seconds / probe.seconds / WARM) * WARM))
-            found = measure(case, arguments.rounds, clock)
-            mine = [timed.seconds for timed in found["batchlab"]]
-            cells = []
-            for name in others:
-                logs = [math.log(timed.seconds / own) for timed, own in zip(found[name], mine, strict=True)]
-                mean, low, high = interval(logs)
-                cells.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
-            speed = case.steps * batch * LENGTH / statistics.median(mine)
-            print(f"| {size} | {batch} | {case.steps} | {speed:,.0f} | {' | '.join(cells)} |", flush=True)
+            row = measure(size, batch, arguments.folder / f"{size}-{batch}-{arguments.clock}.json", arguments, clock)
+            speed = row.steps * batch * LENGTH / statistics.median(one["batchlab"].seconds for one in row.rounds)
+            print(f"| {size} | {batch} | {row.steps} | {speed:,.0f} | {' | '.join(cells(row, others))} |", flush=True)
     return 0
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -91,7 +92,7 @@ def main() -> int:
     lines = [
         f"{found.framework}, Python {found.python}; {found.device} ({found.cores} cores), {platform.system()}; "
         f"decoder of tinystories{'' if asked.whole else ' --quick-test'}, float32, AdamW; one process per batch size, "
-        f"{STEPS} steps after {WARM_UP}.",
+        f"{STEPS} steps after {WARM_UP}. Load average when it began: {os.getloadavg()[0]:.1f}.",
         "",
         HEADER,
         "|---" * 7 + "|",

@@ -1,11 +1,12 @@
-"""Scripts of many styles, from `batchlab init` to a report: how many lines a person edits, and when the answer comes.
+"""People's own programs, from an unmodified file to a report: how many lines a person edits, and when the answer comes.
 
     .venv-integrations/bin/python benchmarks/scripts_in_the_wild/run.py studies/scripts_in_the_wild
 
 Every row copies a script of tests/integrations/scripts into a folder of its own, runs `batchlab init` on it, makes the
-edits below, which are those a person would make after reading what init said, and runs `batchlab study`. Edited lines
-are counted by comparing the files before and after. The time is that of init and study together. A row whose files are
-there is not measured again, so the command goes on where it was stopped.
+edits below, which are those a person would make after reading what init said, and runs `batchlab study`. A file with a
+Trainer in it is given to `batchlab study` as it is, and edited as that says. Edited lines are counted by comparing the
+files before and after. The time is that of all commands together. A row whose files are there is not measured again,
+so the command goes on where it was stopped. `--transcripts` writes what was typed, edited and printed in some rows.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import difflib
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,13 +43,28 @@ def study(tokens: int, rates: str = "3e-3,1e-2,3e-2") -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Style:
-    """A script, what a person changes in the study.toml and in the script itself, and the study that is asked for."""
+    """A script, what a person changes in the study.toml and in the script itself, and the study that is asked for.
+
+    function: that a person adds to the file, where the study is of the Trainer in it.
+    """
 
     name: str
     file: str
     study: tuple[str, ...]
     toml: tuple[Edit, ...] = ()
     source: tuple[Edit, ...] = ()
+    function: str = ""
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """What a person types first."""
+        return ("study", self.file) if self.function else ("init", self.file)
+
+    @property
+    def then(self) -> tuple[str, ...]:
+        """What a person types once the edits are made."""
+        task = f"{self.file}:{self.function}" if self.function else "study.toml"
+        return ("study", task, "--out", "study", *self.study)
 
 
 DDP = "torchrun --nproc-per-node 2 --no-python {python} ddp_style.py"
@@ -109,7 +128,38 @@ STYLES = (
         source=(("np.save(", 'print(f"val loss {problem.evaluate()}")\nnp.save('),),
     ),
     Style("ignores its option for the batch size", "ignoring_style.py", study(1600)),
+    Style(
+        "fine-tunes with the Trainer of transformers",
+        "finetune_style.py",
+        study(49152, "1e-3,3e-3,1e-2"),
+        source=(
+            ("model = GPT2LMHeadModel", "def make_trainer(args):\n    model = GPT2LMHeadModel"),
+            ("trainer = Trainer(", "    return Trainer("),
+            ("trainer.train()", 'if __name__ == "__main__":\n    make_trainer(args).train()'),
+        ),
+        function="make_trainer",
+    ),
+    Style(
+        "trains with Lightning",
+        "lightning_style.py",
+        study(2048, "1e-3,3e-3,1e-2"),
+        source=(
+            (
+                "trainer = ",
+                'def make():\n    return Classifier(), train, valid\n\nif __name__ == "__main__":\n    trainer = ',
+            ),
+            ("trainer.fit(Classifier(), train, valid)", "    trainer.fit(*make())"),
+        ),
+        function="make",
+    ),
 )
+
+USERS = {
+    "globals_style.py": "A script in the style of nanoGPT",
+    "finetune_style.py": "A file that fine-tunes with the Trainer of transformers",
+    "lightning_style.py": "A file that trains with Lightning",
+}
+"""Files of the transcripts → their headings."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +173,8 @@ class Answer:
     code: int
 
 
-def edited(path: Path, edits: tuple[Edit, ...]) -> int:
-    """Make the edits; how many lines of the file are new or changed by them."""
+def edited(path: Path, edits: tuple[Edit, ...]) -> list[str]:
+    """Make the edits; how the file differs afterwards, line by line."""
     before = path.read_text(encoding="utf-8")
     after = before
     for old, new in edits:
@@ -132,8 +182,12 @@ def edited(path: Path, edits: tuple[Edit, ...]) -> int:
             raise SystemExit(f"{path} does not have {old!r} once:\n{after}")
         after = after.replace(old, new)
     path.write_text(after, encoding="utf-8")
-    compared = difflib.ndiff(before.splitlines(), after.splitlines())
-    return sum(line.startswith("+ ") for line in compared)
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, path.name, "", "", 1, ""))
+
+
+def lines_written(differences: list[str]) -> int:
+    """Lines that are new or changed, without empty ones."""
+    return sum(line.startswith("+") and not line.startswith("+++") and line != "+" for line in differences)
 
 
 def measure(style: Style, folder: Path) -> Answer:
@@ -143,9 +197,8 @@ def measure(style: Style, folder: Path) -> Answer:
     """
     if not (folder / "edited").is_file():
         prepare(style, folder)
-    found = timed(folder, "study", "study.toml", "--out", "study", *style.study)
-    with (folder / "transcript.txt").open("a", encoding="utf-8") as transcript:
-        transcript.write(found.stdout)
+    found = timed(folder, *style.then)
+    note(folder, shown(style.then), found.stdout)
     minutes = float((folder / "seconds").read_text()) / 60
     return Answer(style.name, int((folder / "edited").read_text()), minutes, outcome(found.stdout), found.returncode)
 
@@ -156,13 +209,30 @@ def prepare(style: Style, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in (style.file, *SHARED):
         shutil.copy(SCRIPTS / name, folder / name)
-    lines = edited(folder / style.file, style.source)
-    made = timed(folder, "init", style.file)
-    if made.returncode not in (0, 1):
+    # A person edits a script that prints no losses first, and a file with a Trainer as batchlab says.
+    changes = [] if style.function else edited(folder / style.file, style.source)
+    made = timed(folder, *style.first)
+    if made.returncode not in ((2,) if style.function else (0, 1)):
         raise SystemExit(made.stdout)
-    (folder / "transcript.txt").write_text(made.stdout, encoding="utf-8")
-    lines += edited(folder / "study.toml", style.toml)
-    (folder / "edited").write_text(str(lines))
+    note(folder, shown(style.first), made.stdout)
+    changes += (
+        edited(folder / style.file, style.source) if style.function else edited(folder / "study.toml", style.toml)
+    )
+    if changes:
+        note(folder, *changes)
+    (folder / "edited").write_text(str(lines_written(changes)))
+
+
+def shown(words: tuple[str, ...]) -> str:
+    """A command as a person types it."""
+    return f"$ batchlab {shlex.join(words)}"
+
+
+def note(folder: Path, *texts: str) -> None:
+    """Add texts to the transcript, with short names of folders."""
+    with (folder / "transcript.txt").open("a", encoding="utf-8") as transcript:
+        for text in texts:
+            transcript.write(text.replace(f"{folder}{os.sep}", "").rstrip("\n") + "\n")
 
 
 def timed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -194,15 +264,32 @@ def table(answers: list[Answer]) -> str:
     return "\n".join(lines)
 
 
+def write_transcripts(page: Path, folders: dict[str, Path]) -> None:
+    """A page with the transcript of every row that was asked for and measured."""
+    text = [page.read_text(encoding="utf-8").split("\n## ")[0].rstrip()]
+    for file, heading in USERS.items():
+        folder = folders[file]
+        answer = Answer(**json.loads((folder / "answer.json").read_text(encoding="utf-8")))
+        said = (folder / "transcript.txt").read_text(encoding="utf-8")
+        words = len(re.findall(r"\w[\w.,:-]*", said))
+        text.append(
+            f"## {heading}\n\n{answer.edited} lines edited or added, {answer.minutes:.1f} minutes until the report, "
+            f"{words} words typed and printed.\n\n{textwrap.indent(said, '    ').rstrip()}"
+        )
+    page.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", default=[], metavar="FILE", help="scripts to measure; default: all")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no new row is begun after so long")
+    parser.add_argument("--transcripts", type=Path, metavar="PAGE", help="write those of three users below its heading")
     arguments = parser.parse_args()
     begun, answers = time.monotonic(), []
+    folders: dict[str, Path] = {}
     for number, style in enumerate(STYLES):
-        folder = arguments.folder.absolute() / f"{number:02}-{Path(style.file).stem}"
+        folder = folders[style.file] = arguments.folder.absolute() / f"{number:02}-{Path(style.file).stem}"
         path = folder / "answer.json"
         wanted = not arguments.only or style.file in arguments.only
         if path.is_file():
@@ -216,6 +303,8 @@ def main() -> int:
         print(f"{answer.name}: {answer.minutes:.1f} minutes, {answer.said}", file=sys.stderr, flush=True)
     print(f"Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} cores\n")
     print(table(answers))
+    if arguments.transcripts is not None:
+        write_transcripts(arguments.transcripts, folders)
     return 0
 
 

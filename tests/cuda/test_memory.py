@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.cuda.card import CONTEXT, MEMORY, Card
+from tests.study.stages.test_budget import planned
 
 from batchlab.core.spec import DeviceSettings
 from batchlab.engines.cards import visible_cards
@@ -67,3 +70,13 @@ def test_cards_are_counted_without_starting_cuda(card: Card, monkeypatch: pytest
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("STANDIN_DEVICES", "8")
     assert visible_cards() == tuple("01234567")
+
+
+def test_eight_cards_are_planned_eight_times_the_tokens(
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    one = planned(tmp_path / "one", "cuda:0", 1)
+    monkeypatch.setenv("STANDIN_DEVICES", "8")
+    assert planned(tmp_path / "eight", "cuda", 8) == pytest.approx(8 * one, rel=0.02)
+    assert planned(tmp_path / "named", "cuda:3", 1) == one

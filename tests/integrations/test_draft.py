@@ -207,6 +207,19 @@ def test_what_is_written_is_a_command(name: str, scripts: Path) -> None:
     template_of(Command.model_validate(tomllib.loads(text)["command"]))
 
 
+@pytest.mark.parametrize(
+    ("name", "package"), [("finetune_style.py", "transformers"), ("lightning_style.py", "lightning")]
+)
+def test_a_trainer_without_options_is_studied_itself(name: str, package: str, scripts: Path) -> None:
+    with pytest.raises(InputError, match=f"the Trainer of {package}: batchlab study "):
+        init(scripts / name)
+    assert not (scripts / "study.toml").exists()
+
+
+def test_a_length_in_seconds(scripts: Path, tmp_path: Path) -> None:
+    assert "--seconds {seconds}" in draft_of(scripts / "timed_style.py", tmp_path).run
+
+
 def test_nothing_is_overwritten(scripts: Path) -> None:
     (scripts / "study.toml").write_text("mine")
     with pytest.raises(InputError, match="exists and is kept"):

@@ -9,6 +9,7 @@ from tests.integrations.doors import CPU, Door, StopsAt, open_door
 
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.check import CheckResult
+from batchlab.core.errors import InputError
 from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import Interrupted
 from batchlab.core.record import CapacityResult, ThroughputResult, TrainResult
@@ -79,6 +80,29 @@ def test_memory_and_speed_are_measured(door: Door, tmp_path: Path) -> None:
     speed = door.run(timed, Recorder(tmp_path / "speed")).result
     assert isinstance(speed, ThroughputResult)
     assert len(speed.tokens_per_second_blocks) == 2
+
+
+@pytest.mark.parametrize("function", ["make", "make_by_torchmetrics", "make_at_the_end"])
+def test_the_metric_that_its_trainer_monitors_is_judged(function: str, tmp_path: Path) -> None:
+    """Batches of ten samples: however the accuracy is logged, it is that of all samples."""
+    scored = open_door("lightning", "lit_scored.py", function, tmp_path / "inspect")
+    assert scored.workload.metric is not None
+    assert scored.workload.metric.title == "1 − val_accuracy"
+    found = scored.run(scored.train_spec(16, 16, 160, evaluation_samples=64), Recorder(tmp_path / "run")).result
+    assert isinstance(found, TrainResult)
+    assert found.val_loss is not None
+    assert 64 * found.val_loss == pytest.approx(round(64 * found.val_loss), abs=1e-4)
+    checked = scored.run(
+        CheckSpec(workload=scored.workload, device=CPU, optimizer=scored.optimizer), Recorder(tmp_path)
+    )
+    assert isinstance(checked.result, CheckResult)
+    assert {item.name: item.status for item in checked.result.items}["metric"] == "ok"
+
+
+def test_a_metric_that_is_not_logged_is_said(tmp_path: Path) -> None:
+    silent = open_door("lightning", "lit_scored.py", "make_silent", tmp_path / "inspect")
+    with pytest.raises(InputError, match=r"monitors val_accuracy, which the validation does not log, nor anything"):
+        silent.run(silent.train_spec(16, 16, 160), Recorder(tmp_path / "run"))
 
 
 def test_the_batch_size_finder_ends_at_the_largest_size_that_fits(tmp_path: Path) -> None:

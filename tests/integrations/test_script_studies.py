@@ -85,6 +85,32 @@ def test_equal_time_needs_a_length_that_is_not_in_epochs(toml: Path, tmp_path: P
     assert "command.run has only {epochs}" in said
 
 
+TIMED = r"""
+[command]
+run = '{python} timed_style.py --batch_size {batch_size} --lr {learning_rate} --seconds {seconds} --seed {seed}'
+[command.metrics]
+step = 'step (\d+)'
+metric = 'explained: (\S+)%'
+name = "explained variance (%)"
+better = "higher"
+best = 100
+"""
+
+
+def test_a_script_that_is_told_its_time_is_judged_by_its_own_metric(scripts: Path, tmp_path: Path) -> None:
+    toml, folder = scripts / "study.toml", tmp_path / "study"
+    toml.write_text(TIMED, encoding="utf-8")
+    said = finish(start(toml, folder, "--run-time", "0.5s"))
+    found = rows(folder)
+    assert len(found) >= 4
+    for row in found:
+        assert 0 < int(row["steps"]) * int(row["global_batch_size"]) == int(row["tokens"])
+        assert 0 < float(row["val_loss"]) < 100
+    assert "TRAIN WITH" in said
+    assert "100 − explained variance (%)" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "report.html").stat().st_size > 100_000
+
+
 def scripts_of(study: int) -> list[psutil.Process]:
     """The scripts that run for a study."""
     found = []

@@ -41,6 +41,8 @@ def test_a_whole_study_of_a_recipe(tmp_path: Path) -> None:
     [peak, *_] = [record["result"] for record in records if record["result"]["kind"] == "capacity"]
     assert peak["measured"] == "allocated"
     assert 0 < peak["peak_bytes"] < 256 * 2**20
+    rows = [json.loads(line) for path in folder.glob("runs/*/metrics.jsonl") for line in path.read_text().splitlines()]
+    assert any("attention_entropy/blocks.0.attention" in (row.get("diagnostics") or {}) for row in rows)
     plan = json.loads((folder / "training_plan.json").read_text())
     assert plan["batch_configuration"]["global_batch_size"] in (4, 8)
 

@@ -61,6 +61,10 @@ def two_parts(params: Any, lr: float) -> Any:
     return optim.MultiOptimizer([optim.SGD(2 * lr), optim.AdamW(lr)], [lambda name, _: "norm" in name])
 
 
+def of_dict(model: Any, batch: Any) -> Any:
+    return nn.losses.cross_entropy(model(batch["x"]), batch["more"][0], reduction="mean")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -72,6 +76,12 @@ def two_parts(params: Any, lr: float) -> Any:
         {"task": {"optimizer": two_parts}},
         {"task": {"optimizer": lambda model, lr: optim.Lion(lr)}, "learning_rate": 1e-3},
         {"model": network, "loss": cross_entropy, "batch": VECTORS},
+        {
+            "model": network,
+            "loss": of_dict,
+            "batch": ({"x": VECTORS[0], "more": (VECTORS[1],)},),
+            "task": {"count": lambda batch: len(batch["x"])},
+        },
         {"model": network, "loss": lambda m, x, y: (nn.losses.cross_entropy(m(x), y, reduction="sum"), len(y))},
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from batchlab.analysis.assemble import assemble
 from batchlab.analysis.extrapolation import Target
 from batchlab.analysis.findings import Findings
 from batchlab.core.check import CheckResult
+from batchlab.core.command import Command
 from batchlab.core.errors import InputError
 from batchlab.core.record import Outcome, Record
 from batchlab.core.spec import CheckSpec
@@ -34,7 +36,7 @@ def test_one_device_is_what_was_measured(findings: Findings) -> None:
     assert plan.provenance["micro_batch_size"].status == "measured"
     assert plan.provenance["measured_performance"].status == "measured"
     assert plan.hardware_calibration.measured_performance == {"worker-0": pytest.approx(60_000 * 64 / 70)}
-    assert plan.expectation.hours == pytest.approx(409_600 / (60_000 * 64 / 70) / 3600)
+    assert plan.performance_targets.hours == pytest.approx(409_600 / (60_000 * 64 / 70) / 3600)
     assert plan.unknown == unknown(findings)
 
 
@@ -48,10 +50,15 @@ def test_the_global_batch_and_rate_stay_on_any_number_of_devices(findings: Findi
     shares = plan.hardware_calibration.workload_distribution
     assert len(shares) == devices
     assert sum(shares.values()) == pytest.approx(1)
+    assert plan.provenance["measured_performance"].status == "measured"
+    assert list(plan.hardware_calibration.measured_performance) == ["worker-0"]
+    assert plan.performance_targets.tokens_per_second == pytest.approx(
+        devices * plan.hardware_calibration.measured_performance["worker-0"]
+    )
     if devices > 1:
-        assert plan.provenance["measured_performance"].status == "extrapolated"
+        assert plan.provenance["performance_targets.tokens_per_second"].status == "extrapolated"
         assert plan.provenance["micro_batch_size"].status == "extrapolated"
-        assert plan.provenance["expectation.hours"].status == "extrapolated"
+        assert plan.provenance["performance_targets.hours"].status == "extrapolated"
 
 
 @pytest.mark.parametrize(
@@ -108,3 +115,19 @@ def test_beyond_the_rules_nothing_is_planned(findings: Findings, target: Target,
 def test_a_batch_far_above_the_best_is_not_planned(synthetic_study: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="8 ×"):
         make_plan(assemble(*synthetic_study(batch_curvature=0.02)), target=Target(1024, 20 * 409_600))
+
+
+def test_a_command_on_several_devices_is_planned_per_device(findings: Findings) -> None:
+    """A study of a script counts the devices that it starts as one."""
+    run = "torchrun --nproc-per-node 2 train.py --batch {micro_batch_size} --steps {steps}"
+    command = Command.model_validate({"run": run, "devices": 2, "metrics": {"val_loss": "loss"}})
+    ran = replace(findings, experiment=findings.experiment.model_copy(update={"command": command}))
+    one, two = make_plan(findings), make_plan(ran)
+    there = one.batch_configuration
+    here = two.batch_configuration
+    assert (here.data_parallel_size, here.micro_batch_size) == (2, there.micro_batch_size // 2)
+    assert (here.global_batch_size, here.grad_accum_steps) == (there.global_batch_size, there.grad_accum_steps)
+    assert sum(two.hardware_calibration.measured_performance.values()) == pytest.approx(
+        sum(one.hardware_calibration.measured_performance.values())
+    )
+    assert f"--batch {here.micro_batch_size} " in two.command

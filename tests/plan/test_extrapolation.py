@@ -31,7 +31,7 @@ def test_a_batch_that_was_not_measured_is_extrapolated_and_every_number_says_so(
     assert rate.range
     assert plan.provenance["optimizer.beta2"].status == "extrapolated"
     assert c.optimizer.beta2 == 0.95
-    assert plan.expectation.val_loss is None
+    assert plan.performance_targets.val_loss is None
     assert "at batch 24" in plan.confirm
     assert "extrapolated: learning_rate" in paste_block(plan)
     tomllib.loads(paste_block(plan))

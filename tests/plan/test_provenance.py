@@ -30,7 +30,7 @@ def test_repetitions_stand_beside_what_was_measured(findings: Findings) -> None:
     assert findings.surface is not None
     (row,) = [row for row in findings.surface.rows if row.global_batch_size == 64]
     assert row.best is not None
-    for name in ("global_batch_size", "learning_rate", "expectation.val_loss"):
+    for name in ("global_batch_size", "learning_rate", "performance_targets.val_loss"):
         assert (plan.provenance[name].status, plan.provenance[name].n) == ("measured", len(row.best.losses))
     assert plan.provenance["token_budget"].n == len(findings.runs)
     assert plan.provenance["optimizer.beta2"].status == "computed"
@@ -38,10 +38,12 @@ def test_repetitions_stand_beside_what_was_measured(findings: Findings) -> None:
 
 def test_more_devices_are_not_measured(findings: Findings) -> None:
     entries = make_plan(findings, devices=8).provenance
-    assert {name: entries[name].status for name in ("micro_batch_size", "expectation.hours", "data_parallel_size")} == {
+    assert {
+        name: entries[name].status for name in ("micro_batch_size", "performance_targets.hours", "data_parallel_size")
+    } == {
         "micro_batch_size": "extrapolated",
-        "expectation.hours": "extrapolated",
+        "performance_targets.hours": "extrapolated",
         "data_parallel_size": "given",
     }
-    assert entries["expectation.val_loss"].status == "computed"
+    assert entries["performance_targets.val_loss"].status == "computed"
     assert entries["grad_accum_steps"].status == "computed"

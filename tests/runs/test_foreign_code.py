@@ -108,6 +108,12 @@ def test_imported_classes_are_not_taken_for_the_persons_own() -> None:
     assert "makes no task; add one" in str(no_task_in("mine.py", variables(Linear=nn.Linear)))
 
 
+@pytest.mark.parametrize("given", [{}, {"Net": Net}])
+def test_a_script_is_told_that_it_can_stay_as_it_is(given: dict[str, Any]) -> None:
+    assert "batchlab init mine.py" in str(no_task_in("folder/mine.py", variables(**given)))
+    assert "batchlab init" not in str(no_task_in("package.mine", variables(**given)))
+
+
 def test_a_task_is_found_among_the_variables() -> None:
     task = batchlab.task(model=Net, loss=lambda model, x, y: 0, train=([], []), valid=([], []))
     assert has_task(variables(task=task, Net=Net))

@@ -64,6 +64,7 @@ def test_a_script_sees_no_arguments_and_its_main_part_is_not_run(kind: str, tmp_
 def test_a_script_that_needs_an_argument_says_so() -> None:
     said = refused(SCRIPT.replace("default=12", "required=True"))
     assert "ends itself while it is imported, with exit code 2 (line 6)" in said
+    assert "batchlab init " in said
 
 
 TRAINS = """

@@ -58,6 +58,13 @@ def test_undertrained_sizes_are_told_the_budget_they_need(synthetic_study: Study
     assert f"--token-budget {50 * 64 * 64}" in failure.remedy
 
 
+def test_undertrained_sizes_without_a_warm_up_need_enough_steps(synthetic_study: Study) -> None:
+    experiment, *rest = synthetic_study(token_budget=64 * 64 * 20)
+    flat = experiment.schedule.model_copy(update={"warmup_fraction": 0.0, "min_warmup_steps": 0})
+    (failure,) = listed((experiment.model_copy(update={"schedule": flat}), *rest), "Undertrained")
+    assert f"--token-budget {50 * 64 * 64}" in failure.remedy
+
+
 def test_falling_speed_names_the_host_memory_fallback(synthetic_study: Study) -> None:
     experiment, task_info, records, rows, decisions = synthetic_study()
     slowed: list[tuple[Any, Record]] = []

@@ -31,7 +31,7 @@ def test_launch_bound_says_what_to_try() -> None:
 def test_a_table_of_variants_ends_with_the_advice() -> None:
     bf16 = SpeedVariant("bf16", {"precision": "bf16"}, 1500.0, 1600.0, 0.5, faster=True)
     compiled = SpeedVariant("compile", {"compile": "default"}, 990.0, None, -0.01)
-    broken = SpeedVariant("fp16", {"precision": "fp16"}, why_not="no kernel")
+    broken = SpeedVariant("fp16", {"precision": "fp16"}, why_not="no kernel. Install another library. Set LOGS=1.")
     _, first, second, third, last = variant_lines([bf16, compiled, broken], LAYOUT, Unit.TOKENS)
     assert first.split()[:2] == ["bf16", "expected"]
     assert "+50 %" in first
@@ -40,4 +40,7 @@ def test_a_table_of_variants_ends_with_the_advice() -> None:
     assert third.endswith("no kernel")
     assert "--set device.precision=bf16" in last
     assert advice([compiled, broken]).endswith("change nothing")
+    hosted = SpeedVariant("tf32", {"precision": "tf32"}, 1500.0, 1600.0, 0.5, faster=True, launch_bound=True)
+    assert "larger micro-batch" in advice([hosted])
+    assert "larger micro-batch" not in advice([bf16])
     assert len(variant_lines([], LAYOUT, Unit.TOKENS)) == 1

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from batchlab.analysis.assemble import assemble
+from batchlab.core.command import Command
 from batchlab.words.summary import summary_lines
 
 Study = Callable[..., Any]
@@ -47,6 +49,16 @@ def test_always_five_lines_with_the_same_beginnings(synthetic_study: Study, sett
     assert [line[:12] for line in text[:4]] == ["TRAIN WITH  ", "costs       ", "fits        ", "unknown     "]
     assert text[4].startswith("open s/report.html")
     assert not any(("None" in line and "None of the" not in line) or "nan" in line for line in text)
+
+
+def test_a_command_on_several_devices_is_told_per_device(synthetic_study: Study) -> None:
+    found = assemble(*synthetic_study(noise_sd=0.0))
+    run = "torchrun --nproc-per-node 2 train.py --batch {micro_batch_size} --steps {steps}"
+    command = Command.model_validate({"run": run, "devices": 2, "metrics": {"val_loss": "loss"}})
+    ran = replace(found, experiment=found.experiment.model_copy(update={"command": command}))
+    text = summary_lines(ran, "s/report.html", "s/training_plan.json")
+    assert text[0].startswith("TRAIN WITH  micro-batch 8 × accum 1 × 2 devices = 16 sequences")
+    assert text[1].startswith("command     torchrun --nproc-per-node 2 train.py --batch 8 --steps ")
 
 
 def test_one_seed_says_so(synthetic_study: Study) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
-from batchlab.core.batch import Frozen, Unit
+from batchlab.core.batch import BatchLayout, Frozen, Unit
 from batchlab.core.command import Command
 from batchlab.core.errors import InputError, sentence_from_validation
 from batchlab.core.metric import Better, Metric
@@ -465,6 +465,14 @@ class Experiment(Section):
     critical: CriticalConfig = CriticalConfig()
     command: Command | None = Field(default=None, description="a person's own script (docs/integrations.md)")
     device: DeviceConfig = DeviceConfig()
+
+    def per_device(self, layout: BatchLayout) -> BatchLayout:
+        """A layout of this study as people are told it: a command counts all devices that it starts as one."""
+        devices = self.command.devices if self.command is not None else 1
+        if devices == 1 or layout.data_parallel_size > 1:
+            return layout
+        share = {"micro_batch_size": layout.micro_batch_size // devices, "data_parallel_size": devices}
+        return layout.model_copy(update=share)
 
     def within_memory(self, max_micro_batch_size: int | None) -> Experiment:
         """The experiment without the sizes of an open axis that do not fit; itself where the axis is closed."""

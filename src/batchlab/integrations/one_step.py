@@ -62,9 +62,14 @@ MakeStep = Callable[[int, float], OneStep]
 
 
 def check_steps(
-    make_step: MakeStep, precision: str, train: Callable[[], Any], held_out: Callable[[], Any], largest: int | None
+    make_step: MakeStep,
+    precision: str,
+    train: Callable[[], Any],
+    held_out: Callable[[], Any],
+    largest: int | None,
+    judged: str = "loss",
 ) -> CheckResult:
-    """Every item. `train` and `held_out` give the data sets."""
+    """Every item. `train` and `held_out` give the data sets; `judged` names what the losses of a step are."""
     items, found = Items(), list[OneStep]()
 
     def first() -> Verdict:
@@ -73,7 +78,7 @@ def check_steps(
         finite = math.isfinite(loss)
         return ("ok" if finite else "fail"), StartLoss(found="finite" if finite else "not_finite", loss=loss)
 
-    if items.add("loss", first) != "ok":
+    if items.add(judged, first) != "ok":
         return CheckResult(items=tuple(items.found))
     one, two = found
     items.add("splitting", lambda: _splitting(one, two, precision))

@@ -1,15 +1,18 @@
-"""The person's file in this process: imported once, also where a worker does many runs of it."""
+"""The person's file in this process, imported once, also where a worker does many runs of it, and its function."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
+from batchlab.core.frameworks import load_framework
 from batchlab.core.spec import Workload
-from batchlab.runs.task_module import import_task_module
+from batchlab.runs.foreign_code import or_as_it_is
+from batchlab.runs.task_module import alone_on_the_command_line, import_task_module
 
 
 def person_module(reference: TaskReference) -> ModuleType:
@@ -38,3 +41,34 @@ def person_function(workload: Workload) -> tuple[ModuleType, FunctionType]:
             "there instead."
         )
     return module, function
+
+
+class _Trains(BaseException):
+    """Ends a call from inside; no Exception, so that the person's own `except Exception` does not catch it."""
+
+
+def made_by(function: FunctionType, workload: Workload, what: str, *arguments: Any) -> Any:
+    """What the person's function returns, which should be `what`. It is called for every run, as nobody's script.
+
+    Raises InputError where it trains, or ends the program.
+    """
+    target = workload.task.target
+
+    def trains() -> None:
+        raise _Trains
+
+    try:
+        with alone_on_the_command_line(target), load_framework("torch").watch_training(trains):
+            return function(*arguments)
+    except _Trains:
+        error = InputError(
+            f"{function.__name__} in {target} trains, and every run of a study calls it. Let it return {what}, and "
+            "train elsewhere in the file."
+        )
+        raise or_as_it_is(error, target) from None
+    except SystemExit as end:
+        error = InputError(
+            f"{function.__name__} in {target} ends the program when it is called, with exit code {end.code}. It should "
+            f"return {what}."
+        )
+        raise or_as_it_is(error, target) from None

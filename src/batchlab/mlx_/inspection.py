@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from batchlab.core.nested import map_leaves, select
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.protocols import Batch
 from batchlab.mlx_ import random_state
+from batchlab.mlx_.modules import Call, observed_calls
 from batchlab.mlx_.trainable import MlxTrainable, on_device
 
 DROPOUT = (nn.Dropout, nn.Dropout2d, nn.Dropout3d)
@@ -103,39 +104,15 @@ class InspectableMlxTrainable(MlxTrainable):
         """Inputs and outputs of all module calls, in the order in which they finished."""
         calls: list[_Call] = []
         held = self.model.parameters()
-        with _recording(self.model, calls), random_state.fixed():
+
+        def record(call: Call) -> None:
+            label = f"{call.name or 'the model itself'} ({type(call.module).__name__})"
+            calls.append(_Call(label, _arrays(call.inputs), _arrays([call.output])))
+
+        with observed_calls(self.model, record), random_state.fixed():
             self._task.loss(self.model, *map_leaves(on_device, batch))
         self.model.update(held)
         return calls
-
-
-@contextmanager
-def _recording(model: nn.Module, calls: list[_Call]) -> Iterator[None]:
-    """Inside the context, every call of a module of the model is appended to `calls`. MLX has no hooks, so the classes
-    of the modules are changed meanwhile."""
-    names = {id(module): f"{name or 'the model itself'} ({type(module).__name__})" for name, module in _named(model)}
-    originals = {cls: cls.__call__ for cls in {type(module) for _, module in _named(model)}}
-
-    def recorded(original: Any) -> Any:
-        def call(module: nn.Module, *arguments: Any, **named: Any) -> Any:
-            output = original(module, *arguments, **named)
-            if id(module) in names:
-                calls.append(_Call(names[id(module)], _arrays([arguments, named]), _arrays([output])))
-            return output
-
-        return call
-
-    for cls, original in originals.items():
-        cls.__call__ = recorded(original)
-    try:
-        yield
-    finally:
-        for cls, original in originals.items():
-            cls.__call__ = original
-
-
-def _named(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(name, module) for name, module in model.named_modules() if callable(module)]
 
 
 def _arrays(values: Any) -> list[npt.NDArray[Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from batchlab.core.errors import InputError
-from batchlab.core.nested import batch_size, map_leaves
+from batchlab.core.nested import batch_size, leaves, map_leaves
 from batchlab.core.out_of_memory import as_out_of_memory
 from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, StepStats
 from batchlab.core.record import NoGradientSamples
@@ -21,7 +21,9 @@ from batchlab.core.spec import DeviceSettings, OptimizerSettings
 from batchlab.core.targets import count_targets
 from batchlab.core.task import Task
 from batchlab.mlx_ import memory, optimizers, random_state, state
+from batchlab.mlx_.diagnostics import StepWatch, forward_readings, numbers
 from batchlab.mlx_.gradient_norms import NormSums, norm_layer_names
+from batchlab.mlx_.modules import evaluation_mode
 
 _NARROW = (mx.bfloat16, mx.float16)
 
@@ -55,13 +57,15 @@ class MlxTrainable:
         self.optimizer: optimizers.GroupedOptimizer
         self._gradient: Any = None
         self._loss: mx.array | None = None
+        self._watch: StepWatch | None = None
+        self._detail: Literal["light", "full"] = "light"
         self._passes: Callable[..., tuple[mx.array, Any]]
 
     def init(self, seed: int) -> None:
         """Create parameters, optimizer state and random state. The same seed gives bit-identical parameters."""
         memory.restart_peak()
         random_state.seed_everything(seed)
-        self._gradient = self._loss = None
+        self._gradient = self._loss = self._watch = None
         with _failed_allocations():
             self._build()
 
@@ -106,7 +110,10 @@ class MlxTrainable:
         parameters = self.model.trainable_parameters()
         arrays = map_leaves(on_device, batch)
         with _failed_allocations():
+            self._end_phase("data", list(leaves(arrays)))
             passed = self._passes(parameters, arrays, mx.array(weight), mx.array(self.count(batch)))
+            self._end_phase("forward", passed[0])
+            self._end_phase("backward", passed[1])
         self.model.update(parameters)  # those of the pass belong to its graph, and are narrow with bf16
         return passed
 
@@ -142,12 +149,36 @@ class MlxTrainable:
             raise RuntimeError("apply() needs at least one accumulate() before it")
         loss, gradient = self._loss, self._gradient
         self._loss = self._gradient = None
+        if self._watch is not None:
+            self._watch.before_update(gradient)
         norm, clipped, gradient = self._clip(gradient)
         self.optimizer.step(self.model, gradient, learning_rate)
         with _failed_allocations():
             mx.async_eval(loss, norm, clipped, self.model.parameters(), self.optimizer.state())
+            if self._watch is not None:
+                self._watch.after_update(learning_rate, loss, norm)
             memory.require_within_limit()
         return StepStats(loss, norm, clipped)
+
+    def watch(self, detail: Literal["light", "full"]) -> None:
+        """Measure the next optimizer step."""
+        self._detail, self._watch = detail, StepWatch(self.model, detail, self.synchronize)
+        self._watch.start()
+
+    def _end_phase(self, phase: Literal["data", "forward", "backward"], computed: Any) -> None:
+        if self._watch is not None:
+            self._watch.end_phase(phase, computed)
+
+    def readings(self, batch: Batch) -> dict[str, float]:
+        """Readings of the watched step and of an uncompiled evaluation pass over `batch`."""
+        if self._watch is None:
+            raise RuntimeError("readings() needs a watch() and a step before it")
+        watched, self._watch = self._watch.readings(), None
+        inside = forward_readings(self.model, lambda: self._evaluation_result(batch), self._detail)
+        with _failed_allocations():
+            found = numbers({**watched, **inside})
+        memory.require_within_limit()
+        return found
 
     def _clip(self, gradient: Any) -> tuple[mx.array, mx.array, Any]:
         squares = [mx.square(one.astype(mx.float32)).sum() for _, one in tree_flatten(gradient)]
@@ -259,21 +290,6 @@ def on_device(array: Any) -> mx.array:
     elif array.dtype == np.float64:
         array = array.astype(np.float32)
     return mx.array(array)
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Inside the context, no module trains; afterwards each is as it was."""
-    modes = sorted(
-        ((name.count(".") + bool(name), module, module.training) for name, module in model.named_modules()),
-        key=lambda one: one[0],
-    )
-    model.eval()
-    try:
-        yield
-    finally:
-        for _, module, training in modes:  # parents first, because each sets those below it
-            module.train(training)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import Objective, recommend_for
-from batchlab.analysis.values import BatchRow, ThroughputFinding
+from batchlab.analysis.values import BatchRow, ThroughputFinding, ThroughputPoint
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout, lay_out, require_devices
 from batchlab.core.errors import InputError
@@ -24,16 +24,19 @@ from batchlab.core.spec import LARGEST_EVALUATION_BATCH, DeviceSettings, Optimiz
 from batchlab.integrations.script.answer import answer_command
 from batchlab.plan.distributed import distributed_config
 from batchlab.plan.extrapolation import extrapolated_provenance
+from batchlab.plan.guidance import checklist, checkpoint_strategy, verification_steps
 from batchlab.plan.provenance import measured_provenance, with_proof
 from batchlab.plan.training_plan import (
     BatchConfiguration,
-    Expectation,
     HardwareCalibration,
     MadeFrom,
     OptimizerPlan,
+    PerformanceTargets,
     PlannedTask,
     Provenance,
     TrainingPlan,
+    warmup_epochs,
+    warmup_steps,
 )
 from batchlab.runs.workload import workload_of
 from batchlab.scaling import Refused, beta2_at, decay_timescale, epsilon_at, weight_decay_of
@@ -83,20 +86,23 @@ def make_plan(
     choice = _choose(findings, target, objective)
     layout = _layout(findings, choice, devices)
     experiment, extrapolated = findings.experiment, choice.extrapolated
+    told = experiment.per_device(layout)
     configuration = BatchConfiguration(
-        micro_batch_size=layout.micro_batch_size,
+        micro_batch_size=told.micro_batch_size,
         grad_accum_steps=layout.grad_accum_steps,
-        per_gpu_batch_size=layout.micro_batch_size,
+        per_gpu_batch_size=told.micro_batch_size,
         total_batch_size=layout.global_batch_size,
         gradient_accumulation_steps=layout.grad_accum_steps,
-        data_parallel_size=layout.data_parallel_size,
+        data_parallel_size=told.data_parallel_size,
         global_batch_size=layout.global_batch_size,
         sequence_length=layout.sequence_length,
         unit=experiment.unit,
         tokens_per_step=layout.tokens_per_step,
         learning_rate=choice.learning_rate,
         warmup_tokens=choice.warmup_tokens,
-        warmup_steps=math.ceil(round(choice.warmup_tokens / layout.tokens_per_step, 9)),
+        warmup_steps=warmup_steps(choice.warmup_tokens, layout.tokens_per_step),
+        warmup_epochs=warmup_epochs(choice.warmup_tokens, findings.task_info.train_samples, layout.sequence_length),
+        training_samples=findings.task_info.train_samples,
         token_budget=choice.token_budget,
         steps=choice.token_budget // layout.tokens_per_step,
         schedule=findings.schedule_at(choice.near.global_batch_size),
@@ -104,39 +110,40 @@ def make_plan(
         precision=experiment.device.precision,
         compile=experiment.device.compile,
     )
-    speed, speed_from = _speed(findings.throughput if choice.same_model else None, layout)
-    workers = [f"worker-{rank}" for rank in range(devices)]
-    loss = choice.near.val_loss if extrapolated is None else None
+    speed = _speed(findings.throughput if choice.same_model else None, layout)
+    workers = [f"worker-{rank}" for rank in range(told.data_parallel_size)]
+    shared = told.data_parallel_size // layout.data_parallel_size
     behind = choice.near.best.runs if choice.near.best else ()
-    provenance = measured_provenance(findings, choice.near, choice.recommended, layout, speed_from)
+    provenance = measured_provenance(findings, choice.near, choice.recommended, layout, _speed_from(speed, layout))
     if extrapolated:
         provenance |= extrapolated_provenance(extrapolated, choice.near)
     provenance["micro_batch_size"] = with_proof(findings, layout, provenance["micro_batch_size"])
     task = _task(findings, choice, layout)
+    made_from = MadeFrom(
+        study=experiment.name,
+        run_ids=tuple(run.run_id for run in behind if run.val_loss is not None),
+        batchlab=findings.environment.batchlab if findings.environment else "",
+        data_digest=findings.task_info.data_digest,
+    )
+    targets = _targets(findings, choice, layout, speed)
+    checkpoints = checkpoint_strategy(task) if task else None
+    measured = speed.point.tokens_per_second if speed and speed.exact else None
     return TrainingPlan(
-        made_from=MadeFrom(
-            study=experiment.name,
-            run_ids=tuple(run.run_id for run in behind if run.val_loss is not None),
-            batchlab=findings.environment.batchlab if findings.environment else "",
-            data_digest=findings.task_info.data_digest,
-        ),
+        made_from=made_from,
         batch_configuration=configuration,
         command=answer_command(experiment, layout, choice.learning_rate, choice.token_budget, choice.warmup_tokens),
         hardware_calibration=HardwareCalibration(
-            measured_performance=dict.fromkeys(workers, speed) if speed else {},
-            workload_distribution=dict.fromkeys(workers, 1 / devices),
+            measured_performance=_measured_performance(workers, speed, shared),
+            workload_distribution=dict.fromkeys(workers, 1 / len(workers)),
         ),
-        expectation=Expectation(
-            val_loss=loss.value if loss else None,
-            low=loss.low if loss else None,
-            high=loss.high if loss else None,
-            n=loss.n if loss else 0,
-            hours=choice.token_budget / (speed * devices) / 3600 if speed else None,
-        ),
+        performance_targets=targets,
         task=task,
         distributed_config=distributed_config(
-            nodes, per_node, device=findings.task_info.device, trains=task is not None
+            nodes, told.data_parallel_size // nodes, device=findings.task_info.device, trains=task is not None
         ),
+        pre_flight_checklist=checklist(made_from, task, targets, checkpoints, devices, findings.task_info.device),
+        verification_steps=verification_steps(configuration, targets, measured, () if extrapolated else behind),
+        checkpoint_strategy=checkpoints,
         provenance=provenance,
         unknown=unknown(findings),
         warnings=(*beyond_warnings(findings.critical, layout.global_batch_size), *_unfit(findings, layout)),
@@ -149,7 +156,6 @@ def _task(findings: Findings, choice: _Choice, layout: BatchLayout) -> PlannedTa
     experiment, info = findings.experiment, findings.task_info
     if info.integration is not None or not choice.same_model:
         return None
-    runs = choice.near.best.runs if choice.near.best and choice.near.layout == layout else ()
     fits = findings.memory.max_micro_batch_size if findings.memory else None
     return PlannedTask(
         workload=workload_of(experiment, info),
@@ -166,7 +172,6 @@ def _task(findings: Findings, choice: _Choice, layout: BatchLayout) -> PlannedTa
         ),
         framework=findings.environment.framework if findings.environment else "",
         parameter_count=info.parameter_count,
-        peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
         evaluation_points=experiment.evaluation.points,
         evaluation_samples=experiment.evaluation.samples,
         evaluation_batch_size=min(LARGEST_EVALUATION_BATCH, fits or layout.micro_batch_size),
@@ -304,16 +309,61 @@ def _at(group: OptimizerGroup, config: OptimizerConfig, ratio: float, learning_r
     return group.model_copy(update=scaled)
 
 
-def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> tuple[float | None, Provenance]:
-    """tokens/s of one device at its share, from the measured size of that share or the nearest one."""
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """The measured batch whose share of a device is nearest to the plan's. exact: the plan's own, on its devices."""
+
+    point: ThroughputPoint
+    exact: bool
+
+    @property
+    def workers(self) -> int:
+        """Devices that were measured together."""
+        return self.point.layout.data_parallel_size
+
+
+def _speed(throughput: ThroughputFinding | None, layout: BatchLayout) -> _Speed | None:
     if throughput is None or not throughput.points:
-        return None, Provenance(status="given", source=NO_SPEED)
+        return None
     share = layout.global_batch_size // layout.data_parallel_size
     point = min(throughput.points, key=lambda p: (abs(math.log(p.share / share)), p.share))
-    size, n, speed = math.ceil(point.share), point.tokens_per_second.n, point.device_speed
-    exact = layout.data_parallel_size == point.layout.data_parallel_size and size == share
-    return speed, Provenance(
-        status="measured" if exact else "extrapolated",
-        source=describe_speed(size, share, 1 if exact else layout.data_parallel_size),
-        n=n,
+    same = layout.data_parallel_size == point.layout.data_parallel_size
+    return _Speed(point, exact=same and math.ceil(point.share) == share)
+
+
+def _measured_performance(workers: list[str], speed: _Speed | None, shared: int) -> dict[str, float]:
+    """tokens/s of the workers that were measured. shared: devices of a command, which were measured as one."""
+    if speed is None:
+        return {}
+    return dict.fromkeys(workers[: speed.workers * shared], speed.point.device_speed / shared)
+
+
+def _speed_from(speed: _Speed | None, layout: BatchLayout) -> Provenance:
+    """The source of tokens/s, which were measured, though maybe not for this batch on so many devices."""
+    if speed is None:
+        return Provenance(status="given", source=NO_SPEED)
+    share = layout.global_batch_size // layout.data_parallel_size
+    devices = 1 if speed.exact else layout.data_parallel_size
+    return Provenance(
+        status="measured" if speed.exact else "extrapolated",
+        source=describe_speed(math.ceil(speed.point.share), share, devices),
+        n=speed.point.tokens_per_second.n,
+    )
+
+
+def _targets(findings: Findings, choice: _Choice, layout: BatchLayout, speed: _Speed | None) -> PerformanceTargets:
+    """Loss and memory as the study saw them, and the time at the measured speed."""
+    loss = choice.near.val_loss if choice.extrapolated is None else None
+    runs = choice.near.best.runs if choice.near.best and choice.near.layout == layout and choice.same_model else ()
+    together = speed.point.device_speed * layout.data_parallel_size if speed else None
+    scaling = findings.throughput.scaling if findings.throughput and choice.same_model else ()
+    return PerformanceTargets(
+        val_loss=loss.value if loss else None,
+        low=loss.low if loss else None,
+        high=loss.high if loss else None,
+        n=loss.n if loss else 0,
+        tokens_per_second=together,
+        scaling_efficiency=next((point.efficiency for point in scaling if point.layout == layout), None),
+        hours=choice.token_budget / together / 3600 if together else None,
+        peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
     )

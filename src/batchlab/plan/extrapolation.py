@@ -25,10 +25,10 @@ def extrapolated_provenance(extrapolated: Extrapolation, near: BatchRow) -> dict
         "warmup_tokens": _rule(extrapolated.warmup_tokens),
         "micro_batch_size": Provenance(status="extrapolated", source=describe_nearest_layout(measured, size)),
         "grad_accum_steps": Provenance(status="computed", source=COMPUTED["grad_accum_steps"]),
-        "expectation.val_loss": Provenance(status="given", source=EXTRAPOLATED["expectation.val_loss"]),
-        "expectation.hours": Provenance(
+        "performance_targets.val_loss": Provenance(status="given", source=EXTRAPOLATED["performance_targets.val_loss"]),
+        "performance_targets.hours": Provenance(
             status="extrapolated",
-            source=EXTRAPOLATED["expectation.hours"],
+            source=EXTRAPOLATED["performance_targets.hours"],
         ),
     }
     if extrapolated.beta2 is not None:

@@ -31,7 +31,8 @@ def measured_provenance(
 ) -> dict[str, Provenance]:
     """An entry for every number of a plan at the measured batch size of `row`, on any number of devices.
 
-    `speed` is the entry of tokens/s, and `recommended` says why this size: None where it was asked for.
+    `speed` is the entry of one device's tokens/s in this layout. `recommended` says why this size: None where it was
+    asked for.
     """
     experiment, one = findings.experiment, layout.data_parallel_size == 1
     n = len(row.best.losses) if row.best else 0
@@ -50,22 +51,27 @@ def measured_provenance(
             status="measured" if one else "extrapolated", source=describe_layout(findings.memory, layout)
         ),
         "grad_accum_steps": _computed("grad_accum_steps", "measured" if one else "computed"),
-        "data_parallel_size": Provenance(status="measured" if one else "given", source=describe_devices(layout)),
+        "data_parallel_size": Provenance(
+            status="measured" if one else "given", source=describe_devices(experiment.per_device(layout))
+        ),
         "tokens_per_step": _computed("tokens_per_step"),
         "token_budget": Provenance(status="measured", source=describe_length(findings), n=len(findings.runs)),
         "steps": _computed("steps"),
         "warmup_tokens": _of_warmup(findings, row, n),
         "warmup_steps": _computed("warmup_steps"),
+        "warmup_epochs": _computed("warmup_epochs"),
+        "training_samples": _computed("training_samples", "measured"),
         "schedule": Provenance(status="given", source=SETTING),
         "optimizer": Provenance(status="given", source=describe_own_optimizer(rule) if own else SETTING),
         **({"optimizer.beta2": Provenance(status="computed", source=beta2)} if adam else {}),
-        "measured_performance": speed,
+        "measured_performance": speed if speed.status == "given" else speed.model_copy(update={"status": "measured"}),
         "workload_distribution": _computed("workload_distribution"),
-        "expectation.val_loss": Provenance(
+        "performance_targets.val_loss": Provenance(
             status="measured" if one else "computed", source=describe_loss(row, layout), n=n
         ),
-        "expectation.hours": _computed(
-            "expectation.hours", "extrapolated" if speed.status == "extrapolated" else "computed"
+        "performance_targets.tokens_per_second": _computed("performance_targets.tokens_per_second", speed.status),
+        "performance_targets.hours": _computed(
+            "performance_targets.hours", "extrapolated" if speed.status == "extrapolated" else "computed"
         ),
     }
 

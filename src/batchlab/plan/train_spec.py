@@ -8,6 +8,7 @@ from typing import Any
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig
 from batchlab.core.spec import OptimizerSettings, TrainSpec
+from batchlab.plan.safeguards import SAVE_SECONDS
 from batchlab.plan.training_plan import OptimizerPlan, PlannedTask, TrainingPlan
 
 LEAST_ROWS = 200
@@ -33,7 +34,7 @@ def train_spec(plan: TrainingPlan, *, device: str | None = None, threads: int = 
     )
     return TrainSpec(
         workload=task.workload,
-        layout=c.layout,
+        layout=plan.layout,
         learning_rate=c.learning_rate,
         seed=seed,
         token_budget=c.steps * c.tokens_per_step,
@@ -44,7 +45,8 @@ def train_spec(plan: TrainingPlan, *, device: str | None = None, threads: int = 
         evaluation_interval=c.steps // points * c.tokens_per_step,
         evaluation_samples=task.evaluation_samples,
         evaluation_batch_size=task.evaluation_batch_size,
-        log_points=max(LEAST_ROWS, math.ceil((plan.expectation.hours or 0.0) * ROWS_PER_HOUR)),
+        log_points=max(LEAST_ROWS, math.ceil((plan.performance_targets.hours or 0.0) * ROWS_PER_HOUR)),
+        checkpoint_seconds=plan.checkpoint_strategy.every_seconds if plan.checkpoint_strategy else SAVE_SECONDS,
         keep_end=True,
         device=settings,
     )

@@ -6,14 +6,16 @@ A plan states only what was measured, or what follows from it by a rule that it 
 from __future__ import annotations
 
 import json
+import math
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.batch import BatchLayout, Frozen, Unit, divide
 from batchlab.core.experiment import AcrossBatch, CompileMode, Precision, ScheduleConfig
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.plan.safeguards import ChecklistItem, CheckpointStrategy, VerificationStep
 from batchlab.words.plan import confirmation_note, extrapolation_note, group_note, paste_title
 
 Status = Literal["measured", "computed", "extrapolated", "given"]
@@ -70,6 +72,10 @@ class BatchConfiguration(Frozen):
     learning_rate: float
     warmup_tokens: float
     warmup_steps: int
+    warmup_epochs: float | None = Field(
+        default=None, description="warm-up in passes over training_samples; None where their number is not known"
+    )
+    training_samples: int | None = Field(default=None, description="of one epoch")
     token_budget: int
     steps: int
     schedule: ScheduleConfig
@@ -110,6 +116,19 @@ class BatchConfiguration(Frozen):
                 f"steps is {self.steps:,}, but token_budget {self.token_budget:,} makes "
                 f"{self.token_budget // self.tokens_per_step:,} steps of {self.tokens_per_step:,}"
             )
+        if self.warmup_steps != warmup_steps(self.warmup_tokens, self.tokens_per_step):
+            raise ValueError(
+                f"warmup_steps is {self.warmup_steps:,}, but warmup_tokens {self.warmup_tokens:,.0f} are "
+                f"{warmup_steps(self.warmup_tokens, self.tokens_per_step):,} steps of {self.tokens_per_step:,}"
+            )
+        epochs = warmup_epochs(self.warmup_tokens, self.training_samples, self.sequence_length)
+        if (self.warmup_epochs is None) != (epochs is None) or not math.isclose(
+            self.warmup_epochs or 0.0, epochs or 0.0, rel_tol=1e-6
+        ):
+            raise ValueError(
+                f"warmup_epochs is {self.warmup_epochs}, but warmup_tokens {self.warmup_tokens:,.0f} of "
+                f"{self.training_samples} samples of {self.sequence_length:,} are {epochs}"
+            )
         return self
 
     @property
@@ -122,21 +141,38 @@ class BatchConfiguration(Frozen):
         )
 
 
+def warmup_steps(warmup_tokens: float, tokens_per_step: int) -> int:
+    """Steps that have any of the warm-up."""
+    return math.ceil(round(warmup_tokens / tokens_per_step, 9))
+
+
+def warmup_epochs(warmup_tokens: float, training_samples: int | None, sequence_length: int) -> float | None:
+    """Passes over the training data; None where its size is not known."""
+    return warmup_tokens / (training_samples * sequence_length) if training_samples else None
+
+
 class HardwareCalibration(Frozen):
     """tokens/s of each worker (samples/s where the unit is samples) and the share of every global batch it takes."""
 
-    measured_performance: dict[str, float] = Field(description="worker → tokens/s; empty where nothing was measured")
-    workload_distribution: dict[str, float]
+    measured_performance: dict[str, float] = Field(
+        description="worker → tokens/s, of the workers that the study had; empty where no speed was measured"
+    )
+    workload_distribution: dict[str, float] = Field(description="worker → share; every worker of the plan")
 
 
-class Expectation(Frozen):
-    """What the study saw with these settings, and how long it takes at the speed above."""
+class PerformanceTargets(Frozen):
+    """What a run of the plan should reach: what the study saw with these settings, or what follows from it."""
 
     val_loss: float | None = None
-    low: float | None = None
+    low: float | None = Field(default=None, description="95 % interval of val_loss")
     high: float | None = None
-    n: int = 0
-    hours: float | None = None
+    n: int = Field(default=0, description="runs behind val_loss")
+    tokens_per_second: float | None = Field(default=None, description="of all devices together")
+    scaling_efficiency: float | None = Field(
+        default=None, description="speed ÷ that of as many devices which do not communicate, where it was measured"
+    )
+    hours: float | None = Field(default=None, description="without evaluation and start-up")
+    peak_bytes: int | None = Field(default=None, description="of one device in training, where it was measured")
 
 
 class DistributedConfig(Frozen):
@@ -157,13 +193,15 @@ class PlannedTask(Frozen):
     device: DeviceSettings
     framework: str = Field(default="", description="version with which the study measured")
     parameter_count: int | None = None
-    peak_bytes: int | None = Field(default=None, description="of one device in training, where it was measured")
     evaluation_points: int
     evaluation_samples: int
     evaluation_batch_size: int
 
 
 SCHEMA_VERSION = 1
+
+EQUAL = 1e-9
+"""Shares of a batch that differ by less are the same."""
 
 
 class TrainingPlan(Frozen):
@@ -174,17 +212,47 @@ class TrainingPlan(Frozen):
     batch_configuration: BatchConfiguration
     command: str = Field(default="", description="of a person's own script, with this configuration filled in")
     hardware_calibration: HardwareCalibration
-    expectation: Expectation
+    performance_targets: PerformanceTargets
     task: PlannedTask | None = Field(
         default=None, description="None where a person's own program trains it, or the model is another one"
     )
     distributed_config: DistributedConfig = DistributedConfig()
+    pre_flight_checklist: tuple[ChecklistItem, ...] = ()
+    verification_steps: tuple[VerificationStep, ...] = Field(default=(), description="in the order of the run")
+    checkpoint_strategy: CheckpointStrategy | None = Field(
+        default=None, description="None where batchlab does not train the plan"
+    )
     provenance: dict[str, Provenance]
     unknown: tuple[str, ...] = Field(description="what the study does not answer")
     warnings: tuple[str, ...] = Field(
         default=(), description="estimators by which this batch is above the critical one; a layout that did not fit"
     )
     confirm: str = Field(default="", description="the cheapest runs that would confirm what was extrapolated")
+
+    @model_validator(mode="after")
+    def _one_layout(self) -> Self:
+        """Devices are counted in three places."""
+        devices, spread = self.batch_configuration.data_parallel_size, self.distributed_config
+        if spread.nodes * spread.devices_per_node != devices:
+            raise ValueError(
+                f"data_parallel_size is {devices}, but distributed_config has {spread.nodes} × "
+                f"{spread.devices_per_node} devices"
+            )
+        shares = self.hardware_calibration.workload_distribution.values()
+        if len(shares) != devices or not math.isclose(sum(shares), 1.0, rel_tol=1e-6):
+            raise ValueError(
+                f"workload_distribution has {len(shares)} shares with the sum {sum(shares):.6g}; it needs one of each "
+                f"of the {devices} devices, with the sum 1"
+            )
+        return self
+
+    @property
+    def layout(self) -> BatchLayout:
+        """The global batch as workload_distribution spreads it, which equal workers share equally."""
+        equal, weights = self.batch_configuration.layout, [*self.hardware_calibration.workload_distribution.values()]
+        if max(weights) - min(weights) < EQUAL:
+            return equal
+        return BatchLayout(**equal.model_dump(exclude={"shares"}), shares=divide(equal.global_batch_size, weights))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -125,10 +125,11 @@ def no_task_but(target: str, found: Recognised) -> InputError:
                 f"batchlab study {path}:make\n\n{found.lines}\n"
             )
         case Kind.MODULE:
-            return InputError(
-                f"{target} has the {SHIPPED[found.framework].model} {found.name}, but no task. Add these lines, "
-                f"with your own loss and data:\n\n{found.lines}\n"
+            error = InputError(
+                f"{target} has the {SHIPPED[found.framework].model} {found.name}, but no task. These lines make one, "
+                f"with your own loss and data.\n\n{found.lines}\n"
             )
+            return or_as_it_is(error, target)
 
 
 def no_task_in(target: str, variables: Mapping[str, Any]) -> InputError:
@@ -141,7 +142,19 @@ def no_task_in(target: str, variables: Mapping[str, Any]) -> InputError:
     found = _best(variables)
     if found is not None:
         return no_task_but(target, found)
-    return InputError(f"{target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…).")
+    error = InputError(f"{target} makes no task; add one: task = batchlab.task(model=…, loss=…, train=…, valid=…).")
+    return or_as_it_is(error, target)
+
+
+def or_as_it_is(error: InputError, target: str) -> InputError:
+    """The error, which also tells how a file is studied that trains when Python runs it. A module is no such file."""
+    if not target.endswith(".py"):
+        return error
+    said, gap, lines = str(error).partition("\n\n")
+    return InputError(
+        f"{said} A script that trains is studied as it is: batchlab init {Path(target).name} writes its study.toml."
+        f"{gap}{lines}"
+    )
 
 
 def has_task(variables: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 from batchlab.core.errors import InputError
 from batchlab.core.experiment import TaskReference
 from batchlab.core.frameworks import SHIPPED, installed, load_framework
-from batchlab.runs.foreign_code import has_task, no_task_in
+from batchlab.runs.foreign_code import has_task, no_task_in, or_as_it_is
 
 
 class Stopped(Enum):
@@ -116,7 +116,7 @@ def import_task_module(
         with ExitStack() as watch:
             for framework in installed() if frameworks is None else frameworks:
                 watch.enter_context(load_framework(framework).watch_training(trained))
-            watch.enter_context(_alone_on_the_command_line(target))
+            watch.enter_context(alone_on_the_command_line(target))
             watch.enter_context((limit or ImportLimit()).enforced())
             return _import_file(Path(target), name) if is_file else importlib.import_module(name)
     except InputError:
@@ -124,10 +124,11 @@ def import_task_module(
     except _Stop as stop:
         raise _stopped(target, name, stop) from None
     except SystemExit as end:
-        raise InputError(
+        error = InputError(
             f"{target} ends itself while it is imported, with exit code {end.code}{_line(end, name)}. It is "
             'imported without arguments: give those it needs a default, or parse under `if __name__ == "__main__":`.'
-        ) from None
+        )
+        raise or_as_it_is(error, target) from None
     except ModuleNotFoundError as error:
         if not is_file and error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise InputError(
@@ -144,7 +145,7 @@ def import_task_module(
 
 
 @contextmanager
-def _alone_on_the_command_line(target: str) -> Iterator[None]:
+def alone_on_the_command_line(target: str) -> Iterator[None]:
     """The arguments of a script that was given none."""
     arguments, sys.argv = sys.argv, [target]
     try:
@@ -177,10 +178,11 @@ def _stopped(target: str, name: str, stop: _Stop) -> InputError:
                 f'what trains under `if __name__ == "__main__":`.{missing}'
             )
         case Stopped.COMPUTED:
-            return InputError(
+            error = InputError(
                 f"{target} still computes after {stop.seconds:g} seconds of being imported{where}, and every "
                 'run imports it. Move what trains under `if __name__ == "__main__":`, and save what it prepares.'
             )
+            return or_as_it_is(error, target)
         case Stopped.WAITED:
             return InputError(
                 f"{target} still waits after {stop.seconds:g} seconds of being imported{where}, and every "
@@ -210,4 +212,5 @@ def _line(error: BaseException, name: str) -> str:
 def _import_failure(target: str, error: Exception) -> InputError:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames and frames[-1].lineno else ""
-    return InputError(f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first.")
+    said = InputError(f"{target} does not import: {type(error).__name__}: {error}{where}. Run it with python first.")
+    return or_as_it_is(said, target)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from batchlab.search.forecast import needed_bytes, tolerance
+from batchlab.search.forecast import half_tolerance, needed_bytes, tolerance
 from batchlab.search.memory_curve import MemoryCurve, largest_size
 from batchlab.search.untraced import back_off, leaves_nothing, middle, next_size
 
@@ -368,7 +368,13 @@ class CapacitySearch:
         if len(self._measured) < 2 and best < (safe := self._largest_by(self._at_most)):
             likely = safe
         likely = min(likely, _GROWTH * best)
-        return best if self.spread is not None and likely <= (1 + _COARSE) * best else likely
+        return best if likely - best <= self._little(best) else likely
+
+    def _little(self, best: int) -> int:
+        """Samples that are not worth another probe: it would start a process, and might fail."""
+        if self.spread is not None:
+            return int(_COARSE * best)
+        return 0 if self._prove else half_tolerance(best)
 
     def _largest_by(self, needed: Callable[[int], float]) -> int:
         """The largest size up to the ceiling whose needed bytes are within the budget; 0 for none."""

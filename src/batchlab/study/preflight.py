@@ -15,23 +15,18 @@ from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.record import TaskInfo
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.cards import visible_cards
+from batchlab.plan.safeguards import CheckName
 from batchlab.plan.train_spec import require_task
 from batchlab.plan.training_plan import TrainingPlan
 from batchlab.runs.workload import digest_of
 from batchlab.storage.lock import require_locks
-
-_STATE_BYTES = 16
-"""Of a checkpoint per parameter: weights and two moments in float32, and some room."""
-
-_CHECKPOINTS = 3
-"""At once on the disk: the last one, the one that is being written, and the state at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One thing that was looked at. Where it is `wrong`, the run must not begin."""
 
-    name: str
+    name: CheckName
     status: Literal["ok", "differs", "wrong"]
     found: str
     expected: str = ""
@@ -47,8 +42,8 @@ def preflight(plan: TrainingPlan, spec: TrainSpec, here: TaskInfo, framework: st
         _same("batchlab", plan.made_from.batchlab, batchlab.__version__, wrong=False),
         _same("framework", task.framework, framework, wrong=False),
         _devices(spec.device.name, devices),
-        _memory(spec.device.name, devices, task.peak_bytes, here.device_memory_bytes),
-        _disk(folder, task.parameter_count),
+        _memory(spec.device.name, devices, plan.performance_targets.peak_bytes, here.device_memory_bytes),
+        _disk(folder, plan.checkpoint_strategy.disk_bytes if plan.checkpoint_strategy else None),
         _locks(folder),
     ]
 
@@ -61,7 +56,7 @@ def require_ready(items: list[Item]) -> None:
         raise InputError(f"The run was not begun because of {what}. Put that right, or make a plan for this machine.")
 
 
-def _same(name: str, planned: str, here: str, *, wrong: bool) -> Item:
+def _same(name: CheckName, planned: str, here: str, *, wrong: bool) -> Item:
     if planned == here or not planned:
         return Item(name, "ok", here[:40])
     return Item(name, "wrong" if wrong else "differs", here[:40], planned[:40])
@@ -81,10 +76,10 @@ def _memory(name: str, devices: int, peak: int | None, device_bytes: int | None)
     return Item("memory", "ok" if peak <= free else "wrong", format_bytes(free), format_bytes(peak))
 
 
-def _disk(folder: Path, parameters: int | None) -> Item:
+def _disk(folder: Path, needed: int | None) -> Item:
     existing = next(one for one in (folder, *folder.parents) if one.is_dir())
     free = shutil.disk_usage(existing).free
-    needed = _CHECKPOINTS * _STATE_BYTES * (parameters or 0)
+    needed = needed or 0
     return Item("disk", "ok" if free >= needed else "wrong", format_bytes(free), format_bytes(needed))
 
 

@@ -1,8 +1,8 @@
-"""Structure of an arbitrary model: its repeated blocks, norm layers, and parameters by block."""
+"""Structure of an arbitrary model: its repeated blocks, norm layers and trainable parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import nn
 
@@ -39,32 +39,9 @@ def blocks(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if name and list(module.parameters(recurse=False))}
 
 
-def first_middle_last(names: Sequence[str]) -> tuple[str, ...]:
-    """The first, middle and last name, without duplicates. Of two middle names, the first."""
-    return tuple(dict.fromkeys(names[i] for i in (0, (len(names) - 1) // 2, -1))) if names else ()
-
-
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Floating-point parameters that require gradients, by name. A shared parameter appears under its first name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
-
-
-def by_block(names: Iterable[str], block_names: Iterable[str]) -> dict[str, list[str]]:
-    """Parameter names grouped by block; others by the first component of their name (`embedding`, `head`)."""
-    known = tuple(block_names)
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        group = next((block for block in known if name.startswith(block + ".")), name.partition(".")[0])
-        groups.setdefault(group, []).append(name)
-    return groups
-
-
-def by_module(names: Iterable[str]) -> dict[str, list[str]]:
-    """Parameter names grouped by the module that owns them; parameters of the model itself by their own name."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(name.rpartition(".")[0] or name, []).append(name)
-    return groups
 
 
 def norm_parameters(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> dict[str, list[str]]:

@@ -26,11 +26,11 @@ from batchlab.core.device_checks import Numbers, carried_out
 from batchlab.core.experiment import Precision, TaskReference
 from batchlab.core.nvml import driver_version
 from batchlab.core.out_of_memory import as_out_of_memory
-from batchlab.core.protocols import Batch
+from batchlab.core.protocols import Batch, MemoryReading
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.core.task import Task
 from batchlab.torch_ import memory
-from batchlab.torch_.cuda_allocator import MIB, Block, CachingAllocator
+from batchlab.torch_.cuda_allocator import CONFIGURATION, MIB, Block, CachingAllocator
 from batchlab.torch_.flops import measured_peak
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
@@ -169,7 +169,7 @@ def allocator() -> Numbers:
         ours = model.allocated_bytes, model.reserved_bytes
         theirs = torch.cuda.memory_allocated(CARD) - allocated_before, torch.cuda.memory_reserved(CARD) - held_before
         differing += ours != theirs
-    configured = any(os.environ.get(name) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    configured = any(os.environ.get(name) for name in CONFIGURATION)
     return {"steps": REQUESTS, "differing": differing, "configured": configured}
 
 
@@ -178,14 +178,9 @@ def traces() -> Numbers:
     device = DeviceSettings(name="cuda:0")
     found: dict[str, dict[str, float] | None] = {}
     for model in models():
-        for size in (2, model.size):  # the first size takes the workspaces of cuBLAS and cuDNN
-            trainable = trained(model, device)
-            for _ in range(2):
-                step(trainable, model.batch(size))
-            trainable.evaluate(model.batch(size))
-            reading = trainable.memory()
-            del trainable
-            gc.collect()
+        _measured(model, device, 2)
+        memory.bound(CARD, None)  # from here on without the workspaces that cuBLAS and cuDNN have taken and keep
+        reading = _measured(model, device, model.size)
         spec = TraceSpec(
             workload=Workload(task=TaskReference(kind="module", target="here")),
             micro_batch_sizes=(model.size,),
@@ -205,6 +200,18 @@ def traces() -> Numbers:
             "reserved": point.reserved_bytes / reading.peak_bytes - 1,
         }
     return {"errors": found}
+
+
+def _measured(model: Model, device: DeviceSettings, size: int) -> MemoryReading:
+    """Two steps and an evaluation."""
+    trainable = trained(model, device)
+    for _ in range(2):
+        step(trainable, model.batch(size))
+    trainable.evaluate(model.batch(size))
+    reading = trainable.memory()
+    del trainable
+    gc.collect()
+    return reading
 
 
 def precisions() -> Numbers:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from batchlab.core.parameter_groups import by_block, by_module, first_middle_last
 from batchlab.torch_ import anatomy
 from batchlab.torch_.attention_entropy import AttentionEntropy
 
@@ -31,9 +32,9 @@ class StepWatch:
     def __init__(self, model: nn.Module, detail: Detail, synchronize: Callable[[], float]) -> None:
         self._synchronize = synchronize
         self._parameters = anatomy.trainable_parameters(model)
-        self._by_block = anatomy.by_block(self._parameters, anatomy.blocks(model))
+        self._by_block = by_block(self._parameters, anatomy.blocks(model))
         self._norms = anatomy.norm_parameters(model, self._parameters)
-        self._gradient_groups = {**self._by_block, **(anatomy.by_module(self._parameters) if detail == "full" else {})}
+        self._gradient_groups = {**self._by_block, **(by_module(self._parameters) if detail == "full" else {})}
         self._readings: Readings = {}
         self._before: Tensor
         self._at = 0.0
@@ -114,13 +115,13 @@ def forward_readings(model: nn.Module, run: Callable[[], object], detail: Detail
     """RMS of the block outputs and entropy of the attention during `run`, which must call the model's forward."""
     readings: Readings = {}
     blocks = anatomy.blocks(model)
-    shown = blocks if detail == "full" else anatomy.first_middle_last(list(blocks))
+    shown = blocks if detail == "full" else first_middle_last(list(blocks))
     with ExitStack() as hooks:
         for name in shown:
             hooks.enter_context(_output_rms(blocks[name], f"activation_rms/{name}", readings))
         attention = hooks.enter_context(AttentionEntropy(hooks.enter_context(_module_stack(model))))
         run()
-    shown_attention = attention.seen if detail == "full" else anatomy.first_middle_last(list(attention.seen))
+    shown_attention = attention.seen if detail == "full" else first_middle_last(list(attention.seen))
     for name in shown_attention:
         heads = attention.seen[name]
         readings |= {

@@ -158,7 +158,7 @@ def _undertrained(found: Findings) -> list[Failure]:
     rows = [row for row in found.surface.rows if row.undertrained] if found.surface else []
     if not rows or not found.token_budget:
         return []
-    steps = max(MIN_STEPS, *(MIN_WARMUP_STEPS / share for share in found.experiment.warmup_fractions if share > 0))
+    steps = max([MIN_STEPS, *(MIN_WARMUP_STEPS / share for share in found.experiment.warmup_fractions if share > 0)])
     needed = round(steps * max(row.layout.tokens_per_step for row in rows))
     remedy = f"Use --token-budget {needed} or more (now {format_count(found.token_budget)}), or omit these sizes."
     if found.run_seconds is not None:

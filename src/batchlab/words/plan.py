@@ -35,8 +35,11 @@ COMPUTED: Mapping[str, str] = {
     "tokens_per_step": "global batch × sequence length",
     "steps": "token budget ÷ tokens per step",
     "warmup_steps": "warm-up tokens ÷ tokens per step, rounded up",
+    "warmup_epochs": "warm-up tokens ÷ (training samples × sequence length)",
+    "training_samples": "counted when the task was loaded",
+    "performance_targets.tokens_per_second": "measured tokens/s of each device × devices",
     "workload_distribution": "equal shares for equal devices",
-    "expectation.hours": "token budget ÷ (tokens/s × devices), without evaluation and start-up",
+    "performance_targets.hours": "token budget ÷ (tokens/s × devices), without evaluation and start-up",
 }
 """How the numbers that follow from others are computed."""
 
@@ -45,8 +48,8 @@ SETTING = "the study's setting, the same in every run"
 EXTRAPOLATED: Mapping[str, str] = {
     "global_batch_size": "asked for, not measured",
     "token_budget": "asked for, rounded down to whole steps",
-    "expectation.val_loss": "not measured, and no rule is trusted to predict it",
-    "expectation.hours": "token budget ÷ (tokens/s of the nearest measured size × devices); empty for another model",
+    "performance_targets.val_loss": "not measured, and no rule is trusted to predict it",
+    "performance_targets.hours": "token budget ÷ (tokens/s of the nearest size × devices); empty for another model",
 }
 """Sources of the numbers that no rule gives where the batch size or budget was not measured."""
 

@@ -19,7 +19,6 @@ from batchlab.analysis.verdict import (
     NotTested,
     ReachesLoss,
     Recommendation,
-    Shared,
     Soonest,
     SpeedUnknown,
     Unresolved,
@@ -27,7 +26,7 @@ from batchlab.analysis.verdict import (
 )
 from batchlab.core.batch import Unit
 from batchlab.core.format import format_duration, format_list, format_loss, format_percent, format_plural
-from batchlab.words.costs import describe_cost, describe_more_seeds, describe_time, describe_trade
+from batchlab.words.costs import describe_cost, describe_more_seeds, describe_time, describe_trade, shared_term
 from batchlab.words.phrases import format_seed_count
 
 WORTH_NAMING = 0.1
@@ -93,8 +92,7 @@ def describe_open(other: Cost, tolerance: float, unit: Unit) -> str:
         else f"{would} is faster and has {describe_cost(other, unit)}"
     )
     if other.tokens is None:
-        of = "time" if other.shared is Shared.TIME else unit.value
-        return f"{at}; what that costs in {of} is unknown"
+        return f"{at}; what that costs in {shared_term(other.shared, unit)} is unknown"
     return f"{at}: not resolved whether that is within {format_percent(tolerance)}; {describe_more_seeds(other)}"
 
 

@@ -27,7 +27,7 @@ class Advice:
 
 def advise(recommendation: Recommendation, findings: Findings) -> Advice:
     """The recommendation as the report shows it."""
-    layout, units = recommendation.layout, Units.of(findings)
+    layout, units = findings.experiment.per_device(recommendation.layout), Units.of(findings)
     devices = format_plural(layout.data_parallel_size, "device")
     rate = format_learning_rate(recommendation.learning_rate)
     return Advice(

@@ -118,6 +118,8 @@ def init_lines(draft: Draft, path: str) -> list[str]:
     if script.style is Style.CONSTANTS:
         return [lines[0], "It reads no options: the file says how to let it."]
     lines += [f"  {line}" for line in _remarks(draft)]
+    if "epochs" in draft.filled.values():
+        lines.append(f"  fill in train_samples, the training samples of an epoch, in {path}")
     if script.style is Style.LIGHTNING_CLI:
         lines.append("  validation loss: val_loss in Lightning's CSV log")
     elif script.val_loss is None and script.style not in TRAINERS:

@@ -43,7 +43,7 @@ def variant_lines(variants: Sequence[SpeedVariant], layout: BatchLayout, unit: U
 
 def _variant(variant: SpeedVariant, unit: Unit) -> str:
     if variant.tokens_per_second is None or variant.gain is None:
-        return f"cannot be measured here: {variant.why_not}"
+        return f"cannot be measured here: {_first_sentence(variant.why_not)}"
     measured = format_throughput(variant.tokens_per_second, unit)
     expected = "no rule" if variant.expected is None else format_throughput(variant.expected, unit)
     sign = "+" if variant.gain >= 0 else ""
@@ -58,9 +58,16 @@ def advice(variants: Sequence[SpeedVariant]) -> str:
         return f"advice: none of them is {format_percent(WORTHWHILE)} faster in every block, so change nothing"
     best = max(faster, key=lambda variant: variant.gain or 0.0)
     text = f"advice: {_options(best.settings)} ({format_percent(best.gain or 0.0)} more tokens per second)"
+    if best.launch_bound:
+        text += "; its steps are launch-bound, so a larger micro-batch may gain more"
     if "precision" in best.settings:
         text += "; another precision changes losses a little, so use it for the whole study"
     return text
+
+
+def _first_sentence(text: str) -> str:
+    """Compilers add instructions to their errors; the record has them all."""
+    return text.partition(". ")[0].rstrip(".")
 
 
 def _options(settings: Mapping[str, str]) -> str:

@@ -45,9 +45,9 @@ def _train_with(found: Findings) -> str:
     chosen = found.recommended
     if chosen is None:
         return f"cannot tell: {no_answer(found)}"
-    unit = found.experiment.unit
+    layout = found.experiment.per_device(chosen.layout)
     text = (
-        f"{format_layout(chosen.layout, unit)}, LR {format_learning_rate(chosen.learning_rate)}, "
+        f"{format_layout(layout, found.experiment.unit)}, LR {format_learning_rate(chosen.learning_rate)}, "
         f"{format_warmup(found, chosen.warmup_tokens)}"
     )
     return text + (" (so far: the study is not finished)" if found.partial else "")

@@ -20,6 +20,11 @@ from batchlab.core.experiment import Precision
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
         ("NVIDIA GeForce RTX 4090 D", "bf16", None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),
+        ("NVIDIA H200", "bf16", 989.4),
+        ("NVIDIA H200 NVL", "bf16", None),
+        ("NVIDIA GH200 480GB", "bf16", None),
+        ("NVIDIA GeForce RTX 3090", "fp32", 35.6),
+        ("NVIDIA GeForce RTX 3090", "bf16", None),  # no source
         ("Tesla T4", "bf16", None),  # Turing has none
         ("Intel(R) Xeon(R) Processor", "fp32", None),
     ],

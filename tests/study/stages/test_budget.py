@@ -17,30 +17,34 @@ from batchlab.study.stages import budget
 from batchlab.study.stages.budget import budget_stage
 
 
+def planned(folder: Path, device: str, workers: int) -> int:
+    """Tokens of every run, planned for ten minutes on the cards that are visible."""
+    experiment = build_experiment(
+        {
+            "name": "planned",
+            "task": {"kind": "recipe", "target": "simulated"},
+            "unit": Unit.TOKENS,
+            "batch": {"global_batch_sizes": [4, 8]},
+            "sweep": {"learning_rates": [1e-3, 2e-3]},
+            "budget": {"time_budget_seconds": 600.0},
+        }
+    )
+    store = Store.create(folder, experiment)
+    task_info = SimpleNamespace(device=device, train_samples=10**9, optimizer_family="adam")
+    study = SimpleNamespace(experiment=experiment, task_info=task_info, store=store)
+    session = cast("Session", SimpleNamespace(study=study))
+    return budget_stage(session, {4: 1000.0, 8: 1500.0}, Concurrency(workers, 1)).token_budget
+
+
 @pytest.fixture
 def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`tokens(device, cards)`: tokens of every run, planned for ten minutes."""
+    """`tokens(device, cards)`: tokens of every run where so many cards are visible."""
 
-    def planned(device: str, cards: int) -> int:
+    def on_cards(device: str, cards: int) -> int:
         monkeypatch.setattr(budget, "visible_cards", lambda: tuple(map(str, range(cards))))
-        experiment = build_experiment(
-            {
-                "name": "planned",
-                "task": {"kind": "recipe", "target": "simulated"},
-                "unit": Unit.TOKENS,
-                "batch": {"global_batch_sizes": [4, 8]},
-                "sweep": {"learning_rates": [1e-3, 2e-3]},
-                "budget": {"time_budget_seconds": 600.0},
-            }
-        )
-        store = Store.create(tmp_path / f"{device}-{cards}", experiment)
-        task_info = SimpleNamespace(device=device, train_samples=10**9, optimizer_family="adam")
-        study = SimpleNamespace(experiment=experiment, task_info=task_info, store=store)
-        workers = cards if device == "cuda" else 1
-        session = cast("Session", SimpleNamespace(study=study))
-        return budget_stage(session, {4: 1000.0, 8: 1500.0}, Concurrency(workers, 1)).token_budget
+        return planned(tmp_path / f"{device}-{cards}", device, cards if device == "cuda" else 1)
 
-    return planned
+    return on_cards
 
 
 def test_eight_cards_train_eight_times_the_tokens_in_the_same_time(tokens: Any) -> None:

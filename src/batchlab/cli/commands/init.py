@@ -18,7 +18,7 @@ def init(script: Path, /, *, out: Path | None = None) -> int:
         The file to write; default: study.toml beside the script.
     """
     from batchlab.integrations.script.draft import draft
-    from batchlab.integrations.script.options import read_script
+    from batchlab.integrations.script.options import Style, read_script
     from batchlab.words.script_draft import init_lines, toml_of
 
     target = out or script.parent / "study.toml"
@@ -27,6 +27,11 @@ def init(script: Path, /, *, out: Path | None = None) -> int:
         name = script.resolve().relative_to(target.resolve().parent)
     except ValueError:
         name = script.resolve()
+    if found.style is Style.CONSTANTS and found.trainer:
+        raise InputError(
+            f"{quote(str(script))} reads no options, but imports the Trainer of {found.trainer}: batchlab study "
+            f"{script} says which lines make a study of that Trainer."
+        )
     made = draft(found, str(name))
     try:
         with target.open("x", encoding="utf-8") as file:

@@ -72,7 +72,7 @@ def train(
 def _print(trained: Trained, *, as_json: bool) -> None:
     from batchlab.words.training import outcome_lines
 
-    expected, task = trained.plan.expectation, trained.plan.task
+    expected = trained.plan.performance_targets
     if as_json:
         result = trained.record.model_dump(mode="json")
         predicted = expected.model_dump(mode="json")
@@ -83,7 +83,7 @@ def _print(trained: Trained, *, as_json: bool) -> None:
         trained.record,
         trained.plan.batch_configuration.unit,
         hours=expected.hours,
-        peak_bytes=task.peak_bytes if task else None,
+        peak_bytes=expected.peak_bytes,
         loss=(expected.val_loss, expected.low, expected.high),
     )
     print("\n".join(lines))

@@ -16,7 +16,7 @@ from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.integrations.data_digest import digest_of_samples, require_same_data
 from batchlab.integrations.fresh import require_fresh
-from batchlab.integrations.person_file import person_function
+from batchlab.integrations.person_file import made_by, person_function
 from batchlab.integrations.schedules import from_transformers
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
 from batchlab.torch_.random_state import seed_everything
@@ -79,7 +79,7 @@ class Trainers:
         if arguments.n_gpu > 1:
             arguments._n_gpu = 1  # the other devices are for other runs
         seed_everything(seed)
-        trainer = self._make(arguments)
+        trainer = made_by(self._make, self.workload, "a Trainer", arguments)
         if not isinstance(trainer, Trainer):
             raise InputError(f"{self.name} returned {type(trainer).__name__}; return a transformers.Trainer.")
         if any(getattr(trainer.args, name) != getattr(arguments, name) for name in _PASSED_ON):

@@ -19,7 +19,7 @@ UNCLIPPED = OptimizerSettings(config=OptimizerConfig(grad_clip=None))
 
 def check(modules: Modules, spec: CheckSpec, context: RunContext) -> RunResult:
     """Run every item. OutOfMemory passes through."""
-    folder, last = context.path / "trainer", list[Made]()
+    folder, last, metric = context.path / "trainer", list[Made](), spec.workload.metric
 
     def make_step(parts: int, learning_rate: float) -> OneStep:
         made, found = modules.make(0), OneStep()
@@ -32,8 +32,8 @@ def check(modules: Modules, spec: CheckSpec, context: RunContext) -> RunResult:
             found.read_gradients(made.module)
             held_out = made.held_out_loader(SAMPLES, SAMPLES)
             found.losses = (
-                evaluate(made.module, held_out, made.name).loss,
-                evaluate(made.module, held_out, made.name).loss,
+                evaluate(made.module, held_out, made.name, metric).loss,
+                evaluate(made.module, held_out, made.name, metric).loss,
             )
 
         own = fit(
@@ -57,6 +57,7 @@ def check(modules: Modules, spec: CheckSpec, context: RunContext) -> RunResult:
         lambda: last[0].train.dataset,
         lambda: last[0].held_out.dataset,
         spec.largest_batch,
+        judged="loss" if metric is None else "metric",
     )
     shutil.rmtree(folder, ignore_errors=True)
     return RunResult(Outcome.COMPLETED, "", found)

@@ -11,6 +11,7 @@ from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import Outcome, TaskInfo
 from batchlab.core.spec import InspectSpec
 from batchlab.integrations.lightning.made import Made, Modules, OneOptimizer
+from batchlab.integrations.lightning.monitored import monitored
 from batchlab.integrations.optimizer_groups import described, family
 from batchlab.runs.workload import code_files
 from batchlab.torch_ import device as devices
@@ -45,7 +46,7 @@ def inspect(modules: Modules, spec: InspectSpec, context: RunContext) -> RunResu
 
 
 def _settings(made: Made) -> dict[str, Any]:
-    """Those of the Trainer that `make` returns, else Lightning's defaults: no clipping, fp32."""
+    """Those of the Trainer that `make` returns, else Lightning's defaults: no clipping, fp32, judged by the loss."""
     trainer = made.trainer
     clip = None if trainer is None else trainer.gradient_clip_val
     bf16 = trainer is not None and str(trainer.precision).startswith("bf16")
@@ -53,6 +54,7 @@ def _settings(made: Made) -> dict[str, Any]:
     return {
         "optimizer": {"grad_clip": clip or "off", "reference_batch_size": step},
         "device": {"precision": "bf16" if bf16 else "fp32"},
+        "evaluation": monitored(trainer),
     }
 
 

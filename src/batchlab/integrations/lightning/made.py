@@ -21,7 +21,7 @@ from batchlab.core.experiment import AcrossBatch
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.integrations.data_digest import digest_of_samples, require_same_data
 from batchlab.integrations.fresh import require_fresh
-from batchlab.integrations.person_file import person_function
+from batchlab.integrations.person_file import made_by, person_function
 from batchlab.scaling import beta2_at, epsilon_at, weight_decay_at
 from batchlab.torch_.random_state import seed_everything
 
@@ -78,7 +78,7 @@ class Modules:
     def make(self, seed: int) -> Made:
         """A fresh module with its data. Raises InputError where it is none, or one that an earlier run has trained."""
         seed_everything(seed)
-        parts = self._make()
+        parts = made_by(self._make, self.workload, "a LightningModule and its data")
         parts = list(parts) if isinstance(parts, tuple | list) else [parts]
         trainer = parts.pop() if isinstance(parts[-1], lightning.Trainer) else None
         if not parts or not isinstance(parts[0], lightning.LightningModule):

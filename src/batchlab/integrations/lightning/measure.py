@@ -87,7 +87,7 @@ def _bound(modules: Modules, spec: CapacitySpec | ThroughputSpec, folder: Path) 
         made = modules.make(0)
         loader, _ = made.loader(2, 0)
         fit(made, loader, device, spec.optimizer, steps=2, grad_accum_steps=1, folder=folder)
-        evaluate(made.module, made.held_out_loader(2, 2), made.name)
+        evaluate(made.module, made.held_out_loader(2, 2), made.name, spec.workload.metric)
 
     return bound_memory(spec, warm_up)
 
@@ -120,7 +120,7 @@ def probe(modules: Modules, spec: CapacitySpec, context: RunContext) -> RunResul
     )
     size = spec.evaluation_batch_size
     held_out = made.of_one_sample(longest(made.held_out.dataset), size, 1, held_out=True)
-    evaluate(made.module, held_out, made.name)
+    evaluate(made.module, held_out, made.name, spec.workload.metric)
     reading = memory.read(torch.device(spec.device.name))
     shutil.rmtree(folder, ignore_errors=True)
     result = CapacityResult(

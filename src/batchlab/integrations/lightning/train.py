@@ -173,7 +173,7 @@ class _Following(lightning.Callback):
             return
         self._log(step)
         if evaluation_due:
-            found = evaluate(pl_module, self._held_out, self._made.name)
+            found = evaluate(pl_module, self._held_out, self._made.name, self._spec.workload.metric)
             self._context.row(self._course.evaluated(found, step))
             self._lap = self._now()
 

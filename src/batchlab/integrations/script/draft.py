@@ -47,7 +47,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "steps",
         "iters",
     ),
-    "seconds": ("time_budget", "max_seconds", "train_seconds", "max_time", "time_limit"),
+    "seconds": ("time_budget", "max_seconds", "train_seconds", "max_time", "time_limit", "seconds"),
     "epochs": ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch"),
     "seed": ("seed", "random_seed", "manual_seed", "seed_everything"),
     "warmup_steps": ("warmup_iters", "warmup_steps", "num_warmup_steps", "lr_warmup_steps", "warmup"),
@@ -148,6 +148,7 @@ def _choose(options: Sequence[Option]) -> dict[str, Option]:
                 break
     if "steps" in chosen:
         chosen.pop("epochs", None)
+    if {"steps", "epochs"} & set(chosen):
         chosen.pop("seconds", None)
     if "micro_batch_size" in chosen and not {"grad_accum_steps", "global_batch_size"} & set(chosen):
         chosen = {"batch_size" if key == "micro_batch_size" else key: option for key, option in chosen.items()}

@@ -57,6 +57,7 @@ class Script:
     tensorboard: bool = False
     distributed: bool = False  # it starts a process group
     seed_line: int | None = None  # where it sets a seed
+    trainer: str = ""  # the package whose Trainer trains, as far as the script's own imports tell
 
 
 TRAINING_ARGUMENTS = (
@@ -97,6 +98,7 @@ def read_script(path: Path) -> Script:
         step=step_pattern(texts),
         distributed=_distributed(tree),
         seed_line=_seed_line(tree),
+        trainer=_trainer(tree),
         tensorboard=any(isinstance(node, ast.alias) and node.name == "SummaryWriter" for node in ast.walk(tree)),
     )
 
@@ -165,6 +167,19 @@ def _seed_line(tree: ast.Module) -> int | None:
     """The first line that sets a seed."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in SEEDS and node.args)
     return min((call.lineno for call in calls), default=None)
+
+
+def _trainer(tree: ast.Module) -> str:
+    """The package of a Trainer that a script imports: transformers, trl or lightning; empty where there is none."""
+    for node in ast.walk(tree):
+        imported = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else imported
+        packages = {module.partition(".")[0] for module in modules}
+        if packages & {"lightning", "pytorch_lightning"}:
+            return "lightning"
+        if packages & {"transformers", "trl"} and any(name.endswith("Trainer") for name in imported):
+            return min(packages)
+    return ""
 
 
 def _distributed(node: ast.AST) -> bool:
