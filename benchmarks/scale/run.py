@@ -129,10 +129,10 @@ def text_of(rows: Sequence[tuple[Measured, Measured]]) -> str:
         f"`python benchmarks/scale/run.py` · Python {platform.python_version()} · {os.cpu_count()} cores, shared",
         "",
         "Seconds are simulated; runs take 30 to 300 s, and a worker half a second to start. Ideal is Σ over rounds of",
-        "max(longest run, work ÷ devices), which no packing need reach; greedy gives each run to the first free device.",
+        "max(longest run, work ÷ devices), which no packing need reach; greedy gives a run to the first free device.",
         "CPU and memory are those of the one process that has the engine and the scripted workers of all rows so far.",
         "",
-        f"| runs | devices | ÷ ideal | ÷ ideal, rounds of {ROUND} | ÷ greedy, the same | rounds cost | CPU per run | memory |",
+        f"| runs | devices | ÷ ideal | ÷ ideal, rounds of {ROUND} | ÷ greedy, same | rounds cost | CPU, run | memory |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for whole, parts in rows:
