@@ -57,30 +57,3 @@ def test_a_gradient_that_is_not_handed_over_is_missed() -> None:
     obs = batchlab.observe(nn.Linear(2, 1), every=1)
     with pytest.raises(InputError, match="handed 0 gradients of an MLX model"), obs.micro_batch(tokens=1):
         pass
-
-
-def loop(computed: str) -> None:
-    """Ten steps, of which every second one is sampled."""
-    model, optimizer = nn.Linear(4, 1), optim.SGD(0.01)
-    step = nn.value_and_grad(model, lambda x: mx.square(model(x)).mean())
-    obs = batchlab.observe(model, every=2)
-    for _ in range(10):
-        with obs.micro_batch(tokens=2) as measure:
-            loss, gradient = step(mx.ones((2, 4)))
-            measure(gradient)
-        if computed == "in the next step":
-            loss.item()
-        optimizer.update(model, gradient)
-        if computed == "at once":
-            mx.eval(model.parameters(), optimizer.state)
-        obs.step()
-
-
-@pytest.mark.parametrize("computed", ["at once", "in the next step"])
-def test_a_loop_may_compute_its_parameters_late(computed: str) -> None:
-    loop(computed)
-
-
-def test_a_loop_that_computes_nothing_is_told() -> None:
-    with pytest.raises(InputError, match=r"never computed.*mx\.eval\(model\.parameters"):
-        loop("never")

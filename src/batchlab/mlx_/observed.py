@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 
 from batchlab.core.errors import InputError
 from batchlab.core.record import NoGradientSamples
@@ -25,7 +24,6 @@ class ObservedModel:
         self._norm_layers, self._parameters = norm_layer_names(model), parameters
         self._sums = NormSums(self._norm_layers, parameters)
         self._total: Any = None
-        self._model, self._pending = model, 0
         memory.restart_peak()
 
     @property
@@ -37,7 +35,6 @@ class ObservedModel:
     @contextmanager
     def backward_pass(self, samples: int | None) -> Iterator[Callable[[Any], None]]:
         """Measure one backward pass of a sampled step. Raises InputError where its gradient was not handed over."""
-        self._require_computed()
         given: list[Any] = []
         yield given.append
         if len(given) != 1:
@@ -47,20 +44,6 @@ class ObservedModel:
             )
         self._sums.add(self._total, given[0])
         self._total = given[0] if self._total is None else tree_map(mx.add, self._total, given[0])
-
-    def _require_computed(self) -> None:
-        """Raise InputError where the graph of the parameters has grown since the last sampled step.
-
-        A loop may compute a step's parameters in the next step; in one that never does, the graph holds every step.
-        """
-        if self._total is not None:  # in the middle of a step
-            return
-        before, self._pending = self._pending, _graph_size(self._model)
-        if 0 < before < self._pending:
-            raise InputError(
-                "The parameters of the MLX model are never computed, so their graph grows and no time is measured; "
-                "call mx.eval(model.parameters(), optimizer.state) after every optimizer.update(…)."
-            )
 
     def numbers(self) -> tuple[list[float], list[float]] | None:
         """(|v|², |u + v|² − |u|²) of each pass since the last call; None if there was none. Waits for the device."""
@@ -85,10 +68,3 @@ class ObservedModel:
         """Time in seconds, after waiting for what has been sent to the device. Arrays that nobody evaluated are not."""
         mx.synchronize()
         return time.perf_counter()
-
-
-def _graph_size(model: nn.Module) -> int:
-    """Size of the graph that the parameters wait for, by its text; 0 where they are computed."""
-    text = io.StringIO()
-    mx.export_to_dot(text, [value for _, value in tree_flatten(model.trainable_parameters())])
-    return len(text.getvalue()) if "shape=rectangle" in text.getvalue() else 0
