@@ -88,9 +88,14 @@ MLX := .venv-mlx/bin
 test-mlx: .venv-mlx/.ready
 	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
 
-# Studies on a Slurm of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation included).
+# Studies on a Slurm and a Ray of two nodes, which the tests start on this machine (≤ 8 min on 2 cores, installation
+# included). Ray is installed for them alone.
 # Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
-test-cluster: setup-dev
+.venv/.ready-ray: .venv/.ready-dev
+	$(PIP) --editable '.[torch,dev,ray]'
+	touch $@
+
+test-cluster: .venv/.ready-ray
 	@command -v slurmctld >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } \
 		|| echo "Slurm is not installed and cannot be from here: its tests will be skipped"
@@ -120,6 +125,7 @@ bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/noise_cost/run.py
 	$(BIN)/python benchmarks/trace_accuracy/run.py
 	$(BIN)/python benchmarks/token_files/run.py
+	$(BIN)/python benchmarks/scale/run.py
 	$(BIN)/python benchmarks/end_to_end_truth/run.py studies/end_to_end_truth --each 20
 
 format: setup-dev

@@ -11,8 +11,11 @@
     print(obs.summary())
 
 Gradients are measured while they are accumulated, by the hooks that batchlab's own loop uses. Nothing is copied, and
-clipping or the optimizer may change `.grad` afterwards. Gradients must be cleared between steps. In data-parallel
-training each process measures only its own share.
+clipping or the optimizer may change `.grad` afterwards. Gradients must be cleared between steps.
+
+In data-parallel training give `observe` the model in DistributedDataParallel, in every process: the noise scale is then
+that of all processes, and one micro-batch on each of them is enough. Tokens per second, memory, and what norm layers
+measure are those of this process.
 """
 
 from __future__ import annotations
@@ -121,19 +124,30 @@ class Observation:
         shares = [1 / count if share is None else share for share in self._shares]
         if of_samples is not None:
             self._sample_norm_layers(of_samples[0], of_samples[1], shares)
-        if numbers is None:
-            return
-        squared, growth = numbers
-        if count < 2:
-            self.lone_steps += 1
-            return
-        if growth[0] != squared[0] and math.isfinite(growth[0]):
+        squared, growth = numbers or ([], [])
+        stale = bool(squared) and growth[0] != squared[0] and math.isfinite(growth[0])
+        own = [] if stale else [*zip(self._tokens, shares, squared, strict=False)]
+        everyone = self._watched.of_all_processes([number for one in own for number in one])
+        if stale:
             self.stale_steps += 1
-            return
-        whole = sum(growth) / math.fsum(shares) ** 2  # of an overflowed step not a number, and so left out
+        elif everyone is not None:
+            parts, mean = everyone
+            if all(parts):
+                micro_batches = [one for part in parts for one in zip(part[::3], part[1::3], part[2::3], strict=True)]
+                self._add_sample(micro_batches, mean * len(parts) ** 2)
+        elif own and count < 2:
+            self.lone_steps += 1
+        elif own:
+            self._add_sample(own, sum(growth))
+
+    def _add_sample(self, micro_batches: Sequence[tuple[float, float, float]], whole: float) -> None:
+        """Add a step of micro-batches, each with its tokens, share and |v|²; `whole` is |Σ v|², not a number where the
+        step overflowed."""
+        tokens, shares, squared = zip(*micro_batches, strict=True)
+        total = math.fsum(shares)
         means = tuple(value / share**2 for value, share in zip(squared, shares, strict=True))
-        weights = tuple(share / math.fsum(shares) for share in shares)
-        self._samples.append(GradientNorms(tuple(self._tokens), means, whole, tokens=self.tokens, weights=weights))
+        weights = tuple(share / total for share in shares)
+        self._samples.append(GradientNorms(tokens, means, whole / total**2, tokens=self.tokens, weights=weights))
 
     def _sample_norm_layers(self, within: Sequence[float], of_mean: float, shares: Sequence[float]) -> None:
         """Add the single samples of a step over norm layers; `within` is n·Σ_j |v_j|² of each micro-batch."""

@@ -111,6 +111,16 @@ def test_the_examples(example: str, budget: str, sample_independent: bool, tmp_p
         assert "BatchNorm" in (folder / "report.md").read_text()
 
 
+def test_a_model_that_mixes_samples_is_not_shared_by_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its task does not say so; the check finds the BatchNorm."""
+    arguments = ["throughput", str(ROOT / "examples" / "image_model.py"), "--batch-sizes", "8", "--devices", "2"]
+    assert run([*arguments, "--out", str(tmp_path / "s")]) == 1
+    assert "mixes the samples of a batch" in capsys.readouterr().err
+    assert not list((tmp_path / "s").glob("runs/throughput-*"))
+
+
 def test_a_model_file_outside_the_repository_with_a_module_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,11 +104,35 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, said: str) -> 
         read_plan(path)
 
 
+@pytest.mark.parametrize("shares", [{"worker-0": 1.0}, {"worker-0": 0.5, "worker-1": 0.6}])
+def test_shares_that_do_not_add_up_are_refused(plan_file: Path, tmp_path: Path, shares: dict[str, float]) -> None:
+    content = json.loads(plan_file.read_text())
+    content["hardware_calibration"]["workload_distribution"] = shares
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="workload_distribution has"):
+        read_plan(path)
+
+
 def test_a_person_s_own_program_is_named_instead(plan_file: Path) -> None:
     plan = read_plan(plan_file)
     other = plan.model_copy(update={"task": None, "command": "python mine.py --lr 0.1"})
     with pytest.raises(InputError, match=r"python mine\.py --lr 0\.1"):
         train_spec(TrainingPlan.model_validate(other))
+
+
+def test_unequal_workers_train_the_same_model(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan whose workload_distribution was set to 3 : 1."""
+    content = json.loads(plan_file.read_text())
+    size = content["batch_configuration"]["global_batch_size"]
+    content["hardware_calibration"]["workload_distribution"] = {"worker-0": 0.75, "worker-1": 0.25}
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(content))
+    assert train_spec(read_plan(path)).layout.shares == (3 * size // 4, size // 4)
+    unequal, equal = train(path, tmp_path / "unequal", capsys), train(plan_file, tmp_path / "equal", capsys)
+    assert unequal["record"]["result"]["val_loss"] == pytest.approx(equal["record"]["result"]["val_loss"], rel=1e-9)
 
 
 def test_other_data_stops_the_run_before_it_begins(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,96 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.study.torch_plan import write_plan
 
-from batchlab.core.batch import BatchLayout, Unit
-from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig, TaskReference
-from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
-from batchlab.plan.distributed import distributed_config
-from batchlab.plan.training_plan import (
-    BatchConfiguration,
-    HardwareCalibration,
-    MadeFrom,
-    OptimizerPlan,
-    PerformanceTargets,
-    PlannedTask,
-    TrainingPlan,
-)
+from batchlab.study.training import read_plan
 
 pytestmark = pytest.mark.slow
-
-TASK = """
-import time
-import numpy as np
-import torch.nn.functional as F
-from torch import nn
-import batchlab
-
-random = np.random.default_rng(0)
-data = [(random.normal(size=(n, 6)), random.integers(0, 3, n)) for n in (256, 64)]
-
-
-def loss(model, x, y):
-    time.sleep(0.01)
-    return F.cross_entropy(model(x), y)
-
-
-task = batchlab.task(
-    model=lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).double(),
-    loss=loss, train=data[0], valid=data[1],
-)
-"""
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
-    (tmp_path / "mine.py").write_text(TASK)
-    layout = BatchLayout(global_batch_size=7, micro_batch_size=4, data_parallel_size=2)
-    made = TrainingPlan(
-        made_from=MadeFrom(study="mine", run_ids=()),
-        batch_configuration=BatchConfiguration(
-            micro_batch_size=4,
-            per_gpu_batch_size=4,
-            grad_accum_steps=layout.grad_accum_steps,
-            gradient_accumulation_steps=layout.grad_accum_steps,
-            data_parallel_size=2,
-            global_batch_size=7,
-            total_batch_size=7,
-            sequence_length=1,
-            unit=Unit.SAMPLES,
-            tokens_per_step=7,
-            learning_rate=1e-2,
-            warmup_tokens=70,
-            warmup_steps=10,
-            token_budget=2100,
-            steps=300,
-            schedule=ScheduleConfig(),
-            optimizer=OptimizerPlan(name="adamw", weight_decay=0.1, grad_clip=1.0, across_batch=AcrossBatch.FIXED),
-            precision="fp32",
-            compile="off",
-        ),
-        hardware_calibration=HardwareCalibration(
-            measured_performance={}, workload_distribution={"worker-0": 0.5, "worker-1": 0.5}
-        ),
-        performance_targets=PerformanceTargets(),
-        task=PlannedTask(
-            workload=Workload(
-                task=TaskReference(kind="file", target=str(tmp_path / "mine.py")),
-                unit=Unit.SAMPLES,
-                framework="torch",
-            ),
-            optimizer=OptimizerSettings(config=OptimizerConfig()),
-            device=DeviceSettings(),
-            evaluation_points=4,
-            evaluation_samples=64,
-            evaluation_batch_size=16,
-        ),
-        distributed_config=distributed_config(1, 2, device="cpu", trains=True),
-        provenance={},
-        unknown=(),
-    )
-    path = tmp_path / "training_plan.json"
-    path.write_text(made.model_dump_json())
-    return path
+    return write_plan(tmp_path)
 
 
 def command(plan: Path, out: str) -> list[str]:
@@ -128,3 +49,24 @@ def test_a_stopped_run_goes_on_and_its_weights_are_written(plan: Path) -> None:
 
     weights = load_file(plan.parent / "run" / "weights.safetensors")
     assert set(weights) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_torchrun_starts_the_ranks_of_a_plan(plan: Path) -> None:
+    """By the plan's own line, it is the run that batchlab starts by itself."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    name, *words = shlex.split(read_plan(plan).distributed_config.launch["torchrun"])
+    assert name == "torchrun"
+    torchrun = (sys.executable, "-m", "torch.distributed.run")
+    for start in ([*torchrun, *words, "--out", "launched"], [sys.executable, *command(plan, "alone")]):
+        ended = subprocess.run(
+            start, cwd=plan.parent, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+    launched, alone = (losses(plan.parent / name) for name in ("launched", "alone"))
+    assert len(launched) == 1
+    assert launched == alone
+
+
+def losses(folder: Path) -> list[float]:
+    """The validation losses of the runs in a folder."""
+    return [json.loads(path.read_text())["result"]["val_loss"] for path in folder.glob("runs/*/record.json")]

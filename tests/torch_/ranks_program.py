@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import batchlab
+from batchlab.core.batch import BatchLayout
 from batchlab.core.experiment import OptimizerConfig
 from batchlab.core.protocols import Batch
 from batchlab.core.ranks import Membership, Ranks
@@ -65,14 +67,22 @@ def trainable_of(dtype: torch.dtype, **settings: Any) -> TorchTrainable:
     return TorchTrainable(task, DeviceSettings(), OptimizerSettings(config=config))
 
 
-SHARES = {
-    2: ([[6], [2]], [[2, 2, 2], [2]], [[1], [7]]),
-    4: ([[2], [2], [2], [2]], [[3], [1], [2, 1], [1]]),
+LAYOUTS = {
+    2: (((6, 2), 6), ((6, 2), 2), ((1, 7), 7)),
+    4: (((2, 2, 2, 2), 2), ((3, 1, 3, 1), 2)),
 }
+"""By the number of ranks: the share of each, and the largest micro-batch."""
+
+
+def splits(size: int) -> Iterator[list[tuple[int, ...]]]:
+    """The micro-batches of every rank."""
+    for shares, most in LAYOUTS[size]:
+        layout = BatchLayout(global_batch_size=SAMPLES, micro_batch_size=most, data_parallel_size=size, shares=shares)
+        yield [layout.micro_batch_sizes(rank) for rank in range(size)]
 
 
 def train(ranks: Ranks) -> None:
-    for shares in SHARES[ranks.size]:
+    for shares in splits(ranks.size):
         for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-4)):
             check_shared_sums(lambda dtype=dtype: trainable_of(dtype), batch_of, shares, ranks, tolerance=tolerance)  # type: ignore[misc]
 

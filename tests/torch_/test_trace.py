@@ -299,3 +299,23 @@ def test_steps_that_run_show_how_bytes_depend_on_values() -> None:
     assert two < three < five
     assert three - two >= one_pass
     assert point.peak.parameter_bytes == WEIGHTS
+
+
+class Dropping(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.1, self.training)
+
+
+def test_dropout_keeps_a_byte_per_element_on_a_card_and_a_factor_on_a_cpu() -> None:
+    plain, dropped = (
+        {name: phases(trace(m, device={"name": name}))["forward"] for name in ("cpu", "cuda")} for m in (Wide, Dropping)
+    )
+    elements = SAMPLES * HIDDEN
+    assert dropped["cuda"].activation_bytes - plain["cuda"].activation_bytes == pytest.approx(elements, abs=64)
+    assert dropped["cpu"].activation_bytes - plain["cpu"].activation_bytes == pytest.approx(4 * elements, abs=64)
+
+
+def test_nothing_is_predicted_of_segments_that_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trace(device={"name": "cuda"}).points[0].reserved_bytes is not None
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, expandable_segments:True")
+    assert trace(device={"name": "cuda"}).points[0].reserved_bytes is None

@@ -148,3 +148,11 @@ def test_no_amount_of_memory_is_negative() -> None:
 def test_cards_beyond_the_traced_sizes_are_not_printed() -> None:
     assert "cards" not in said(capacity(traced=(traced(4), traced(8))))
     assert "16 GiB: 1,5" in said(capacity(traced=(traced(4), traced(2000))))
+
+
+@pytest.mark.parametrize("reserved", [None, 60 * MIB])
+def test_a_prediction_says_where_reserved_bytes_are_not_known(reserved: int | None) -> None:
+    points = (MemoryPoint(2, True, 60 * MIB),)
+    of_trace = tuple(traced(size).model_copy(update={"reserved_bytes": reserved}) for size in (2, 4))
+    text = said(capacity(points, traced=of_trace, reserved=True))
+    assert ("expandable segments" in text) == (reserved is None)

@@ -178,7 +178,7 @@ def slope_of(
         and spec.token_budget < (tokens_at(spec.layout.global_batch_size) or 0)
     )
     decays = experiment.schedule.kind != "constant"
-    shared = Shared.TOKENS if experiment.budget.run_time_seconds is None else Shared.TIME
+    shared = Shared.by(experiment.budget.run_time_seconds)
     language_model = experiment.unit is Unit.TOKENS and experiment.evaluation.metric is None
     found = token_slope(surface, smaller, tokens_at, language_model=language_model, decays=decays)
     return found and replace(found, shared=shared)

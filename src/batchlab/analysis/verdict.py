@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from batchlab.analysis.values import Comparing, Interval
 from batchlab.core.batch import BatchLayout
@@ -18,6 +18,11 @@ class Shared(StrEnum):
 
     TOKENS = "tokens"
     TIME = "time"
+
+    @classmethod
+    def by(cls, run_time_seconds: float | None) -> Self:
+        """Time where every run had this many seconds, else tokens."""
+        return cls.TOKENS if run_time_seconds is None else cls.TIME
 
 
 Goal = Literal["quality", "fastest", "soonest", "cheapest", "largest"]

@@ -129,6 +129,7 @@ OPTIONAL = (
     optional("datasets", "data.path=hf:NAME"),
     optional("tensorboard", "--track tensorboard"),
     optional("wandb", "--track wandb"),
+    optional("ray", "--launch ray"),
 )
 
 

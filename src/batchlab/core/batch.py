@@ -7,10 +7,11 @@ them, into `grad_accum_steps` micro-batches of at most `micro_batch_size` sample
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from batchlab.core.errors import InputError
 
@@ -31,16 +32,23 @@ class Unit(StrEnum):
 class BatchLayout(Frozen):
     """How one global batch is laid out over devices and micro-batches.
 
-    When the sizes do not divide, micro-batches differ by at most one sample; `micro_batch_size` is the largest.
+    Devices have equal shares unless `shares` says otherwise. Where the sizes do not divide, shares differ by at most
+    one sample, and so do the micro-batches of one device; `micro_batch_size` is the largest.
     """
 
     global_batch_size: PositiveInt
     micro_batch_size: PositiveInt
     data_parallel_size: PositiveInt = 1
     sequence_length: PositiveInt = 1
+    shares: tuple[PositiveInt, ...] = Field(default=(), description="samples of each device; empty: equal shares")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
+        if self.shares and (len(self.shares) != self.data_parallel_size or sum(self.shares) != self.global_batch_size):
+            raise ValueError(
+                f"the shares {' + '.join(map(str, self.shares))} are not those of {self.data_parallel_size} devices "
+                f"that add up to {self.global_batch_size}"
+            )
         if self.data_parallel_size > self.global_batch_size:
             raise ValueError(
                 f"{self.data_parallel_size} devices cannot share a global batch of {self.global_batch_size}; "
@@ -55,11 +63,11 @@ class BatchLayout(Frozen):
 
     @property
     def _largest_share(self) -> int:
-        return math.ceil(self.global_batch_size / self.data_parallel_size)
+        return max(self.shares) if self.shares else math.ceil(self.global_batch_size / self.data_parallel_size)
 
     @property
     def grad_accum_steps(self) -> int:
-        """Forward/backward passes per optimizer step on one device."""
+        """Forward/backward passes per optimizer step on the device with the largest share."""
         return math.ceil(self._largest_share / self.micro_batch_size)
 
     @property
@@ -69,13 +77,18 @@ class BatchLayout(Frozen):
 
     def samples_before(self, rank: int) -> int:
         """Samples of a step that the devices before `rank` take."""
+        return sum(self.share(before) for before in range(rank))
+
+    def share(self, rank: int) -> int:
+        """Samples of a step that device `rank` takes."""
+        if self.shares:
+            return self.shares[rank]
         share, extra = divmod(self.global_batch_size, self.data_parallel_size)
-        return rank * share + min(rank, extra)
+        return share + (1 if rank < extra else 0)
 
     def micro_batch_sizes(self, rank: int = 0) -> tuple[int, ...]:
         """Sizes of the micro-batches device `rank` runs in one step, in order; all ranks together sum to the global."""
-        share, extra = divmod(self.global_batch_size, self.data_parallel_size)
-        own = share + (1 if rank < extra else 0)
+        own = self.share(rank)
         passes = math.ceil(own / self.micro_batch_size)
         small, larger = divmod(own, passes)
         return (small + 1,) * larger + (small,) * (passes - larger)
@@ -88,6 +101,20 @@ def require_devices(devices: int) -> None:
     """Raise InputError unless the given number of data-parallel devices is possible."""
     if not 1 <= devices <= MOST_DEVICES:
         raise InputError(f"--devices {devices}: give at least 1 and at most {MOST_DEVICES:,}.")
+
+
+def divide(size: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """So many samples in proportion to the weights, at least one for each, by largest remainder (Hamilton's method)."""
+    if len(weights) > size:
+        raise InputError(f"{len(weights)} devices cannot share {size} samples, because each needs at least one.")
+    spare, total = size - len(weights), math.fsum(weights)
+    wanted = [max(size * weight / total - 1, 0.0) for weight in weights]
+    wanted = [spare * each / math.fsum(wanted) for each in wanted] if math.fsum(wanted) else [0.0] * len(weights)
+    shares = [1 + math.floor(each) for each in wanted]
+    by_remainder = sorted(range(len(weights)), key=lambda one: (math.floor(wanted[one]) - wanted[one], one))
+    for one in by_remainder[: size - sum(shares)]:
+        shares[one] += 1
+    return tuple(shares)
 
 
 def largest_divisor(size: int, most: int, multiple: int = 1) -> int:

@@ -399,6 +399,11 @@ class Watched(Protocol):
         """(|v|², |u + v|² − |u|²) of each pass since the last call, u being the sum before it; None if one is not
         known. May wait for the device."""
 
+    def of_all_processes(self, own: Sequence[float]) -> tuple[list[list[float]], float] | None:
+        """Where processes share every step (data-parallel training): the numbers that each of them gives, in their
+        order, and |g|² of the gradient g after the last pass, which is the mean over them; not a number where the last
+        pass did not add up. None where this process trains alone. To be called by all of them."""
+
     def sample_numbers(self) -> tuple[list[float], float] | None:
         """n·Σ_j |v_j|² of each pass of n samples over norm layers, and |Σ_j v_j|² over all; None if not known."""
 

@@ -26,6 +26,9 @@ _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAl
 
 _WORKER = "batchlab.engines.worker"
 
+_RAY = (sys.executable, "-P", "-m", "batchlab.engines.ray_relay")
+"""What the launcher `ray` is, which Ray has no command for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -76,7 +79,8 @@ class Place(Frozen):
     name: str = Field("", description="What messages call it; default: its ssh target or launcher.")
     ssh: str = Field("", description="A machine to reach over ssh, without a password: gpu1 or me@gpu1.")
     launch: str | tuple[str, ...] = Field(
-        (), description="A command that starts each worker in an allocation of its own: srun -N1 -n1 --gpus=1."
+        (),
+        description="A command that starts each worker in an allocation of its own: srun -N1 -n1, or ray --gpus 1.",
     )
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = Field(
         None, description="Training runs at a time; default: one per GPU, else one per core, and one with `launch`."
@@ -97,14 +101,16 @@ class Place(Frozen):
     @property
     def title(self) -> str:
         """What messages call it."""
-        return self.name or self.ssh or shlex.join(self.prefix) or "this machine"
+        launch = self.launch if isinstance(self.launch, str) else shlex.join(self.launch)
+        return self.name or self.ssh or launch or "this machine"
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """The launcher's arguments, before the program to be started. No shell of ours sees them."""
         if self.ssh:
             return (*_SSH, self.ssh)
-        return tuple(shlex.split(self.launch)) if isinstance(self.launch, str) else self.launch
+        words = tuple(shlex.split(self.launch)) if isinstance(self.launch, str) else self.launch
+        return (*_RAY, *words[1:], "--") if words[:1] == ("ray",) else words
 
     def command(self, module: str) -> WorkerCommand:
         """How a module of batchlab is started there, in this process's directory."""

@@ -67,10 +67,10 @@ def _ask(place: Place, shared: Path, seconds: float) -> HostFacts:
     answers = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]
     if not answers:
         said = errors.decode(errors="replace").strip().splitlines()
+        last = shorten(said[-1].removesuffix("."), 200) if said else "it printed nothing"
         raise InputError(
             f"batchlab could not be started on {place.title} (exit code {process.returncode}): "
-            f"{shorten(said[-1], 200) if said else 'it printed nothing'}. It was started as {place.python}; `python` "
-            "in hosts.toml names another one."
+            f"{last}. It was started as {place.python}; `python` in hosts.toml names another one."
         )
     try:
         return HostFacts.model_validate_json(answers[-1])

@@ -11,6 +11,9 @@ MEMORY_SHARE = 0.7
 
 MAX_WORKERS = 16
 
+ALLOCATED_CORES = "BATCHLAB_CORES"
+"""Environment: cores of this process, where its launcher, such as Ray, sets neither affinity nor quota."""
+
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
@@ -46,11 +49,13 @@ def plan_concurrency(
 
 
 def usable_cores() -> int:
-    """Cores this process may use: its affinity, limited by the quota of its control group."""
+    """Cores this process may use: its affinity, limited by the quota of its control group and by what it was given."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota_file = Path("/sys/fs/cgroup/cpu.max")
     if quota_file.is_file():
         quota, _, period = quota_file.read_text().strip().partition(" ")
         if quota != "max":
             cores = min(cores, max(1, int(quota) // int(period)))
+    if allocated := os.environ.get(ALLOCATED_CORES):
+        cores = min(cores, int(allocated))
     return max(1, cores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -68,6 +68,10 @@ class ObservedModel:
         if not sums.squared:
             return None
         return [float(one.item()) for one in sums.squared], [float(one.item()) for one in sums.growth]
+
+    def of_all_processes(self, own: Sequence[float]) -> tuple[list[list[float]], float] | None:
+        """None: this process trains alone."""
+        return None
 
     def sample_numbers(self) -> tuple[list[float], float] | None:
         """None: MLX returns gradients of whole micro-batches."""

@@ -34,7 +34,7 @@ def train_spec(plan: TrainingPlan, *, device: str | None = None, threads: int = 
     )
     return TrainSpec(
         workload=task.workload,
-        layout=c.layout,
+        layout=plan.layout,
         learning_rate=c.learning_rate,
         seed=seed,
         token_budget=c.steps * c.tokens_per_step,

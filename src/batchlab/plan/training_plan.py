@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from batchlab.core.batch import BatchLayout, Frozen, Unit
+from batchlab.core.batch import BatchLayout, Frozen, Unit, divide
 from batchlab.core.experiment import AcrossBatch, CompileMode, Precision, ScheduleConfig
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
@@ -200,6 +200,9 @@ class PlannedTask(Frozen):
 
 SCHEMA_VERSION = 1
 
+EQUAL = 1e-9
+"""Shares of a batch that differ by less are the same."""
+
 
 class TrainingPlan(Frozen):
     """The file other programs read. `TrainingPlan.model_json_schema()` describes it."""
@@ -242,6 +245,14 @@ class TrainingPlan(Frozen):
                 f"of the {devices} devices, with the sum 1"
             )
         return self
+
+    @property
+    def layout(self) -> BatchLayout:
+        """The global batch as workload_distribution spreads it, which equal workers share equally."""
+        equal, weights = self.batch_configuration.layout, [*self.hardware_calibration.workload_distribution.values()]
+        if max(weights) - min(weights) < EQUAL:
+            return equal
+        return BatchLayout(**equal.model_dump(exclude={"shares"}), shares=divide(equal.global_batch_size, weights))
 
     @property
     def notes(self) -> tuple[str, ...]:

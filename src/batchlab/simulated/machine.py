@@ -47,10 +47,11 @@ class Machine:
         return self.pass_overhead_seconds + self.seconds_per_sample * max(samples, self.knee_samples)
 
     def step_seconds(self, layout: BatchLayout) -> float:
-        """Seconds for one optimizer step. The first device has the largest share of the batch."""
+        """Seconds for one optimizer step, which ends when the device with the largest share is ready."""
         devices = layout.data_parallel_size
         shared = self.all_reduce_seconds if devices > 1 else 0.0
-        return self.step_overhead_seconds + shared + sum(map(self.pass_seconds, layout.micro_batch_sizes()))
+        slowest = max(range(devices) if layout.shares else (0,), key=layout.share)
+        return self.step_overhead_seconds + shared + sum(map(self.pass_seconds, layout.micro_batch_sizes(slowest)))
 
     def samples_per_second(self, layout: BatchLayout) -> float:
         """Training throughput."""

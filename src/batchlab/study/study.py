@@ -178,6 +178,11 @@ def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_v
         return
 
     independent = checked.sample_independent
+    if not independent and experiment.device.most_devices > 1:
+        raise StageFailed(
+            f"This model mixes the samples of a batch, so {experiment.device.most_devices} devices, each with its own "
+            "share, would train another model than one device. Omit --devices."
+        )
     view.stage(progress.CAPACITY)
     if until == "capacity":
         largest = capacity_stage(session, request, sample_independent=independent)

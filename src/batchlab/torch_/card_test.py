@@ -30,7 +30,7 @@ from batchlab.core.protocols import Batch, MemoryReading
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec, Workload
 from batchlab.core.task import Task
 from batchlab.torch_ import memory
-from batchlab.torch_.cuda_allocator import MIB, Block, CachingAllocator
+from batchlab.torch_.cuda_allocator import CONFIGURATION, MIB, Block, CachingAllocator
 from batchlab.torch_.flops import measured_peak
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.models import Decoder, next_token_loss
@@ -169,7 +169,7 @@ def allocator() -> Numbers:
         ours = model.allocated_bytes, model.reserved_bytes
         theirs = torch.cuda.memory_allocated(CARD) - allocated_before, torch.cuda.memory_reserved(CARD) - held_before
         differing += ours != theirs
-    configured = any(os.environ.get(name) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    configured = any(os.environ.get(name) for name in CONFIGURATION)
     return {"steps": REQUESTS, "differing": differing, "configured": configured}
 
 

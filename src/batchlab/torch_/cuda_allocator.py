@@ -6,13 +6,14 @@ requests up to 10 MiB use 20 MiB segments, and larger ones get their own segment
 block that is large enough is used, split if enough remains, and merged with free neighbours when it is freed. Segments
 are returned to the driver only if a new segment does not fit.
 
-Assumptions: one stream, no expandable segments, PYTORCH_CUDA_ALLOC_CONF not set, and segments at increasing addresses
-in the order of their creation. Equal to torch's allocator on the stand-in for CUDA (tests/cuda); never compared on a
-real GPU.
+Assumptions: one stream, PYTORCH_ALLOC_CONF not set (with expandable segments nothing is predicted), and segments at
+increasing addresses in the order of their creation. Equal to torch's allocator on the stand-in for CUDA (tests/cuda);
+never compared on a real GPU.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +26,18 @@ LARGE_SEGMENT = 20 * MIB
 OWN_SEGMENT = 10 * MIB
 SEGMENT_MULTIPLE = 2 * MIB
 
+CONFIGURATION = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables that change the allocator's rules; the second is the older name."""
+
 CUBLAS_WORKSPACE = (2 * 4096 + 8 * 16) * 1024
 """What a process holds after its first matrix product, which torch takes from this allocator for cuBLAS: 2 × 4 MiB and
 8 × 16 KiB by default (aten/src/ATen/cuda/CublasHandlePool.cpp). On Hopper it is 32 MiB, a segment of its own."""
+
+
+def expandable_segments() -> bool:
+    """Whether this process's allocator lets segments grow. What it reserves then follows other rules."""
+    configured = (os.environ.get(name, "") for name in CONFIGURATION)
+    return any("expandable_segments:true" in text.lower().replace(" ", "") for text in configured)
 
 
 @dataclass(slots=True, eq=False)

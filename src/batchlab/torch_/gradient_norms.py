@@ -96,6 +96,13 @@ class GradientNorms:
         inside = [norms for identity, norms in self._seen.items() if identity in self._of_norm_layers]
         return PassNorms(*_square(list(self._seen.values())), *_square(inside), signs)
 
+    @torch.no_grad()
+    def accumulated_squared(self) -> Tensor:
+        """|g|² of the gradients as they are now."""
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norms = [torch.linalg.vector_norm(one, dtype=_accumulation_dtype(one)) for one in gradients]
+        return _sum(norms, lambda stacked: stacked.square())
+
     def _measure(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         if gradient.is_sparse:
             self.unmeasurable = NoGradientSamples.SPARSE

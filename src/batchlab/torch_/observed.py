@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from batchlab.core.record import NoGradientSamples
 from batchlab.torch_ import memory
@@ -36,6 +39,8 @@ class ObservedModel:
         self._scaler = scaler
         self._passes: list[PassNorms | None] = []
         self._scale = 1.0
+        self._shared = model if isinstance(model, DistributedDataParallel) else None
+        self._mean: Tensor | None = None  # |g|² after the processes have added up
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         memory.restart_peak(self.device)
 
@@ -58,6 +63,8 @@ class ObservedModel:
         with self._norms.watching(), self._samples.watching() if samples is not None else nullcontext():
             yield _ignore
         self._passes.append(self._norms.end_pass())
+        if self._shared is not None:
+            self._mean = self._norms.accumulated_squared() if self._shared.require_backward_grad_sync else None
         if samples is not None:
             self._samples.end_pass([1 / samples] * samples)
 
@@ -72,6 +79,19 @@ class ObservedModel:
             return None
         factor = self._scale**2
         return [float(p.squared) / factor for p in reached], [float(p.growth) / factor for p in reached]
+
+    def of_all_processes(self, own: Sequence[float]) -> tuple[list[list[float]], float] | None:
+        """What every process of a DistributedDataParallel model gives, and |g|² of their mean gradient at this step.
+
+        None for another model. Waits for all of them.
+        """
+        if self._shared is None:
+            return None
+        group = self._shared.process_group
+        found: list[list[float]] = [[] for _ in range(dist.get_world_size(group))]
+        dist.all_gather_object(found, list(own), group=group)
+        mean, self._mean = self._mean, None
+        return found, math.nan if mean is None else float(mean) / self._scale**2
 
     def sample_numbers(self) -> tuple[list[float], float] | None:
         """Per-sample sums over norm layers since the last call, with the loss scale divided out.

@@ -17,7 +17,7 @@ import random
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -40,9 +40,10 @@ from batchlab.core.record import ShardingUnit, TracePoint, TraceResult
 from batchlab.core.spec import TraceSpec
 from batchlab.core.task import Task
 from batchlab.torch_ import random_state
-from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, peak_reserved_bytes
+from batchlab.torch_.cuda_allocator import CUBLAS_WORKSPACE, expandable_segments, peak_reserved_bytes
 from batchlab.torch_.cuda_attention import cuda_attention, kernel_scratch
 from batchlab.torch_.cuda_autocast import cuda_autocast_rules
+from batchlab.torch_.cuda_dropout import cuda_dropout
 from batchlab.torch_.device import torch_device
 from batchlab.torch_.initialisation import FakeInitialisation, conversion_in_place
 from batchlab.torch_.sharding_units import sharding_units
@@ -170,10 +171,13 @@ def _uncompiled() -> AbstractContextManager[Any]:
 
 
 def _reserved(changes: list[tuple[int, int]], limit: int | None) -> int | None:
-    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it.
+    """Peak reserved bytes within the limit, or without a limit if the changes do not fit within it; None where segments
+    may grow.
 
     Above those of a process that has multiplied matrices: what its first segment leaves free is used.
     """
+    if expandable_segments():
+        return None
     within = peak_reserved_bytes(changes, limit, (CUBLAS_WORKSPACE,))
     return peak_reserved_bytes(changes, None, (CUBLAS_WORKSPACE,)) if within is None else within
 
@@ -237,8 +241,12 @@ class FakeTrainable(LoggedTrainable):
 
     @contextmanager
     def _rules(self) -> Iterator[None]:
-        """Also CUDA's kernels for attention, which have no values to compute here."""
-        with super()._rules(), cuda_attention() if self._target.type == "cuda" else nullcontext():
+        """Also CUDA's kernels for attention and dropout, which have no values to compute here."""
+        with ExitStack() as rules:
+            rules.enter_context(super()._rules())
+            if self._target.type == "cuda":
+                rules.enter_context(cuda_attention())
+                rules.enter_context(cuda_dropout())
             yield
 
     def _fixed_randomness(self, draw: int) -> AbstractContextManager[None]:

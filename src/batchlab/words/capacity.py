@@ -232,7 +232,13 @@ def _prediction(found: Capacity) -> list[Term]:
     alone = curve.largest_within(budget, found.searched_up_to)
     unseen = found.unseen_bytes
     measured = "" if unseen is None else f"; {beside_trace(unseen)}"
-    return [("trace alone", f"predicts {alone:,}{measured}")]
+    return [("trace alone", f"predicts {alone:,}{measured}{_not_reserved(found)}")]
+
+
+def _not_reserved(found: Capacity) -> str:
+    if not found.reserved or any(point.reserved_bytes is not None for point in found.traced):
+        return ""
+    return "; by bytes in use, because with expandable segments what the allocator reserves cannot be predicted"
 
 
 def _by_running(found: Capacity) -> str:

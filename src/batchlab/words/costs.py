@@ -27,12 +27,13 @@ def describe_cost(cost: Cost, unit: Unit) -> str:
     if math.isinf(cost.tokens.value) and (cost.tokens.low is None or cost.tokens.low <= 0):
         return f"{_loss(cost.loss)} (beyond the measured slope)"
     if cost.tokens.low is None and cost.loss.low is not None:
-        return f"{_loss(cost.loss)} (the slope may be zero, so that is not told in {_of(cost, unit)})"
-    return describe_extra(cost.tokens, _of(cost, unit))
+        return f"{_loss(cost.loss)} (the slope may be zero, so that is not told in {shared_term(cost.shared, unit)})"
+    return describe_extra(cost.tokens, shared_term(cost.shared, unit))
 
 
-def _of(cost: Cost, unit: Unit) -> str:
-    return "time" if cost.shared is Shared.TIME else unit.value
+def shared_term(shared: Shared, unit: Unit) -> str:
+    """What costs are shares of: `time` where all runs had equal time, else `tokens` or `samples`."""
+    return "time" if shared is Shared.TIME else unit.value
 
 
 def describe_extra(extra: Interval, of: str) -> str:
@@ -108,7 +109,7 @@ def describe_more_seeds(cost: Cost) -> str:
 def describe_slope(slope: TokenSlope, unit: Unit) -> str:
     """Where token-equivalents come from; time-equivalents where runs had equal time."""
     drop = format_interval(slope.drop)
-    of = "time" if slope.shared is Shared.TIME else unit.value
+    of = shared_term(slope.shared, unit)
     less = f"{slope.factor:.3g} × {'less' if of == 'time' else 'fewer'} {of}"
     where = f"batch {slope.global_batch_size:,}"
     match slope.source:

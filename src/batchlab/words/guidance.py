@@ -5,9 +5,10 @@ from __future__ import annotations
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import ThroughputFinding
+from batchlab.analysis.verdict import Shared
 from batchlab.core.format import format_bytes, format_list, format_percent, format_plural
 from batchlab.words.answers import predicted_cards
-from batchlab.words.costs import describe_cost
+from batchlab.words.costs import describe_cost, shared_term
 from batchlab.words.setup import Term
 
 
@@ -35,7 +36,7 @@ def _production(found: Findings) -> str:
     if not here:
         return ""
     if size == best:
-        of = "time" if found.experiment.budget.run_time_seconds is not None else found.experiment.unit.value
+        of = shared_term(Shared.by(found.experiment.budget.run_time_seconds), found.experiment.unit)
         return f"{here}, and the lowest loss; no faster size is shown to cost at most {tolerance} more {of}."
     cost = f", at {describe_cost(chosen.cost, found.experiment.unit)}" if chosen.cost else ""
     return f"{here}{cost}. The lowest loss is at batch {best:,}, the highest speed at {speed.fastest:,}."

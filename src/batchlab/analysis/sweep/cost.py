@@ -55,7 +55,7 @@ def costs_of(
     if best is None or best.val_loss is None:
         return ()
     judged = [row for row in surface.rows if row.val_loss is not None and not row.undertrained]
-    shared = Shared.TOKENS if run_seconds is None else Shared.TIME
+    shared = Shared.by(run_seconds)
     return tuple(_cost(row, best, slope, tolerance, shared) for row in judged)
 
 
