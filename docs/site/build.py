@@ -17,7 +17,7 @@ from reference import command_line_page, files_page, python_page, settings_page
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
 STAGED = BUILD / "pages"
-PAGES = ("*.md", "docs/**/*.md", "benchmarks/*/*.md", "examples/*.md")
+PAGES = ("*.md", "docs/**/*.md", "benchmarks/*/*.md", "examples/*.md", "tests/**/README.md")
 """What they link to (pictures, programs, the licence) is staged too and served as it is."""
 
 

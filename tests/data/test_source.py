@@ -253,3 +253,20 @@ def test_tinyshakespeare_if_available(tmp_path: Path) -> None:
     text = pair(tmp_path, path=str(path))
     assert len(text.train) + len(text.valid) == path.stat().st_size
     assert bytes(text.train.ids[:13]) == b"First Citizen"
+
+
+def test_a_fraction_of_the_training_tokens_from_their_beginning(tmp_path: Path, ids: np.ndarray) -> None:
+    def part(source: Any, **settings: Any) -> Any:
+        return open_dataset(source, unit=Unit.TOKENS, sequence_length=4, what="training data", **settings)
+
+    for source in (ids, tmp_path / "ids.npy"):
+        tenth = part(source, fraction=0.1)
+        assert np.array_equal(tenth.tokens, ids[:50])
+        assert tenth.digest != part(source).digest
+        assert len(part(source, stride=2)) == (len(ids) - 1 - 4) // 2 + 1
+    with pytest.raises(InputError, match=r"data\.stride has no meaning"):
+        part(ids, windows="random", stride=2)
+    with pytest.raises(InputError, match="already consists of samples"):
+        part((np.zeros((9, 4)), np.zeros((9, 4))), fraction=0.5)
+    with pytest.raises(InputError, match="too few for one window"):
+        part(ids, fraction=0.001)

@@ -75,6 +75,14 @@ def test_invalid_arrays_are_rejected(tokens: np.ndarray, says: str) -> None:
     assert str(caught.value).startswith("The training data ")
 
 
+@pytest.mark.parametrize(("stride", "starts"), [(None, [0, 4, 8, 12]), (3, [0, 3, 6, 9, 12, 15]), (6, [0, 6, 12])])
+def test_windows_start_every_stride(stride: int | None, starts: list[int]) -> None:
+    data = TokenDataset(np.arange(20), 4, stride=stride)
+    x, y = data.gather(np.arange(len(data)))
+    assert x[:, 0].tolist() == starts
+    assert y[-1].tolist() == [starts[-1] + 1 + i for i in range(4)]
+
+
 def test_overlapping_windows_start_at_any_token() -> None:
     tokens = np.arange(20)
     data = TokenDataset(tokens, 4, overlapping=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import itertools
@@ -42,6 +43,19 @@ def test_no_link_inside_the_project_is_dead(page: Path) -> None:
             assert target.exists(), f"{page.name}: {address}"
             if anchor and target.suffix == ".md":
                 assert anchor in anchors(target), f"{page.name}: {address}"
+
+
+def test_every_page_that_a_page_links_to_is_part_of_the_site() -> None:
+    staged = re.search(r"^PAGES = (\(.*\))$", (ROOT / "docs/site/build.py").read_text(), re.MULTILINE)
+    assert staged is not None
+    pages = {path for pattern in ast.literal_eval(staged.group(1)) for path in ROOT.glob(pattern)}
+    for page in pages:
+        for token in MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8")):
+            for child in token.children or ():
+                path = str(child.attrGet("href") or "").partition("#")[0]
+                target = (page.parent / path).resolve()
+                if path.endswith(".md") and "://" not in path and target.name not in GENERATED:
+                    assert target in pages, f"{page.name}: {path} is not in PAGES of docs/site/build.py"
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -135,6 +136,29 @@ def known(folder: Path, rows: list[dict[str, str]]) -> Iterator[str]:
             yield format_percent(abs(1 - ratio))
         yield f"{describe_cost(cost, found.experiment.unit)} {describe_time(cost)} {cost.more_seeds or ''}"
         yield f"{abs(cost.loss.value):.3f} {abs(cost.loss.value):.3g}"
+
+
+def test_extra_tokens_follow_from_the_losses_of_results_csv(folder: Path) -> None:
+    """What a higher loss costs: the fall between the runs at half the budget and those at the whole one."""
+    with (folder / "results.csv").open(newline="") as file:
+        done = [row for row in csv.DictReader(file) if row["kind"] == "train" and row["outcome"] == "completed"]
+    budget = max(int(row["token_budget"]) for row in done)
+    found = read_findings(Store.open(folder))
+    slope = found.slope
+    assert slope is not None
+
+    def mean(tokens: float) -> float:
+        place = (str(slope.global_batch_size), slope.learning_rate) if slope else ()
+        rows = [row for row in done if (row["global_batch_size"], float(row["learning_rate"])) == place]
+        return fmean(float(row["val_loss"]) for row in rows if int(row["token_budget"]) == tokens)
+
+    assert slope.drop.value == pytest.approx(mean(budget / slope.factor) - mean(budget))
+    told = [cost for cost in found.costs if cost.tokens is not None and math.isfinite(cost.tokens.value)]
+    assert told
+    for cost in told:
+        assert cost.tokens is not None
+        left = 1 - cost.loss.value / slope.drop.value * (slope.factor ** (1 / 3) - 1)
+        assert cost.tokens.value == pytest.approx(left**-3 - 1)  # a power law with an exponent of one third
 
 
 def test_every_number_is_known(folder: Path, rows: list[dict[str, str]]) -> None:

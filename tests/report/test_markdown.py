@@ -186,6 +186,11 @@ def test_notes_stay_markdown_inside_a_quotation(study: Study, plan: Any) -> None
     assert "## Notes" not in render_markdown(build_document(study("whole"), tell(study("whole")), plan(), None))
 
 
+def test_commands_are_code_and_other_backticks_are_not() -> None:
+    assert safe("ask `batchlab capacity --predict 80GiB` first") == "ask `batchlab capacity --predict 80GiB` first"
+    assert safe("`a` and `batchlab <b>`") == "\\`a\\` and \\`batchlab &lt;b&gt;\\`"
+
+
 def test_safe_leaves_ordinary_sentences_alone() -> None:
     sentence = "batch 16 at LR 1.0e-3: val_loss 2.407 (n = 3), 10 % of 5 sizes; see training_plan.json"
     assert safe(sentence) == sentence

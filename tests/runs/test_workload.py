@@ -138,3 +138,18 @@ def test_data_files_are_digested_one_by_one_and_missing_ones_left_out(tmp_path: 
     changed = data_files([file], tmp_path / "cache")[str(file)]
     assert changed.sha256 != found[str(file)].sha256
     assert hash_files([missing]) == {str(missing): ""}
+
+
+def test_stride_and_fraction_are_of_the_training_data_alone(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("0123456789" * 100)
+    settings = {"path": str(tmp_path / "text.txt"), "valid_fraction": 0.1}
+    loads = {
+        "whole": load(of("recipe", "quickstart", sequence_length=8, data=DataConfig(**settings)), tmp_path),
+        "less": load(
+            of("recipe", "quickstart", sequence_length=8, data=DataConfig(**settings, stride=4, fraction=0.5)), tmp_path
+        ),
+    }
+    assert [len(loaded.valid) for loaded in loads.values()] == [(100 - 1) // 8] * 2
+    assert len(loads["whole"].train) == (900 - 1) // 8
+    assert len(loads["less"].train) == (450 - 1 - 8) // 4 + 1
+    assert loads["less"].source.endswith("; first 50 % of the training tokens")

@@ -36,7 +36,7 @@ def test_the_best_at_the_end_of_the_axis_is_said_in_banner_unknown_and_terminal(
 
 def test_one_learning_rate_is_a_caveat(synthetic_study: Study) -> None:
     phrases = headline_caveats(assemble(*synthetic_study(learning_rates=(1e-3,))))
-    assert "1.0e-3 is the only learning rate tried there" in phrases
+    assert "LR 1.0e-3 is the only one tried there" in phrases
 
 
 def test_the_held_out_set_is_named_where_it_is_coarser_than_what_decides(synthetic_study: Study) -> None:

@@ -32,11 +32,19 @@ def test_out_of_memory_is_answered_with_accumulation(synthetic_study: Study) -> 
 
 def test_divergence_is_answered_with_a_rate_that_trained(synthetic_study: Study) -> None:
     diverged = listed(synthetic_study(diverges_above=3.0), "Diverged")
-    at_64 = next(failure for failure in diverged if failure.where.startswith("batch 64 "))
-    assert "Stay at or below 3.0e-3, which trained at this size" in at_64.remedy
-    assert "warmup_fraction above 0.1 (10 steps now)" in at_64.remedy
-    everywhere = listed(synthetic_study(diverges_above=0.0), "Diverged")
-    assert all("Every learning rate from 3.0e-4 up diverged at this size" in failure.remedy for failure in everywhere)
+    with_64 = next(failure for failure in diverged if " 64 at learning rate" in failure.where)
+    assert "Stay at or below 3.0e-3, which trained at " in with_64.remedy
+    assert "10 steps now)" in with_64.remedy
+    (alone,) = listed(synthetic_study(sizes=(64,), diverges_above=0.0), "Diverged")
+    assert "Every learning rate from 3.0e-4 up diverged at this size" in alone.remedy
+    assert "warmup_fraction above 0.1 (10 steps now)" in alone.remedy
+
+
+def test_sizes_that_diverged_alike_are_one_failure(synthetic_study: Study) -> None:
+    (failure,) = listed(synthetic_study(diverges_above=1e-9), "Diverged")
+    assert failure.where == ("batch 4, 8, 16, 32 and 64 at learning rate 3.0e-4, 1.0e-3, 3.0e-3 and 1.0e-2 (20 runs)")
+    assert "diverged at these sizes" in failure.remedy
+    assert "(160, 80, 40, 20 and 10 steps now)" in failure.remedy
 
 
 def test_a_failed_run_keeps_its_reason(synthetic_study: Study) -> None:

@@ -92,6 +92,7 @@ def picture_of(group: Supported, title: str) -> Picture:
         for (size, rate), entries in cells_of(group.entries).items()
     ]
     shown = [item for item in losses if item[2] <= ceiling]
+    ceiling = max(loss for _, _, loss in shown)
     first, last = math.log2(min(best)), math.log2(max(best))
     margin = 0.08 * (ceiling - low or abs(low) or 1.0)
 

@@ -136,7 +136,14 @@ class DataConfig(Section):
     )
     windows: Literal["shuffled", "random"] = Field(
         default="shuffled",
-        description="training samples: shuffled windows that do not overlap, or windows at random positions",
+        description="training samples: windows in shuffled order, or windows at random positions",
+    )
+    stride: Annotated[Whole, Field(ge=1, le=2**31)] | None = Field(
+        default=None,
+        description="tokens between the starts of shuffled windows; default: the sequence length, so that none overlap",
+    )
+    fraction: Annotated[Number, Field(gt=0.0, le=1.0)] = Field(
+        default=1.0, description="share of the training tokens that is used, from their beginning"
     )
 
 

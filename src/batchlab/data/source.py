@@ -55,6 +55,8 @@ def open_dataset(
     sequence_length: int | None,
     what: str,
     windows: Literal["shuffled", "random"] = "shuffled",
+    stride: int | None = None,
+    fraction: float = 1.0,
     cache_dir: Path | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Dataset:
@@ -63,8 +65,8 @@ def open_dataset(
     Paths and 1-D integer arrays are token ids and need a `sequence_length`. The text of a folder is read into memory.
     A .bin file is uint16 unless it has a description from `batchlab data prepare`. (X, Y), lists of pairs or
     dicts and other sequences are samples, which `collate` makes into batches if given; a Dataset is returned as it is.
-    With `windows="random"`, samples start at any token. Digests
-    of files are remembered in `cache_dir`. Raises InputError for everything else.
+    With `windows="random"`, samples start at any token, otherwise every `stride` tokens. Of token ids only the first
+    `fraction` is used. Digests of files are remembered in `cache_dir`. Raises InputError for everything else.
     """
     if unit is Unit.TOKENS and sequence_length is None:
         raise InputError("Counting in tokens needs the tokens per sample: set sequence_length=, or unit='samples'.")
@@ -73,21 +75,28 @@ def open_dataset(
             f"The {what} is token ids, which need no collate=; leave it out, or give a sequence of samples."
         )
     overlapping = windows == "random"
+    if overlapping and stride is not None:
+        raise InputError("data.windows=random draws the positions of windows, so data.stride has no meaning; omit it.")
     if isinstance(source, str | Path):
         if sequence_length is None:
             raise InputError(
                 f"The {what} {str(source)!r} is a path to token ids; set sequence_length=, or load the file and pass "
                 "(X, Y)."
             )
-        return TokenDataset(_read_path(source, what, cache_dir), sequence_length, what, overlapping=overlapping)
+        source = _read_path(source, what, cache_dir)
     if isinstance(source, TokenSpan) or _is_one_array(source):
         if sequence_length is None:
             raise InputError(
                 f"The {what} is a single array of shape {np.shape(source)}; pass inputs and targets as a pair "
                 "(X, Y), or set sequence_length= if it contains token ids."
             )
-        span = source if isinstance(source, TokenSpan) else np.asarray(source)
-        return TokenDataset(span, sequence_length, what, overlapping=overlapping)
+        span = source if isinstance(source, TokenSpan) else TokenSpan(np.asarray(source))
+        return TokenDataset(span.first(fraction), sequence_length, what, overlapping=overlapping, stride=stride)
+    if stride is not None or fraction < 1:
+        raise InputError(
+            f"data.stride and data.fraction are for token ids, but the {what} of type {type(source).__name__} already "
+            "consists of samples; choose among them where the task makes them."
+        )
     if overlapping:
         raise InputError(
             f"data.windows is random, but the {what} of type {type(source).__name__} already consists of samples; "

@@ -36,13 +36,18 @@ class TokenSpan:
             digest = hashlib.sha256(f"{self.digest} [{start}, {stop})".encode()).hexdigest()
         return TokenSpan(self.ids[start:stop], digest, self.vocabulary)
 
+    def first(self, share: float) -> TokenSpan:
+        """The first `share` of the ids, 0 to 1, rounded down; at 1 all of them with their own digest."""
+        return self if share == 1 else self.part(0, int(share * len(self)))
+
 
 class TokenDataset:
     """Windows of T + 1 tokens: x is the first T tokens, y is x shifted by one, both int64.
 
     Sample j starts at token j·T. Windows share only their boundary token, so no token is a target twice in an epoch.
-    With `overlapping`, sample j starts at token j, and `SampleStream` draws random positions. Raises InputError, which
-    calls the data `what`, if the ids are not a 1-D array of non-negative integers, or if there are fewer than
+    With `stride`, sample j starts at token j·stride: below T windows overlap, above it tokens between them are left
+    out. With `overlapping`, sample j starts at token j, and `SampleStream` draws random positions. Raises InputError,
+    which calls the data `what`, if the ids are not a 1-D array of non-negative integers, or if there are fewer than
     sequence_length + 1 of them.
     """
 
@@ -53,6 +58,7 @@ class TokenDataset:
         what: str = "data",
         *,
         overlapping: bool = False,
+        stride: int | None = None,
     ) -> None:
         self._span = tokens if isinstance(tokens, TokenSpan) else TokenSpan(tokens)
         # A plain array view of a memory map is indexed several times faster than np.memmap itself.
@@ -65,12 +71,12 @@ class TokenDataset:
                 f"The {what} has {len(self.tokens):,} tokens, too few for one window of {sequence_length} and its "
                 "targets; use more data or a shorter sequence length."
             )
-        (stride,) = self.tokens.strides
-        step = 1 if overlapping else sequence_length
+        (itemsize,) = self.tokens.strides
+        step = 1 if overlapping else stride or sequence_length
         self._windows = as_strided(
             self.tokens,
             shape=((len(self.tokens) - 1 - sequence_length) // step + 1, sequence_length + 1),
-            strides=(step * stride, stride),
+            strides=(step * itemsize, itemsize),
             writeable=False,
         )
 

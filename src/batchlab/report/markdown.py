@@ -44,10 +44,11 @@ def escaped(value: object) -> Markup:
 
 
 def safe(text: str) -> str:
-    """Text on one line in which nothing is Markdown or HTML any more."""
+    """Text on one line in which nothing is Markdown or HTML any more, except a command of batchlab in backticks."""
     flat = " ".join(text.split())
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = re.sub(r"([\\`*\[\]|~#])", r"\\\1", flat)
+    flat = re.sub(r"\\`(batchlab [\w .=-]+)\\`", r"`\1`", flat)
     # an underscore is emphasis only at the edge of a word; names like final_loss stay readable
     return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", flat)
 

@@ -51,15 +51,15 @@ def stable_rates_table(findings: Findings) -> Table:
     rows = []
     for valley in found.valleys if found else ():
         width = valley.doublings
-        low = NONE if width.low is None else f"{width.low:.2g}"
-        high = "more" if width.high is None else f"{width.high:.2g}"
+        low = NONE if width.low is None else f"{width.low:.2f}"
+        high = "more" if width.high is None else f"{width.high:.2f}"
         rows.append(
             Row(
                 (
                     f"{valley.global_batch_size:,}",
                     format_learning_rate(valley.low),
                     format_learning_rate(valley.high),
-                    f"{width.value:.2g}",
+                    f"{width.value:.2f}",
                     f"{low} to {high}",
                 )
             )

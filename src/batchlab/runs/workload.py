@@ -19,6 +19,7 @@ from typing import Any
 
 from batchlab.core.errors import InputError, did_you_mean, quote
 from batchlab.core.experiment import Experiment, TaskReference
+from batchlab.core.format import format_percent
 from batchlab.core.frameworks import SHIPPED, installed, load_framework, name_of_model, own_name, possible_models
 from batchlab.core.protocols import Dataset, Framework
 from batchlab.core.record import FileDigest, TaskInfo
@@ -55,11 +56,13 @@ def load(workload: Workload, cache_dir: Path) -> Loaded:
     """
     task = load_task(workload, cache_dir)
     unit, length = task.unit, task.sequence_length
-    windows = workload.data.windows
+    data = workload.data
     opened = partial(open_dataset, unit=unit, sequence_length=length, cache_dir=cache_dir, collate=task.collate)
-    train = opened(task.train, what="training data", windows=windows)
+    train = opened(task.train, what="training data", windows=data.windows, stride=data.stride, fraction=data.fraction)
     valid = opened(task.valid, what="held-out data")
     source = task.source or f"{describe_source(task.train)}; held out: {describe_source(task.valid)}"
+    if data.fraction < 1:
+        source += f"; first {format_percent(data.fraction)} of the training tokens"
     name, framework = framework_of(task, workload.framework)
     return Loaded(task, train, valid, framework, name, source)
 

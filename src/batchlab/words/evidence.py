@@ -32,17 +32,18 @@ def edge_of_axis(surface: SurfaceFinding) -> str:
     if surface.best is None or len(sizes) < 2 or surface.best.global_batch_size not in (sizes[0], sizes[-1]):
         return ""
     end = "smallest" if surface.best.global_batch_size == sizes[0] else "largest"
-    return f"best at the {end} batch tried, {surface.best.global_batch_size:,}"
+    tried = "tried" if len(sizes) == len(surface.rows) else "judged"
+    return f"best at the {end} batch {tried}, {surface.best.global_batch_size:,}"
 
 
 def _rate_at_edge(surface: SurfaceFinding, chosen: Recommendation) -> str:
     row = next(row for row in surface.rows if row.global_batch_size == chosen.layout.global_batch_size)
     rate = format_learning_rate(chosen.learning_rate)
     if len(row.cells) == 1:
-        return f"{rate} is the only learning rate tried there"
+        return f"LR {rate} is the only one tried there"
     if not row.edge or (row.best and beyond_edge(row.cells, row.best, row.edge)):
         return ""
-    return f"{rate} is the {'highest' if row.edge == 'high' else 'lowest'} learning rate tried there"
+    return f"LR {rate} is the {'highest' if row.edge == 'high' else 'lowest'} tried there"
 
 
 def held_out(found: Findings) -> str:

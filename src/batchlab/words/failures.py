@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
@@ -36,32 +37,61 @@ class Failure:
 
 
 def failures(found: Findings) -> tuple[Failure, ...]:
-    """Every run that did not complete, grouped by outcome and batch size, then whatever else limits the answers."""
+    """Every run that did not complete, grouped by outcome, then whatever else limits the answers."""
     grouped: dict[tuple[Outcome, int], list[Run]] = defaultdict(list)
     for run in found.runs:
         if run.outcome is not Outcome.COMPLETED:
             grouped[run.outcome, run.global_batch_size].append(run)
-    listed = [_run_failure(found, outcome, size, runs) for (outcome, size), runs in sorted(grouped.items())]
+    diverged = [runs for (outcome, _), runs in sorted(grouped.items()) if outcome is Outcome.DIVERGED]
+    others = [runs for (outcome, _), runs in sorted(grouped.items()) if outcome is not Outcome.DIVERGED]
+    listed = [_divergence(found, sizes) for sizes in _with_the_same_remedy(found, diverged)]
+    listed += [_run_failure(found, runs) for runs in others]
     listed += [_probe_failure(probe) for probe in found.failed_probes]
     listed += _undertrained(found) + _disturbed(found) + _slow(found) + _mixing(found) + _checks(found)
     listed += _damaged(found)
     return tuple(listed)
 
 
-def _run_failure(found: Findings, outcome: Outcome, size: int, runs: list[Run]) -> Failure:
+def _run_failure(found: Findings, runs: list[Run]) -> Failure:
+    """Runs of one batch size that ended the same way, other than by diverging."""
+    out_of_memory = runs[0].outcome is Outcome.OUT_OF_MEMORY
+    remedy = "Read log.txt in the run's folder, fix the cause, and run the study again with --retry-failed."
+    return Failure(
+        _what("Out of memory" if out_of_memory else "The run failed", runs[0].reason),
+        _where(runs),
+        _memory_remedy(found, runs[0]) if out_of_memory else remedy,
+    )
+
+
+def _where(runs: Sequence[Run]) -> str:
+    sizes = format_list(sorted({run.global_batch_size for run in runs}))
     rates = format_learning_rates({run.learning_rate for run in runs})
-    where = f"batch {size:,} at learning rate {rates} ({format_plural(len(runs), 'run')})"
-    match outcome:
-        case Outcome.DIVERGED:
-            return Failure(_what("Diverged", runs[0].reason), where, _divergence_remedy(found, size, runs))
-        case Outcome.OUT_OF_MEMORY:
-            return Failure(_what("Out of memory", runs[0].reason), where, _memory_remedy(found, runs[0]))
-        case _:
-            return Failure(
-                _what("The run failed", runs[0].reason),
-                where,
-                "Read log.txt in the run's folder, fix the cause, and run the study again with --retry-failed.",
-            )
+    return f"batch {sizes} at learning rate {rates} ({format_plural(len(runs), 'run')})"
+
+
+def _with_the_same_remedy(found: Findings, diverged: Sequence[list[Run]]) -> list[list[Run]]:
+    """The diverged runs of each batch size; of several sizes together where the same rates diverged and trained."""
+    groups: dict[tuple[frozenset[float], float | None], list[Run]] = defaultdict(list)
+    for runs in diverged:
+        groups[frozenset(run.learning_rate for run in runs), _highest_that_trained(found, runs)] += runs
+    return list(groups.values())
+
+
+def _highest_that_trained(found: Findings, diverged: Sequence[Run]) -> float | None:
+    """The highest learning rate below those that diverged at which the same batch size trained to the end."""
+    lowest, size = min(run.learning_rate for run in diverged), diverged[0].global_batch_size
+    trained = [
+        run.learning_rate
+        for run in found.runs
+        if run.global_batch_size == size and run.outcome is Outcome.COMPLETED and run.learning_rate < lowest
+    ]
+    return max(trained, default=None)
+
+
+def _divergence(found: Findings, runs: list[Run]) -> Failure:
+    reasons = list(dict.fromkeys(run.reason for run in runs))
+    reason = reasons[0] if len(reasons) == 1 else f"For example: {reasons[0]}"
+    return Failure(_what("Diverged", reason), _where(runs), _divergence_remedy(found, runs))
 
 
 def _what(ended: str, reason: str) -> str:
@@ -69,27 +99,30 @@ def _what(ended: str, reason: str) -> str:
     return reason if reason.startswith(ended) else f"{ended}. {reason}".strip()
 
 
-def _divergence_remedy(found: Findings, size: int, runs: list[Run]) -> str:
-    lowest = min(run.learning_rate for run in runs)
-    trained = [
-        run.learning_rate
-        for run in found.runs
-        if run.global_batch_size == size and run.outcome is Outcome.COMPLETED and run.learning_rate < lowest
-    ]
-    schedule = found.experiment.schedule
-    warmup = ""
-    if found.token_budget:
-        tokens = found.tokens_at(size) or found.token_budget
-        per_step = runs[0].layout.tokens_per_step
-        steps = schedule.warmup_tokens(tokens, per_step) / per_step
-        warmup = f" ({steps:.0f} steps now)"
-    longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{warmup}"
-    if trained:
-        highest = format_learning_rate(max(trained))
-        return f"Stay at or below {highest}, which trained at this size; or use {longer}, and measure again."
+def _divergence_remedy(found: Findings, runs: list[Run]) -> str:
+    schedule, highest = found.experiment.schedule, _highest_that_trained(found, runs)
+    longer = f"a longer warm-up, schedule.warmup_fraction above {schedule.warmup_fraction:g}{_warmup_now(found, runs)}"
+    of = "these sizes" if len({run.global_batch_size for run in runs}) > 1 else "this size"
+    if highest is not None:
+        stay = f"Stay at or below {format_learning_rate(highest)}, which trained at {of}"
+        return f"{stay}; or use {longer}, and measure again."
     clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped, so set optimizer.grad_clip"
-    tried = f"Every learning rate from {format_learning_rate(lowest)} up diverged at this size"
-    return f"{tried}: try lower ones, or {longer}{clip}."
+    lowest = format_learning_rate(min(run.learning_rate for run in runs))
+    return f"Every learning rate from {lowest} up diverged at {of}: try lower ones, or {longer}{clip}."
+
+
+def _warmup_now(found: Findings, runs: list[Run]) -> str:
+    """` (160 steps now)`; of several batch sizes, in order of size: ` (160, 80 and 40 steps now)`."""
+    if not found.token_budget:
+        return ""
+    layouts = {run.global_batch_size: run.layout for run in runs}
+    steps = []
+    for size, layout in sorted(layouts.items()):
+        warmup = found.experiment.schedule.warmup_tokens(
+            found.tokens_at(size) or found.token_budget, layout.tokens_per_step
+        )
+        steps.append(round(warmup / layout.tokens_per_step))
+    return f" ({format_list(list(dict.fromkeys(steps)))} steps now)"
 
 
 def _memory_remedy(found: Findings, run: Run) -> str:

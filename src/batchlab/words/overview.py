@@ -47,7 +47,8 @@ def _what_was_run(found: Findings) -> str:
     ended = Counter(run.outcome.label for run in found.runs if run.outcome is not Outcome.COMPLETED)
     if not ended:
         return f"{text}, all of which finished."
-    return f"{text}. {format_list([f'{count:,} {label}' for label, count in ended.items()])}; the others finished."
+    others = "none finished" if ended.total() == len(found.runs) else "the others finished"
+    return f"{text}. {format_list([f'{count:,} {label}' for label, count in ended.items()])}; {others}."
 
 
 def _what_came_out(found: Findings) -> str:
@@ -121,7 +122,11 @@ def _trade_off(found: Findings) -> str:
     if not others:
         return ""
     ends = sorted({min(others, key=_size).global_batch_size, max(others, key=_size).global_batch_size})
-    texts = [_end(found, cost) for cost in sorted(others, key=_size) if cost.global_batch_size in ends]
+    costs = [cost for cost in sorted(others, key=_size) if cost.global_batch_size in ends]
+    needs = {describe_cost(cost, found.experiment.unit) for cost in costs}
+    if len(costs) > 1 and len(needs) == 1 and not any(map(describe_time, costs)):
+        return f"Against batch {best.global_batch_size:,}, batch {format_list(ends)} cost {needs.pop()} each."
+    texts = [_end(found, cost) for cost in costs]
     return f"Against batch {best.global_batch_size:,}, {'; '.join(texts)}."
 
 
@@ -146,7 +151,15 @@ def _next_step(found: Findings) -> str:
         return "Next: repeat the best sizes with further seeds (--seeds 3), so that differences can be tested."
     if edge_of_axis(surface):
         judged = [row.global_batch_size for row in surface.rows if row.val_loss is not None and not row.undertrained]
-        beyond = "smaller" if surface.best.global_batch_size == judged[0] else "larger"
+        smaller = surface.best.global_batch_size == judged[0]
+        beyond = "smaller" if smaller else "larger"
+        without = [row.global_batch_size for row in surface.rows if row.global_batch_size not in judged]
+        further = [size for size in without if (size < judged[0] if smaller else size > judged[-1])]
+        if further:
+            return (
+                f"Next: see under Troubleshooting why batch {format_list(further)} gave no loss to judge, because the "
+                "best size is next to them."
+            )
         return f"Next: try {beyond} batch sizes (--batch-sizes), because the best is at the end of those tried."
     if isinstance(chosen.reason, Unresolved) and chosen.reason.other.more_seeds is not None:
         other = chosen.reason.other

@@ -61,7 +61,8 @@ def describe_reason(recommendation: Recommendation, unit: Unit) -> str:
             return f"lowest validation loss; {describe_open(other, tolerance, unit)}"
         case CostsMore(tolerance, other):
             sooner = f"batch {other.global_batch_size:,} would be {describe_time(other) or 'faster'}"
-            return f"lowest validation loss; {sooner} but costs more than {format_percent(tolerance)}"
+            costs = f"costs {describe_cost(other, unit)}, above the tolerance of {format_percent(tolerance)}"
+            return f"lowest validation loss; {sooner} but {costs}"
         case Soonest(best, maybe_sooner):
             if recommendation.layout.global_batch_size == best:
                 text = "the batch size with the lowest loss is also the soonest, by the estimates"
@@ -95,14 +96,17 @@ def describe_open(other: Cost, tolerance: float, unit: Unit) -> str:
     return f"{at}: not resolved whether that is within {format_percent(tolerance)}; {describe_more_seeds(other)}"
 
 
-def soonest_beside(found: Findings) -> str:
-    """The soonest size, to follow the recommended one, where it is enough sooner to be named; else empty."""
+def soonest_beside(found: Findings, already_named: Cost | None) -> str:
+    """The soonest size, to follow the recommended one, where it is enough sooner to be named; else empty.
+
+    `already_named` is the size that the text before it tells of.
+    """
     chosen = found.recommended
     soonest = next((item for item in found.recommendations if item.goal == "soonest"), None)
     if chosen is None or soonest is None or soonest.cost is None or soonest.layout == chosen.layout:
         return ""
-    if isinstance(chosen.reason, Unresolved) and chosen.reason.other == soonest.cost:
-        return ""  # it is named already, with what would settle it
+    if already_named == soonest.cost:
+        return ""
     time, here = soonest.cost.time, chosen.cost.time if chosen.cost else None
     if time is None or here is None or time > (1 - WORTH_NAMING) * here:
         return ""

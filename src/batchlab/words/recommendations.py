@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.verdict import Recommendation
+from batchlab.analysis.verdict import CostsMore, Recommendation, Unresolved
 from batchlab.core.format import format_learning_rate, format_plural
 from batchlab.words.evidence import headline_caveats
 from batchlab.words.phrases import format_warmup
@@ -47,7 +47,9 @@ def lead(findings: Findings) -> Advice | None:
     if chosen is None:
         return None
     advice = advise(chosen, findings)
-    why = f"{describe_reason(chosen, findings.experiment.unit)}{soonest_beside(findings)}"
+    reason = chosen.reason
+    named = reason.other if isinstance(reason, CostsMore | Unresolved) else None
+    why = f"{describe_reason(chosen, findings.experiment.unit)}{soonest_beside(findings, named)}"
     return replace(advice, why=sentence(why), caveats=tuple(map(sentence, headline_caveats(findings))))
 
 

@@ -84,7 +84,8 @@ def _costs(found: Findings) -> str:
             text = f"nothing: it is the best ({where}, {seeds}); {describe_open(other, tolerance, unit)}"
         case _:
             text = f"nothing: it is the best ({where}, {seeds})"
-    return text + soonest_beside(found)
+    named = chosen.reason.other if isinstance(chosen.reason, Unresolved) else None
+    return text + soonest_beside(found, named)
 
 
 def _held_out(found: Findings) -> str:

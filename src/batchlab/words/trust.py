@@ -124,7 +124,7 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
             f"one learning rate was tried at batch {format_list([row.global_batch_size for row in untuned])}",
         )
     edges = [row for row in surface.tied if row.edge]
-    sizes = [row.global_batch_size for row in surface.rows]
+    sizes = [row.global_batch_size for row in surface.rows if row.val_loss is not None and not row.undertrained]
     size_edge = surface.best is not None and len(sizes) > 1 and surface.best.global_batch_size in (sizes[0], sizes[-1])
     if edges:
         bounded = all(row.best and beyond_edge(row.cells, row.best, row.edge) for row in edges)
@@ -134,7 +134,7 @@ def _inside(surface: SurfaceFinding) -> TrustItem:
         return TrustItem(label, False, f"at {where} the best learning rate is the lowest or highest tried")
     if size_edge and surface.best is not None:
         end = "smallest" if surface.best.global_batch_size == sizes[0] else "largest"
-        return TrustItem(label, None, f"the best batch size is the {end} tried; its learning rate is inside the grid")
+        return TrustItem(label, None, f"the best batch size is the {end} judged; its learning rate is inside the grid")
     return TrustItem(
         label,
         True,

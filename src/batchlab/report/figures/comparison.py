@@ -36,6 +36,8 @@ def losses(sides: Sequence[Side]) -> Figure:
 def curves(sides: Sequence[Side]) -> Figure:
     """Validation loss of every side's best configuration while it trained, every seed that its loss is quoted from."""
     key, title = "curves", words.CURVES
+    if len({side.unit for side in sides if side.unit is not None}) > 1:
+        return missing(key, title, words.UNITS_DIFFER)
     traces: list[Trace] = []
     for index, side in enumerate(sides):
         runs = [run for run in (side.quoted.runs if side.quoted else ()) if run.val_curve]

@@ -24,7 +24,7 @@ _FAILED = (
 MOST_LINES = 24
 """Learning rates up to which cells have room for numbers; beyond that, lines are thin and the shape is what shows."""
 
-LINE, THIN_LINE = 38, 8
+LINE, THIN_LINE, TALLEST = 38, 8, 456
 """Heights in pixels."""
 
 
@@ -110,9 +110,14 @@ def surface(findings: Findings) -> Figure:
             yaxis=_grid_axis("peak learning rate", [format_learning_rate(r) for r in rates]),
             shapes=boxes,
         ),
-        height=150 + (LINE * max(len(rates), 4) if numbers else max(LINE * MOST_LINES // 2, THIN_LINE * len(rates))),
+        height=150 + (LINE * max(len(rates), 4) if numbers else _height(len(rates))),
         min_width=90 + (46 if numbers else 20) * len(rows),
     )
+
+
+def _height(rates: int) -> int:
+    """Of the cells where they are too many for numbers: it fits on a screen."""
+    return min(max(LINE * MOST_LINES // 2, THIN_LINE * rates), TALLEST)
 
 
 def _paler(heat: Trace, inferred: Sequence[Inferred], column: dict[int, int], line: dict[float, int]) -> Trace:

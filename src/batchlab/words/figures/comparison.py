@@ -13,6 +13,7 @@ LOSS_AXIS = "validation loss"
 BATCH_AXIS = "global batch size"
 NO_LOSS = "No side has a batch size with a loss."
 NO_CURVES = "No side has evaluations during training; tables of runs have none."
+UNITS_DIFFER = "One side counts tokens and the other samples, so they have no axis in common."
 
 
 def losses_caption(sides: Sequence[Side]) -> str:
