@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from batchlab.core.experiment import TaskReference
-from batchlab.core.protocols import MemoryBound, OutOfMemory
-from batchlab.core.record import CapacityResult, Outcome, PeakMemory
+from batchlab.core.protocols import MemoryBound, MemoryReading, OutOfMemory
+from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec, DeviceSettings, GradientSampling, OptimizerSettings, Workload
 from batchlab.data.largest import WorstStream
 from batchlab.runs.capacity import probe
@@ -88,8 +88,8 @@ class Rising(SimulatedTrainable):
         self.steps += 1
         return super().apply(learning_rate)
 
-    def memory(self) -> PeakMemory:
-        return PeakMemory(peak_bytes=100 + 5 * self.steps, measured="process")
+    def memory(self) -> MemoryReading:
+        return MemoryReading(peak_bytes=100 + 5 * self.steps, measured="process")
 
 
 @pytest.mark.parametrize(("draws", "grown"), [(False, None), (True, 35)])
