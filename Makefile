@@ -125,6 +125,7 @@ bench: setup-dev .venv-integrations/.ready
 	$(BIN)/python benchmarks/noise_cost/run.py
 	$(BIN)/python benchmarks/trace_accuracy/run.py
 	$(BIN)/python benchmarks/token_files/run.py
+	$(BIN)/python benchmarks/scale/run.py
 	$(BIN)/python benchmarks/end_to_end_truth/run.py studies/end_to_end_truth --each 20
 
 format: setup-dev

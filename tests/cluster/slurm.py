@@ -75,11 +75,11 @@ class Slurm:
         run = Path("/run/munge")
         run.mkdir(mode=0o755, exist_ok=True)
         shutil.chown(run, "munge", "munge")
-        if not (run / "munge.socket.2").exists():
+        if not _answers(run / "munge.socket.2"):  # one that was killed leaves its socket
             self._daemons["munged"] = self._daemon(
-                "su", "-s", "/bin/sh", "munge", "-c", "/usr/sbin/munged --foreground"
+                "su", "-s", "/bin/sh", "munge", "-c", "/usr/sbin/munged --foreground --force"
             )
-            until(lambda: (run / "munge.socket.2").exists(), "munged did not start")
+            until(lambda: _answers(run / "munge.socket.2"), "munged did not start")
         self._daemons["slurmctld"] = self._daemon("slurmctld", "-D")
         for node in ("n1", "n2"):
             self.start_node(node)
@@ -87,7 +87,8 @@ class Slurm:
 
     def wait_until_idle(self) -> None:
         """Wait until both nodes are up and have no jobs."""
-        until(lambda: self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%t").split() == ["idle"] * 2, "nodes not idle")
+        asked = ("sinfo", "-h", "-N", "-p", "main", "-o", "%t")
+        until(lambda: self.run(*asked, check=False).split() == ["idle"] * 2, "nodes not idle")
 
     def start_node(self, node: str) -> None:
         """Start a node's daemon."""
@@ -126,6 +127,11 @@ class Slurm:
         log = (self._folder / f"{Path(command[0]).name}.out").open("ab")
         with log:
             return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def _node_of(process: psutil.Process) -> str | None:

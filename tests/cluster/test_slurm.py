@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -119,6 +120,16 @@ def test_a_job_array_shares_one_study_and_is_requeued(slurm: Slurm, project: Pat
     slurm.run("scontrol", "update", f"JobId={first}", "StartTime=now")
     until(lambda: not slurm.run("squeue", "-h"), "the array did not end", 200.0)
     assert (project / "array" / "outcomes.csv").read_text() == (project / "here" / "outcomes.csv").read_text()
+
+
+def test_srun_knows_every_option_of_the_line(slurm: Slurm) -> None:
+    """Its parser reads the options before `--help` ends it."""
+    words = shlex.split(distributed_config(2, 4, device="cuda", trains=True).launch["srun"])
+    options = words[: words.index("torchrun")]
+    assert len(options) == 4
+    assert "Usage: srun" in slurm.run(*options, "--help")
+    with pytest.raises(AssertionError, match="unrecognized option"):
+        slurm.run(*options, "--no-such-option", "--help")
 
 
 def test_srun_starts_a_plan_on_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
