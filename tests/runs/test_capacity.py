@@ -89,7 +89,7 @@ class Rising(SimulatedTrainable):
         return super().apply(learning_rate)
 
     def memory(self) -> MemoryReading:
-        return MemoryReading(peak_bytes=100 + 5 * self.steps, measured="process")
+        return MemoryReading(None, None, None, 100 + 5 * self.steps, "process")
 
 
 @pytest.mark.parametrize(("draws", "grown"), [(False, None), (True, 35)])
