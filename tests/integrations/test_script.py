@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,20 @@ def test_how_a_script_ends_is_its_outcome(
     assert found.outcome is outcome
     assert said in found.reason
     assert found.pairing is Pairing.NONE
+
+
+def test_a_missing_package_names_the_python_that_lacks_it(
+    command: MakeCommand, train_spec: MakeSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "needs.py").write_text("import not_installed_anywhere\n")
+    for begin, says in (
+        ("{python}", f"{sys.executable}, which has no not_installed_anywhere."),
+        ("python3", "code 1."),
+    ):
+        needing = command(run=f"{begin} needs.py {{batch_size}} {{steps}}")
+        found = Script().run(train_spec(needing), Recorder(tmp_path / begin))
+        assert found.outcome is Outcome.FAILED
+        assert says in found.reason
 
 
 def test_a_full_disk_is_no_outcome_of_a_script(command: MakeCommand, train_spec: MakeSpec, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from batchlab.core.experiment import TaskReference
-from batchlab.core.protocols import MemoryBound, OutOfMemory
-from batchlab.core.record import Outcome
+from batchlab.core.protocols import MemoryBound, MemoryReading, OutOfMemory
+from batchlab.core.record import CapacityResult, Outcome
 from batchlab.core.spec import CapacitySpec, DeviceSettings, GradientSampling, OptimizerSettings, Workload
 from batchlab.data.largest import WorstStream
 from batchlab.runs.capacity import probe
@@ -75,6 +75,32 @@ def test_a_probe_that_stands_for_no_training_run_measures_nothing_else() -> None
     trainable = Tight()
     assert run(trainable) is Outcome.COMPLETED
     assert trainable.took == []
+
+
+class Rising(SimulatedTrainable):
+    """A device whose peak rises by 5 bytes in every step."""
+
+    def __init__(self) -> None:
+        super().__init__(Simulation(PROBLEM), DeviceSettings(name="simulated"), OptimizerSettings())
+        self.steps = 0
+
+    def apply(self, learning_rate: float) -> Any:
+        self.steps += 1
+        return super().apply(learning_rate)
+
+    def memory(self) -> MemoryReading:
+        return MemoryReading(None, None, None, 100 + 5 * self.steps, "process")
+
+
+@pytest.mark.parametrize(("draws", "grown"), [(False, None), (True, 35)])
+def test_over_drawn_batches_the_rise_of_the_peak_is_measured_from_the_second_step(
+    draws: bool, grown: int | None
+) -> None:
+    stream = WorstStream(training_data(PROBLEM), seed=0)
+    spec = SPEC.model_copy(update={"steps": 9, "draws": draws})
+    result = probe(Rising(), stream, held_out_data(PROBLEM), spec, Context(), MemoryBound(None, None)).result
+    assert isinstance(result, CapacityResult)
+    assert (result.peak_bytes, result.grown_bytes) == (145, grown)
 
 
 @pytest.mark.parametrize("what", ["gradients", "watch", "readings"])

@@ -358,6 +358,22 @@ def test_where_memory_depends_on_values_the_answer_is_a_range(spread: float, low
     assert (search.largest, search.up_to) == (lower, upper)
 
 
+@pytest.mark.parametrize(("share", "largest"), [(0.0, 96), (0.1, 90), (0.4, 71)])
+def test_a_size_whose_peak_still_rises_needs_room_for_as_much_again(share: float, largest: int) -> None:
+    """The batches of a probe raised the peak by this share of it; more batches would raise it further."""
+    search = CapacitySearch(1000, most=10_000)
+    while asked := search.ask():
+        (question,) = asked
+        if isinstance(question, Trace):
+            search.tell(asked, [Traced([(size, (10.0 * size,)) for size in question.sizes], 0.0)])
+        else:
+            needed = 10 * question.size
+            search.tell(asked, [Probed(question.size <= 100, needed, grown_bytes=round(share * needed))])
+    assert (search.largest or 0) * 10 * (1 + share) <= 1000
+    assert largest * 0.97 <= (search.largest or 0) <= largest
+    assert search.smallest_failed is None
+
+
 def test_sizes_between_a_failure_and_the_answer_are_tried_again() -> None:
     """What is not traced jumps at one size, as kernels do, and lies on no line."""
     search = CapacitySearch(1000, most=10_000)

@@ -113,8 +113,8 @@ _PATH_ERRORS = {
 }
 """What is wrong with a path that was given, wherever it is opened."""
 
-MOST_SAID = 600
-"""Characters of an error; the middle of a longer one is left out."""
+MOST_SAID = 2000
+"""Characters of an error; the middle of a longer one is left out. Lines to add to a file take 1,000."""
 
 
 def _refuse(error: BatchlabError, arguments: Sequence[str] = ()) -> int:

@@ -191,6 +191,10 @@ class CapacityResult(PeakMemory):
         default=None, description="of the largest batch's arrays, which ran here; None where all samples have one size"
     )
     available_bytes: int | None = Field(default=None, description="free on the device above the baseline")
+    grown_bytes: int | None = Field(
+        default=None,
+        description="how far the peak rose from the second step to the last; None where batches are not drawn",
+    )
     certain: bool = Field(default=True, description="False: it died for a reason that may or may not be memory")
 
 

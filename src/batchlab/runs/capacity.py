@@ -3,7 +3,8 @@
 A probe uses memory as a training run does: several optimizer steps (state is allocated in the first),
 accumulation over two micro-batches (gradients stay alive through the second backward), clipping, and an evaluation.
 Where training will sample gradients or take diagnostic snapshots, so does the probe, because both need memory of their
-own. Where samples differ in size, each batch holds the largest ones.
+own. Where samples differ in size, each batch holds the largest ones. Where memory depends on their values, how far the
+peak still rises from step to step is measured too: the allocator's holes add up over batches of different needs.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def probe(
         assert isinstance(trainable, SharesSums)
         trainable.join(ranks)
     started = trainable.synchronize()
+    peaks: list[int] = []
     for step in range(spec.steps):
         started = trainable.synchronize()
         snapshot = spec.snapshot if step == spec.steps - 2 else None
@@ -65,6 +67,8 @@ def probe(
         stats = one_step(trainable, stream, layout, step, LEARNING_RATE, sampler, ranks=ranks)
         if snapshot is not None and isinstance(trainable, Diagnosable):
             trainable.readings(worst_batch(held_out, min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
+        if spec.draws and step and (peak := trainable.memory().peak_bytes) is not None:
+            peaks.append(peak)
         context.progress(step + 1, spec.steps, (step + 1) * layout.tokens_per_step, None, None)
     seconds = trainable.synchronize() - started
     evaluated = worst_batch(held_out, min(spec.evaluation_batch_size, len(held_out)))
@@ -80,6 +84,7 @@ def probe(
         peak_bytes=memory.peak_bytes,
         measured=memory.measured,
         peak_in_use_bytes=memory.peak_in_use_bytes,
+        grown_bytes=max(peaks[-1] - peaks[0], 0) if peaks else None,
         batch_shapes=_shapes(stream.batch(0, spec.micro_batch_size)) if stream.sizes_differ else None,
         seconds_per_sample=seconds * ranks.size / layout.global_batch_size,
     )

@@ -92,7 +92,8 @@ class Probed:
     """The outcome of a probe.
 
     available_bytes: what the device had left for it, where that is known. baseline_bytes: what the process held before.
-    forked: the process was forked from one that had loaded the task.
+    forked: the process was forked from one that had loaded the task. grown_bytes: how far its peak rose over the
+    batches that it drew, where memory depends on values.
     """
 
     fits: bool
@@ -100,6 +101,7 @@ class Probed:
     available_bytes: int | None = None
     baseline_bytes: int | None = None
     forked: bool = False
+    grown_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ class CapacitySearch:
         self._passed: set[int] = set()
         self._verified: set[int] = set()
         self._failed: list[int] = []
+        self._grown: dict[int, int] = {}
+        """Of sizes that ran on several batches."""
 
     @property
     def probes(self) -> bool:
@@ -194,6 +198,14 @@ class CapacitySearch:
             return None
         free = largest_size(lambda size: self._guess(size) <= self.budget_bytes, self._ceiling)
         return max(self.largest, min(free, int((1 + WIDEST_RANGE) * self.largest)))
+
+    def _leaves_room(self, size: int) -> bool:
+        """Whether a size that ran would still fit if its peak rose by as much again.
+
+        The largest of n draws rises with log n. From 2 batches to the 9 of a probe that is as far as from 9 to 40.
+        """
+        grown = self._grown.get(size, 0)
+        return grown == 0 or self._measured[size] + grown <= self.budget_bytes
 
     @property
     def _target(self) -> int:
@@ -261,6 +273,7 @@ class CapacitySearch:
         if probed.baseline_bytes is not None:
             self._baselines.setdefault(probed.forked, []).append(probed.baseline_bytes)
         if probed.fits:
+            self._grown[size] = probed.grown_bytes
             self._passed.add(size)
             if verifying:
                 self._verified.add(size)
@@ -285,7 +298,8 @@ class CapacitySearch:
     @property
     def _ceiling(self) -> int:
         """The largest size that is still of interest."""
-        return min([self.most, *(size - 1 for size in self._failed)])
+        too_large = [*self._failed, *(size for size in self._passed if not self._leaves_room(size))]
+        return min([self.most, *(size - 1 for size in too_large)])
 
     def _calibration(self) -> int | None:
         """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up, or

@@ -216,8 +216,17 @@ def _outcome(ended: Ended, command: Command, *, short: bool) -> tuple[Outcome, s
     if evidence is not None:
         failure = RunFailure(f"The command ended {how}, out of memory: {_telling(ended)}")
         return Outcome.OUT_OF_MEMORY, str(failure), evidence is not Evidence.AMBIGUOUS
+    missing = _MISSING_PACKAGE.search("\n".join(ended.tail))
+    if missing is not None and parse(command.run).has("python"):
+        failure = RunFailure(
+            f"The command ended {how}: {{python}} is {sys.executable}, which has no {missing[1]}. Install it there, or "
+            f"write the Python of your own environment in place of {{python}}.{last_lines(ended)}"
+        )
+        return Outcome.FAILED, str(failure), True
     return Outcome.FAILED, str(RunFailure(f"The command ended {how}.{last_lines(ended)}")), True
 
+
+_MISSING_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 _KILLED_CHILD = re.compile(r"Signal 9 \(SIGKILL\) received|exitcode\s*:\s*-9\b")
 """What torchrun says of a process that was killed; its own exit code is 1."""

@@ -51,9 +51,6 @@ DRAWS = 8
 RUN_SIZES = (2, 8, 32)
 """Sizes at which steps run instead of a trace; the largest shows how memory grows, and is still quick."""
 
-_SAME_BYTES = 1e-3
-"""Batches whose peaks differ by less than this share need the same memory."""
-
 _LITTLE = 0.0
 """The spread where it is known that memory varies, but no batch was run to see by how much."""
 
@@ -244,7 +241,8 @@ class _Asker:
         if not ran:
             return Traced(phase_bytes(traced.points, self.frame.reserved), _LITTLE if traced.varies else None)
         self.ran = True
-        self.draws = any(spread_of(point.draw_bytes) > _SAME_BYTES for point in ran)
+        # Any difference counts: tensors that differed by 0.1 % left holes in which a process lost half of its memory.
+        self.draws = any(len(set(point.draw_bytes)) > 1 for point in ran)
         return Traced(phase_bytes(ran, reserved=False), spread_of(ran[-1].draw_bytes) if self.draws else None)
 
     def sharded(self, devices: int, most: int, engine: Engine) -> tuple[ShardedCapacity, ...]:
@@ -320,7 +318,8 @@ class _Asker:
         if result is None:
             return Probed(point.fits, point.peak_bytes)
         forked = record.process == "forked"
-        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes, forked)
+        grown = result.grown_bytes or 0
+        return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes, forked, grown)
 
     def _probe_spec(self, size: int, steps: int) -> CapacitySpec:
         return CapacitySpec(
