@@ -12,8 +12,8 @@ CHECKS: Mapping[str, str] = {
     "code": "The task's source files are as they were in the study; after an edit the measured numbers may not hold.",
     "batchlab": "The same version of batchlab as in the study.",
     "framework": "The same version of the framework as in the study.",
-    "devices": "So many devices are there, and no other program uses them.",
-    "memory": "Each device has so much memory free.",
+    "devices": "This many devices are available, and no other program uses them.",
+    "memory": "Each device has this much free memory.",
     "disk": "The disk has room for the checkpoints and the weights.",
     "locks": "The file system of the run's folder has working locks, so that no second process writes it.",
 }
