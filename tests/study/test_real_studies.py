@@ -117,7 +117,7 @@ def test_a_model_that_mixes_samples_is_not_shared_by_devices(
     """Its task does not say so; the check finds the BatchNorm."""
     arguments = ["throughput", str(ROOT / "examples" / "image_model.py"), "--batch-sizes", "8", "--devices", "2"]
     assert run([*arguments, "--out", str(tmp_path / "s")]) == 1
-    assert "mixes the samples of a batch" in capsys.readouterr().err
+    assert "mixes the samples of a batch" in capsys.readouterr().out
     assert not list((tmp_path / "s").glob("runs/throughput-*"))
 
 
