@@ -88,8 +88,8 @@ MLX := .venv-mlx/bin
 test-mlx: .venv-mlx/.ready
 	OMP_NUM_THREADS=1 $(MLX)/pytest -m mlx tests/mlx_ --durations=10
 
-# Studies on a Slurm and a Ray of two nodes, which the tests start on this machine (Slurm: ≤ 8 min on 2 cores, installation
-# included; Ray's part comes on top). Ray is installed for them alone.
+# Studies on a Slurm and a Ray of two nodes, which the tests start on this machine (about 9 min on 2 cores, installation
+# included, most of it spent waiting). Ray is installed for them alone.
 # Slurm's daemons need root; where they cannot be installed the tests say why they were skipped (CI: they fail).
 .venv/.ready-ray: .venv/.ready-dev
 	$(PIP) --editable '.[torch,dev,ray]'
