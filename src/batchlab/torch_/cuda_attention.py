@@ -10,12 +10,14 @@ is preferred in bf16 and fp16, whose workspaces are not published; below 8.0 the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from batchlab.torch_.cpu_override import cpu_override
 
 _aten: Any = torch.ops.aten
 
@@ -56,16 +58,10 @@ def chosen_kernel(
     return "math"
 
 
-@contextmanager
-def cuda_attention() -> Iterator[None]:
+def cuda_attention() -> AbstractContextManager[None]:
     """Inside, attention over fake tensors on a CPU does what it would do on CUDA. It changes the process, so nothing
     else may compute meanwhile."""
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    try:
-        library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
-        yield
-    finally:
-        library._destroy()
+    return cpu_override("scaled_dot_product_attention", _attention)
 
 
 def _attention(

@@ -6,26 +6,21 @@ own (is_fused_kernel_acceptable in aten/src/ATen/native/Dropout.cpp, torch 2.14)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from batchlab.torch_.cpu_override import cpu_override
+
 _aten: Any = torch.ops.aten
 
 
-@contextmanager
-def cuda_dropout() -> Iterator[None]:
+def cuda_dropout() -> AbstractContextManager[None]:
     """Inside, dropout over fake tensors on a CPU keeps what it would keep on CUDA. It changes the process, so nothing
     else may compute meanwhile."""
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    try:
-        library.impl("dropout", _dropout, "AutogradCPU")
-        yield
-    finally:
-        library._destroy()
+    return cpu_override("dropout", _dropout)
 
 
 def _dropout(input: Tensor, p: float, train: bool) -> Any:
