@@ -62,7 +62,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Studies of real models run in this process, which imports torch once. Each worker takes five seconds for that."""
     monkeypatch.setattr(
-        "batchlab.study.open_study.engine_factory", lambda asked, hosts=(): lambda folder, workers: InlineEngine(folder)
+        "batchlab.study.engines.engine_factory",
+        lambda asked, hosts=(), begins=None: lambda folder, workers: InlineEngine(folder),
     )
 
 

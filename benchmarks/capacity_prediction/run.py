@@ -32,11 +32,13 @@ from batchlab.core.settings import merge
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.data.largest import worst_batch
-from batchlab.runs.workload import load
-from batchlab.study.open_study import engine_factory, open_study, workload_of
+from batchlab.runs.workload import load, workload_of
+from batchlab.study.engines import engine_factory
+from batchlab.study.open_study import open_study
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
-from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.capacity import capacity_stage
+from batchlab.study.stages.capacity_request import CapacityRequest
 from batchlab.study.task_source import resolve_task
 from batchlab.torch_.framework import TorchFramework
 

@@ -18,6 +18,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -73,12 +74,19 @@ def timed(model: Model, tool: str) -> dict[str, Any]:
 def ask_lightning(model: Model, environment: Mapping[str, str]) -> dict[str, Any]:
     """The child's answer; a child that dies without one found nothing."""
     command = [sys.executable, str(HERE / "child.py"), str(model.task_file), "binsearch", str(model.limit)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=dict(environment), check=False, timeout=LONGEST_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return {"found": None, "error": f"no answer within {LONGEST_SECONDS} s"}
+    with tempfile.TemporaryDirectory() as folder:  # its search leaves a checkpoint where it fails
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env=dict(environment),
+                cwd=folder,
+                check=False,
+                timeout=LONGEST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return {"found": None, "error": f"no answer within {LONGEST_SECONDS} s"}
     if done.returncode == 0:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer

@@ -33,7 +33,8 @@ LENGTH, BATCH, GIB = 8192, 2, 2**30
 
 ZERO_TABLE = {4: (41.3, 30.0), 16: (21.6, 7.5), 64: (16.6, 1.88), 256: (15.4, 0.47), 1024: (15.1, 0.12)}
 """Devices → GB of model states of 7.5 billion parameters with gradients and optimizer state shared, and with all:
-table 1 of the ZeRO paper."""
+table 1 of the ZeRO paper. All ten are 2Ψ + 14Ψ/N and 16Ψ/N of its section 5, rounded (tests/benchmarks); those of 64
+devices (16.6 and 1.9) also stand in its figure 1, https://ar5iv.labs.arxiv.org/html/1910.02054."""
 
 
 class Published(NamedTuple):

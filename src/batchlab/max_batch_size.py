@@ -19,12 +19,13 @@ from batchlab.core.settings import merge
 from batchlab.core.task import Task
 from batchlab.storage.atomic import scratch_folder
 from batchlab.storage.store import Store
-from batchlab.study.open_study import OpenStudy, engine_factory, prepare
+from batchlab.study.engines import engine_factory
+from batchlab.study.open_study import OpenStudy, prepare
 from batchlab.study.predictions import prediction_folder
 from batchlab.study.progress import open_view
 from batchlab.study.session import Session
-from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
-from batchlab.study.stages.check import check_stage
+from batchlab.study.stages.capacity import capacity_stage, checked_for_memory, search_line
+from batchlab.study.stages.capacity_request import CapacityRequest
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.variants import variants_stage
 from batchlab.study.task_source import resolve_task
@@ -102,8 +103,9 @@ def measure_capacity(
     """
     keep = None if study is None else (study, request.card_bytes or 0)
     with scratch_session(asked, quiet=quiet, keep=keep) as session:
+        session.view.say(f"   cost: {search_line(session, request)}")
         try:
-            independent = request.card_bytes is not None or _samples_are_independent(session)
+            independent = request.card_bytes is not None or _samples_are_independent(session, request)
             found = capacity_stage(session, request, sample_independent=independent)
             if request.variants:
                 found = replace(found, variants=variants_stage(session, found, request, sample_independent=independent))
@@ -112,12 +114,12 @@ def measure_capacity(
             raise BatchlabError(str(failure)) from None
 
 
-def _samples_are_independent(session: Session) -> bool:
+def _samples_are_independent(session: Session, request: CapacityRequest) -> bool:
     """Whether a batch may be split, by a check that runs steps. Raises BatchlabError where the task's code fails.
 
     A prediction runs nothing, so it assumes that a batch may be split.
     """
-    checked = check_stage(session, "memory")
+    checked = checked_for_memory(session, request)
     if not isinstance(checked, CheckResult):
         raise BatchlabError(f"The task failed while it was checked: {checked.reason}")
     return checked.sample_independent

@@ -73,6 +73,7 @@ class Observation:
         self._samples: list[GradientNorms] = []
         self._norm_layer_samples: list[GradientNorms] = []
         self._began: float | None = None
+        self._uncomputed = 0
         self.steps = 0
         self.tokens = 0.0
         self.lone_steps = 0  # sampled steps of a single micro-batch, which show no noise
@@ -112,6 +113,7 @@ class Observation:
         """Call after the last micro-batch of an optimizer step, also where the optimizer skipped it."""
         if not self._tokens:
             raise InputError("step() came without a micro_batch() before it.")
+        self._uncomputed = self._watched.uncomputed_steps()
         self.tokens += sum(self._tokens)
         if self._sampled:
             self._sample()
@@ -206,6 +208,7 @@ class Observation:
             self.tokens_per_second,
             self.peak_bytes,
             missing=self._missing(),
+            uncomputed=self._uncomputed,
         )
 
     def _missing(self) -> str:

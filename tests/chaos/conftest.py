@@ -20,10 +20,10 @@ STUDY = """
 import signal
 import sys
 import batchlab.cli.app as cli
-import batchlab.study.open_study as opening
+import batchlab.study.engines as opening
 from batchlab.engines.local import LocalEngine
 signal.signal(signal.SIGINT, signal.default_int_handler)
-opening.engine_factory = lambda asked, hosts=(): lambda folder, workers: LocalEngine(folder, workers)
+opening.engine_factory = lambda asked, hosts=(), begins=None: lambda folder, workers: LocalEngine(folder, workers)
 cli.main(sys.argv[1:])
 """
 

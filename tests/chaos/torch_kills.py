@@ -34,7 +34,7 @@ from batchlab.storage.store import Store
 STUDY = """
 import sys
 import batchlab.cli.app as cli
-import batchlab.study.open_study as opening
+import batchlab.study.engines as opening
 from batchlab.core.spec import TrainSpec
 from batchlab.engines.local import LocalEngine
 
@@ -43,7 +43,7 @@ class Engine(LocalEngine):
         frequent = {"checkpoint_seconds": 0.2} if isinstance(spec, TrainSpec) else {}
         super().submit(spec.model_copy(update=frequent), exclusive=exclusive)
 
-opening.engine_factory = lambda asked, hosts=(): Engine
+opening.engine_factory = lambda asked, hosts=(), begins=None: Engine
 cli.main(sys.argv[1:])
 """
 

@@ -118,3 +118,14 @@ def test_checks_that_ended_are_kept_when_the_process_dies(tmp_path: Path, monkey
     assert not doctor.check_card(tmp_path / "card.json", doctor.DEVICE_TESTS["torch"])
     written = json.loads((tmp_path / "card.json").read_text())["checks"]
     assert [check["verdict"] for check in written] == ["ok", "fail"]
+
+
+def test_hosts_are_tested_as_a_study_would_find_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--launch", "env", "--out", str(tmp_path / "studies")]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.split()[:2] == ["ok", "env"]
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text("[[host]]\nlaunch = 'env'\n[[host]]\nlaunch = 'no-such-launcher'\n")
+    assert run(["doctor", "--hosts", str(hosts), "--out", str(tmp_path / "studies")]) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ok", "fail"]
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts.toml"], "nothing is left behind"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import batchlab.study.open_study as opening
+import batchlab.study.engines as opening
 from batchlab.cli.app import run
 from batchlab.core.errors import StorageFailed, WorkerLost
 
@@ -38,7 +38,7 @@ def test_ended_while_the_task_is_inspected_it_names_the_command_to_go_on_and_lea
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(opening, "engine_factory", lambda asked, hosts=(): Interrupted)
+    monkeypatch.setattr(opening, "engine_factory", lambda asked, hosts=(), begins=None: Interrupted)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     arguments = ["study", "simulated", "--out", str(tmp_path / "my study"), "--seeds", "2"]
     assert run(arguments) == exit_code

@@ -6,12 +6,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from tests.cluster.until import until
 
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 
@@ -44,7 +43,7 @@ JobRequeue=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-17002] CPUs=2 RealMemory=4000 State=UNKNOWN
-PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=1 GraceTime=5 State=UP
+PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=1 State=UP
 PartitionName=urgent Nodes=n[1-2] PriorityTier=10 State=UP
 """
 
@@ -138,11 +137,3 @@ def _node_of(process: psutil.Process) -> str | None:
     with suppress(psutil.Error):
         return process.environ().get("SLURMD_NODENAME")
     return None
-
-
-def until(met: Callable[[], object], failure: str, seconds: float = 60.0) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, failure
-        time.sleep(0.2)

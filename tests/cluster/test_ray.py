@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.slurm import until
-from tests.cluster.toy_runs import DRIVER, STUDY, TOY, carry_out, losses, toy
+from tests.cluster.toy_runs import STUDY, TOY, carry_out, killed_driver, losses, toy
+from tests.cluster.unavailable import require
 
 from batchlab.core.errors import InputError
 from batchlab.core.record import TrainResult
@@ -22,9 +21,10 @@ from batchlab.core.worker import WorkerCommand
 from batchlab.engines.hosts import Host, Place, launched
 from batchlab.engines.process_engine import ProcessEngine
 from batchlab.engines.reach import reach
-from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
+
+PROGRAM = (sys.executable, TOY, "--launched-in", os.getcwd())
 
 _SMALL = {"object_store_memory": 80 * 2**20}
 """The least that Ray takes, which nothing here uses."""
@@ -61,7 +61,7 @@ class RayCluster:
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[RayCluster]:
     """The cluster; what this process starts finds it."""
-    pytest.importorskip("ray")
+    require("" if importlib.util.find_spec("ray") else "not installed: ray (pip install ray)")
     before = dict(os.environ)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster = RayCluster()
@@ -80,8 +80,7 @@ def prefix(launch: str) -> tuple[str, ...]:
 
 def on_nodes(*nodes: str) -> list[Host]:
     """A host of one worker for each node."""
-    program = (sys.executable, TOY, "--launched-in", os.getcwd())
-    return [Host(node, WorkerCommand(program, prefix=prefix(f"ray --resource {node}=1")), 1, 1) for node in nodes]
+    return [Host(node, WorkerCommand(PROGRAM, prefix=prefix(f"ray --resource {node}=1")), 1, 1) for node in nodes]
 
 
 def test_what_a_place_has_is_what_it_asked_for(ray_cluster: RayCluster, tmp_path: Path) -> None:
@@ -106,13 +105,7 @@ def test_a_node_that_is_lost(ray_cluster: RayCluster, tmp_path: Path, expected: 
 
 def test_a_driver_that_is_lost(ray_cluster: RayCluster, tmp_path: Path, expected: list[float | None]) -> None:
     study, specs = tmp_path / "study", [toy(0, 0.4), toy(1, 0.4)]
-    given = (TOY, str(study), json.dumps(prefix("ray")), *(spec.model_dump_json() for spec in specs))
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, *given], stdout=subprocess.PIPE)
-    checkpoints = [RunFolder(study, spec).path / "checkpoint" / "state" for spec in specs]
-    until(lambda: all(path.exists() for path in checkpoints), "no checkpoints", 120.0)
-    os.kill(driver.pid, signal.SIGKILL)
-    driver.communicate()
-    until(lambda: not any(RunFolder(study, spec).locked_by_another() for spec in specs), "a worker outlives it")
+    killed_driver(WorkerCommand(PROGRAM, prefix=prefix("ray")), study, specs)
     with closing(ProcessEngine(study, on_nodes("n1", "n2"), grace_seconds=5.0)) as engine:
         records = carry_out(engine, specs)
     assert losses(records) == expected

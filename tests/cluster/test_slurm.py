@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,25 +13,30 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cluster.slurm import Slurm, missing, until
-from tests.cluster.toy_runs import DRIVER, STUDY, TOY, carry_out, losses, toy
+from tests.cluster.slurm import Slurm, missing
+from tests.cluster.toy_runs import STUDY, TOY, carry_out, killed_driver, losses, toy
+from tests.cluster.unavailable import require
+from tests.cluster.until import until
 from tests.study.torch_plan import write_plan
 
+from batchlab.core.errors import InputError
 from batchlab.core.record import TrainResult
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.hosts import Host
+from batchlab.engines.hosts import Host, launched
 from batchlab.engines.process_engine import ProcessEngine
+from batchlab.engines.reach import reach
 from batchlab.plan.distributed import distributed_config
-from batchlab.storage.run_folder import RunFolder
 
-pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(missing()), reason=missing() or "it can be started")]
+pytestmark = pytest.mark.cluster
 
+PROGRAM = (sys.executable, TOY, "--launched-in", os.getcwd())
 SRUN = ("srun", "-Q", "-N1", "-n1", "-c1")
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """The cluster; what this process starts finds it."""
+    require(missing())
     cluster = Slurm(tmp_path_factory.mktemp("slurm"))
     before = dict(os.environ)
     os.environ.update(cluster.environment)
@@ -47,10 +51,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 def on_nodes(*nodes: str) -> list[Host]:
     """A host of one worker for each node."""
-    return [
-        Host(node, WorkerCommand((sys.executable, TOY, "--launched-in", os.getcwd()), prefix=(*SRUN, "-w", node)), 1, 1)
-        for node in nodes
-    ]
+    return [Host(node, WorkerCommand(PROGRAM, prefix=(*SRUN, "-w", node)), 1, 1) for node in nodes]
 
 
 def nodes_of(study: Path) -> list[str]:
@@ -88,17 +89,8 @@ def test_a_node_that_is_set_down(slurm: Slurm, tmp_path: Path, expected: list[fl
 
 def test_a_driver_that_is_killed(slurm: Slurm, tmp_path: Path, expected: list[float | None]) -> None:
     study, specs = tmp_path / "study", [toy(0, 0.4), toy(1, 0.4)]
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, TOY, str(study), json.dumps(SRUN), *(spec.model_dump_json() for spec in specs)],
-        stdout=subprocess.PIPE,
-    )
-    assert driver.stdout is not None
-    checkpoints = [RunFolder(study, spec).path / "checkpoint" / "state" for spec in specs]
-    until(lambda: all(path.exists() for path in checkpoints), "no checkpoints")
-    os.kill(driver.pid, signal.SIGKILL)
-    driver.communicate()
+    killed_driver(WorkerCommand(PROGRAM, prefix=SRUN), study, specs)
     slurm.wait_until_idle()
-    assert not any(RunFolder(study, spec).locked_by_another() for spec in specs), "no worker outlives it"
     with closing(ProcessEngine(study, on_nodes("n1", "n2"), grace_seconds=5.0)) as engine:
         records = carry_out(engine, specs)
     assert losses(records) == expected
@@ -120,6 +112,12 @@ def test_a_job_array_shares_one_study_and_is_requeued(slurm: Slurm, project: Pat
     slurm.run("scontrol", "update", f"JobId={first}", "StartTime=now")
     until(lambda: not slurm.run("squeue", "-h"), "the array did not end", 200.0)
     assert (project / "array" / "outcomes.csv").read_text() == (project / "here" / "outcomes.csv").read_text()
+
+
+def test_no_node_has_what_is_asked_for(slurm: Slurm, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"did not answer within 5 seconds \(srun: .*\)\. Check that"):
+        reach(launched("srun -N1 -n1 -c64", 1), tmp_path / "study", seconds=5.0)
+    until(lambda: not slurm.run("squeue", "-h"), "the request stayed in the queue")
 
 
 def test_srun_knows_every_option_of_the_line(slurm: Slurm) -> None:

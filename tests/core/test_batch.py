@@ -77,6 +77,57 @@ def test_a_batch_is_divided_in_proportion(size: int, weights: list[float]) -> No
         assert all(abs(share - each) < 1 for share, each in zip(shares, fair, strict=True))
 
 
+@st.composite
+def capped(draw: st.DrawFn) -> tuple[int, list[float], list[int]]:
+    """(size, weights, caps) that can be shared."""
+    weights = draw(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9))
+    caps = draw(st.lists(st.integers(1, 60), min_size=len(weights), max_size=len(weights)))
+    return draw(st.integers(len(weights), sum(caps))), weights, caps
+
+
+@settings(deadline=None, max_examples=500)
+@given(asked=capped())
+def test_shares_within_caps_are_in_proportion(asked: tuple[int, list[float], list[int]]) -> None:
+    size, weights, caps = asked
+    shares = divide(size, weights, caps)
+    assert sum(shares) == size
+    assert all(1 <= share <= cap for share, cap in zip(shares, caps, strict=True))
+    fair = [size * weight / math.fsum(weights) for weight in weights]
+    if all(1 <= each <= cap for each, cap in zip(fair, caps, strict=True)):
+        assert all(abs(share - each) < 1 + 1e-9 for share, each in zip(shares, fair, strict=True))
+    free = [one for one in range(len(weights)) if 1 < shares[one] < caps[one]]
+    for one in free:  # between two that no bound holds, the speeds decide: each is within one of its proportion
+        for other in free:
+            assert shares[one] - 1 <= (shares[other] + 1) * weights[one] / weights[other] + 1e-6
+
+
+@settings(deadline=None, max_examples=500)
+@given(asked=capped(), data=st.data())
+def test_a_faster_device_with_as_much_memory_never_takes_less(
+    asked: tuple[int, list[float], list[int]], data: st.DataObject
+) -> None:
+    size, weights, caps = asked
+    shares = divide(size, weights, caps)
+    for one, other in [(a, b) for a in range(len(weights)) for b in range(len(weights))]:
+        if weights[one] > weights[other] and caps[one] >= caps[other]:
+            assert shares[one] >= shares[other]
+    one = data.draw(st.integers(0, len(weights) - 1))
+    faster = [weight * (2 if at == one else 1) for at, weight in enumerate(weights)]
+    assert divide(size, faster, caps)[one] >= shares[one] - 1  # the known flaw of largest remainders costs one at most
+
+
+def test_what_a_device_cannot_take_goes_to_the_others() -> None:
+    assert divide(64, (1.0, 1.0, 1.0, 1.0), (4, 64, 64, 64)) == (4, 20, 20, 20)
+    assert divide(64, (8.0, 1.0, 1.0, 1.0), (16, 64, 64, 64)) == (16, 16, 16, 16)
+    assert divide(10, (1.0, 0.0), (3, 10)) == (3, 7)
+
+
+@pytest.mark.parametrize("caps", [(4, 4, 4), (0, 32, 32)])
+def test_what_devices_cannot_share_is_refused(caps: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="cannot share 32"):
+        divide(32, (1.0, 1.0, 1.0), caps)
+
+
 def test_remainders_go_to_the_largest() -> None:
     assert divide(8, [3, 1]) == (6, 2)
     assert divide(10, [1, 1, 1]) == (4, 3, 3)

@@ -136,7 +136,8 @@ ABSURD = [
 def test_no_setting_accepts_what_is_beyond_reason(name: str) -> None:
     """Every number has a maximum, every list a greatest length, and whatever is refused is repeated only in part."""
     command = {"run": "train", "metrics": {"val_loss": "loss"}}
-    default: Any = experiment(model={"width": 3}, command=command).model_dump()
+    baseline = {"batch_size": 8, "learning_rate": 1e-3, "loss": 2.0}
+    default: Any = experiment(model={"width": 3}, command=command, baseline=baseline).model_dump()
     for part in name.split("."):
         default = default[part]
     longer = list(default or [1]) * 10_000 if isinstance(default, tuple) else [1] * 10_000

@@ -7,21 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlab.analysis.values import Interval
-from batchlab.core.batch import BatchLayout
+from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.format import (
+    format_batch,
     format_bytes,
     format_count,
     format_flops,
     format_hours,
     format_interval,
+    format_layout,
     format_learning_rate,
     format_learning_rates,
     format_list,
     format_loss,
+    format_milliseconds,
     format_plural,
     format_signed,
     format_size,
     format_split,
+    format_times,
+    format_times_interval,
 )
 
 
@@ -47,6 +52,17 @@ def test_learning_rate_keeps_three_digits(value: float) -> None:
     assert float(format_learning_rate(value)) == pytest.approx(value, rel=0.006)
 
 
+def test_ratios() -> None:
+    assert format_times(6.6) == "6.6 times"
+    assert format_times(2.0) == "2 times"
+    assert format_times(12.34) == "12 times"
+    assert format_times(9.97) == "10 times"
+    assert format_times_interval(Interval(8.0, 6.0, 10.0)) == "8 times [6, 10]"
+    assert format_times_interval(Interval(8.0, None, 10.0)) == "8 times [0, 10]"
+    assert format_times_interval(Interval(8.0, 6.0, None)) == "8 times [6, ∞]"
+    assert format_times_interval(Interval(8.0)) == "8 times"
+
+
 def test_losses_and_intervals() -> None:
     assert format_loss(1.48249) == "1.482"
     assert format_loss(0.012345) == "0.0123"
@@ -61,6 +77,11 @@ def test_losses_and_intervals() -> None:
 )
 def test_duration(hours: float | None, text: str) -> None:
     assert format_hours(hours) == text
+
+
+def test_milliseconds() -> None:
+    texts = [format_milliseconds(seconds) for seconds in (1.25, 3.14e-3, 4.2e-5, 5e-8, 8.7e-19, -1e-19)]
+    assert texts == ["1,250 ms", "3.14 ms", "0.042 ms", "5e-05 ms", "0 ms", "0 ms"]
 
 
 def test_lists_and_plurals() -> None:
@@ -113,3 +134,11 @@ def test_many_learning_rates_are_counted() -> None:
 )
 def test_arithmetic_in_its_unit(flops: float, says: str) -> None:
     assert format_flops(flops) == says
+
+
+def test_a_batch_of_one_is_singular() -> None:
+    assert format_batch(1, Unit.TOKENS, 256) == "1 sequence"
+    assert format_batch(32, Unit.TOKENS, 256) == "32 sequences"
+    assert format_batch(1, Unit.SAMPLES, 1) == "1 sample"
+    one = BatchLayout(global_batch_size=1, micro_batch_size=1, sequence_length=256)
+    assert format_layout(one, Unit.TOKENS) == "micro-batch 1 × accum 1 × 1 device = 1 sequence (256 tokens/step)"

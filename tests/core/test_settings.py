@@ -11,7 +11,15 @@ from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.settings import Difference, describe_settings, differences, field_names, merge, set_dotted
 
 COMMAND = {"run": "train", "metrics": {"val_loss": "loss"}}
-EXPERIMENT = build_experiment({"name": "mine", "task": {"kind": "recipe", "target": "quickstart"}, "command": COMMAND})
+BASELINE = {"batch_size": 8, "learning_rate": 1e-3, "loss": 2.0}
+EXPERIMENT = build_experiment(
+    {
+        "name": "mine",
+        "task": {"kind": "recipe", "target": "quickstart"},
+        "command": COMMAND,
+        "baseline": BASELINE,
+    }
+)
 
 
 def test_dotted_settings() -> None:

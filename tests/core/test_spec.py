@@ -14,6 +14,7 @@ from batchlab.core.batch import lay_out
 from batchlab.core.experiment import ScheduleConfig, TaskReference
 from batchlab.core.spec import (
     SPEC,
+    AllReduceSpec,
     CapacitySpec,
     CheckSpec,
     DeviceSettings,
@@ -23,6 +24,7 @@ from batchlab.core.spec import (
     ThroughputSpec,
     TraceSpec,
     TrainSpec,
+    WorkersSpec,
     Workload,
     run_id,
 )
@@ -49,6 +51,8 @@ def one_of_each() -> list[Spec]:
         CapacitySpec(workload=WORKLOAD, micro_batch_size=8),
         ThroughputSpec(workload=WORKLOAD, layout=lay_out(8, 8)),
         train(),
+        WorkersSpec(workload=WORKLOAD, layout=lay_out(8, 4, data_parallel_size=2)),
+        AllReduceSpec(workload=WORKLOAD, data_parallel_size=2),
     ]
 
 

@@ -14,7 +14,7 @@ from tests.cuda.card import Card
 from batchlab.torch_.card_test import CHECKS
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_NUMBERS = {"card", "allocator", "traces", "limit", "out_of_memory", "host_memory_fallback"}
+WITHOUT_NUMBERS = {"card", "allocator", "traces", "ranks", "limit", "out_of_memory", "host_memory_fallback"}
 
 
 def test_every_check_of_a_card(card: Card, tmp_path: Path) -> None:

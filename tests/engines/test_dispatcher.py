@@ -31,6 +31,7 @@ from batchlab.core.spec import (
 from batchlab.core.worker import HEARTBEAT_SECONDS, LOST_SECONDS, WorkerCommand
 from batchlab.engines.dispatcher import BACK_OFF_SECONDS
 from batchlab.engines.hosts import Host
+from batchlab.engines.pool import STARTING_OVER_SSH
 from batchlab.storage.lock import owner
 from batchlab.storage.run_folder import RunFolder
 
@@ -363,14 +364,19 @@ def test_a_run_of_another_process_is_awaited_by_name(scripted: Any, tmp_path: Pa
 
 def test_a_worker_that_waits_for_a_file_tells_the_study_whose_it_is(scripted: Any, tmp_path: Path) -> None:
     def waits(worker: Any, spec: Spec) -> None:
-        worker.say("waiting", run_id=run_id(spec), text="/cache/text.txt", owner="process 7 on elsewhere")
-        worker.later(5.0, worker.finish)
+        def wait() -> None:
+            worker.say("waiting", run_id=run_id(spec), text="/cache/text.txt", owner="process 7 on elsewhere")
+
+        for seconds in range(0, 1000, 10):
+            worker.later(float(seconds), wait)
+        worker.later(1000.0, worker.finish)
 
     engine = scripted.SteppedEngine(scripted.ScriptedProcesses(tmp_path, waits))
     engine.submit(train())
-    events = [event for _ in range(10) for event in engine.wait(1.0)]
-    assert events[0] == Waiting(run_id(train()), "process 7 on elsewhere", "/cache/text.txt")
-    assert isinstance(events[-1], Finished)
+    waiting, finished = [event for _ in range(200) for event in engine.wait(10.0)]
+    assert waiting == Waiting(run_id(train()), "process 7 on elsewhere", "/cache/text.txt")
+    assert isinstance(finished, Finished)
+    assert finished.record.outcome is Outcome.COMPLETED, "longer than silence_seconds, but not in silence"
 
 
 def test_closing_releases_every_worker(scripted: Any, tmp_path: Path) -> None:
@@ -514,3 +520,52 @@ def test_a_study_ends_with_a_sentence_when_its_only_host_cannot_start_workers(sc
     with pytest.raises(WorkerLost, match="could not be started: it ended with exit code 255, 4 times"):
         carry_out(scripted.SteppedEngine(processes, hosts=hosts("a")), train())
     assert started_on(processes) == ["a"] * (1 + len(BACK_OFF_SECONDS))
+
+
+def on_cards(devices: int, seed: int = 0) -> TrainSpec:
+    layout = BatchLayout(global_batch_size=8, micro_batch_size=4, data_parallel_size=devices)
+    return train(seed).model_copy(update={"layout": layout, "device": DeviceSettings(name="cuda")})
+
+
+def test_a_run_on_several_devices_is_placed_whole_on_a_host_that_has_them(scripted: Any, tmp_path: Path) -> None:
+    command = WorkerCommand(("python", "-m", "worker"), prefix=("ssh", "b"), through_shell=True)
+    small = Host("a", WorkerCommand(("python", "-m", "worker"), prefix=("a",)), 1, 8, ("0",))
+    large = Host("b", command, 2, 8, ("0", "1", "2", "3"))
+    processes = scripted.ScriptedProcesses(tmp_path)
+    carry_out(scripted.SteppedEngine(processes, hosts=[small, large]), on_cards(2, 0), on_cards(2, 1))
+    first, second = (worker.command for worker in processes.started)
+    assert first.prefix == second.prefix == ("ssh", "b")
+    assert {command.environment["CUDA_VISIBLE_DEVICES"] for command in (first, second)} == {"0,1", "2,3"}
+    assert first.program[:5] == ("python", "-P", "-m", "batchlab.engines.rank_group", "2"), (
+        "started by the Python there"
+    )
+    assert first.arguments[-1].startswith("sh -c "), "one launch line starts all of its ranks"
+
+
+def test_an_allocation_shows_a_run_the_cards_that_it_was_given(scripted: Any, tmp_path: Path) -> None:
+    command = WorkerCommand(("python", "-m", "worker"), prefix=("srun", "--gpus=2"))
+    allocated = Host("cluster", command, 2, 16, ("0", "1"), allocates=True)
+    processes = scripted.ScriptedProcesses(tmp_path)
+    carry_out(scripted.SteppedEngine(processes, hosts=[allocated]), on_cards(2))
+    [worker] = processes.started
+    assert "CUDA_VISIBLE_DEVICES" not in worker.command.environment
+
+
+def test_few_workers_of_a_machine_log_in_at_a_time(scripted: Any, tmp_path: Path) -> None:
+    """sshd drops connections at random where more than ten have not logged in yet."""
+    together = [0]
+
+    def slowly(worker: Any) -> None:
+        together.append(sum(each.number not in ready for each in processes.started))
+        worker.later(5.0, lambda: begin(worker))
+
+    def begin(worker: Any) -> None:
+        ready.add(worker.number)
+        worker.say("ready")
+
+    ready: set[int] = set()
+    processes = scripted.ScriptedProcesses(tmp_path, start=slowly)
+    command = WorkerCommand(("python",), prefix=("ssh", "a"), through_shell=True)
+    engine = scripted.SteppedEngine(processes, hosts=[Host("a", command, 24, 24)])
+    carry_out(engine, *(train(seed) for seed in range(24)))
+    assert max(together) == STARTING_OVER_SSH < 10

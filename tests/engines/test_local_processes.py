@@ -13,7 +13,7 @@ import pytest
 from batchlab.core.spec import CapacitySpec, TraceSpec
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.command import HERE, IMPORT_ALL, wanted_later, worker_command
-from batchlab.engines.forked import ForkServers
+from batchlab.engines.early import Ahead, Early
 from batchlab.engines.local_processes import LocalProcesses
 
 PROGRAM = (
@@ -22,8 +22,15 @@ PROGRAM = (
 
 
 @pytest.fixture
-def processes() -> Iterator[LocalProcesses]:
-    held = LocalProcesses(ForkServers())
+def early() -> Iterator[Early]:
+    held = Early()
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def processes(early: Early) -> Iterator[LocalProcesses]:
+    held = LocalProcesses(early)
     yield held
     held.close()
 
@@ -39,10 +46,12 @@ def begun(log: Path, count: int = 1) -> list[int]:
     raise AssertionError(f"{count} processes did not begin")
 
 
-def test_a_worker_started_ahead_is_given_to_the_first_equal_command(processes: LocalProcesses, tmp_path: Path) -> None:
+def test_a_worker_started_ahead_is_given_to_the_first_equal_command(
+    early: Early, processes: LocalProcesses, tmp_path: Path
+) -> None:
     command = WorkerCommand((sys.executable, "-c", PROGRAM, str(tmp_path / "log")))
-    processes.start_ahead(command)
-    processes.start_ahead(command)  # one at a time
+    early.ahead.start(command)
+    early.ahead.start(command)  # one at a time
     [pid] = begun(tmp_path / "log")
     other = processes.start(WorkerCommand((sys.executable, "-c", PROGRAM, str(tmp_path / "other"))))
     first = processes.start(command)
@@ -59,17 +68,21 @@ def test_a_worker_started_ahead_is_given_to_the_first_equal_command(processes: L
 
 
 def test_a_worker_that_nobody_wanted_is_ended(tmp_path: Path) -> None:
-    processes = LocalProcesses(ForkServers())
-    processes.start_ahead(WorkerCommand((sys.executable, "-c", PROGRAM, str(tmp_path / "log"))))
-    [pid] = begun(tmp_path / "log")
-    processes.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    ahead = Ahead()
+    for number in (1, 2):  # a command that another one has replaced, and one at the end
+        ahead.start(WorkerCommand((sys.executable, "-c", PROGRAM, str(tmp_path / "log"), str(number))))
+        pids = begun(tmp_path / "log", number)
+    ahead.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
-def test_a_worker_that_died_before_it_was_wanted_is_replaced(processes: LocalProcesses, tmp_path: Path) -> None:
+def test_a_worker_that_died_before_it_was_wanted_is_replaced(
+    early: Early, processes: LocalProcesses, tmp_path: Path
+) -> None:
     command = WorkerCommand((sys.executable, "-c", PROGRAM, str(tmp_path / "log")))
-    processes.start_ahead(command)
+    early.ahead.start(command)
     [pid] = begun(tmp_path / "log")
     os.kill(pid, 9)
     time.sleep(0.1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ from batchlab.core.experiment import TaskReference
 from batchlab.core.protocols import Event, Finished
 from batchlab.core.record import CapacityResult, Outcome, Record, TrainResult
 from batchlab.core.spec import CapacitySpec, Spec, ThroughputSpec, TrainSpec, Workload
-from batchlab.engines.hosts import this_machine
+from batchlab.engines.command import worker_command
+from batchlab.engines.hosts import Place, this_machine
 from batchlab.engines.process_engine import ProcessEngine
 from batchlab.engines.rank_group import rank_environment
+from batchlab.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -144,6 +149,45 @@ def test_a_lost_rank_ends_the_group_which_goes_on_from_its_checkpoint(
     undisturbed = record_of(engine, train_spec(task(), 1, token_budget=1400)).result
     assert isinstance(undisturbed, TrainResult)
     assert result.val_loss == pytest.approx(undisturbed.val_loss, rel=1e-9)
+
+
+def test_a_group_behind_a_launcher_saves_when_it_is_stopped_and_goes_on(
+    task: Callable[..., Workload], tmp_path: Path
+) -> None:
+    """One launch line starts all ranks, which meet on the host where that puts them. No signal reaches them."""
+    place = Place(name="elsewhere", launch="env")
+    spec = train_spec(task(sleep=0.02), 2, token_budget=1400)
+    with closing(ProcessEngine(tmp_path, [place.host(2, (), devices=2)])) as engine:
+        engine.submit(spec)
+        wait_until(lambda: engine.wait(1.0))
+        assert sorted(ranks()) == ["0", "1"]
+    assert not ranks()
+    with closing(ProcessEngine(tmp_path, [place.host(2, (), devices=2)])) as engine:
+        result = record_of(engine, spec).result
+        undisturbed = record_of(engine, train_spec(task(), 1, token_budget=1400)).result
+    assert isinstance(result, TrainResult)
+    assert isinstance(undisturbed, TrainResult)
+    assert result.resumed == 1
+    assert result.val_loss == pytest.approx(undisturbed.val_loss, rel=1e-9)
+
+
+def test_a_group_behind_a_launcher_ends_with_its_driver(task: Callable[..., Workload], tmp_path: Path) -> None:
+    """The end of its input tells it, as on a machine that the driver is not on."""
+    command = Place(launch="env").host(2, (), devices=2).command
+    spec = train_spec(task(sleep=0.02), 2, token_budget=14000)
+    started = worker_command(command, tmp_path, spec, None)
+    group = subprocess.Popen(started.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert group.stdin is not None
+    assert group.stdout is not None
+    group.stdin.write(json.dumps({"spec": spec.model_dump(mode="json")}).encode() + b"\n")
+    group.stdin.flush()
+    while b"progress" not in group.stdout.readline():
+        pass
+    own = ranks().values()
+    group.stdin.close()
+    group.wait(60.0)
+    wait_until(lambda: not any(process.is_running() for process in own), 30.0)
+    assert not RunFolder(tmp_path, spec).locked_by_another()
 
 
 def test_an_error_of_another_rank_is_the_outcome(engine: ProcessEngine, task: Callable[..., Workload]) -> None:

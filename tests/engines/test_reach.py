@@ -28,6 +28,18 @@ def test_a_place_that_sees_folder_and_lock(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
+def test_a_launcher_that_waits_in_vain_can_take_its_request_back(tmp_path: Path) -> None:
+    queued = tmp_path / "queued"
+    code = f"""
+import signal, time
+open({str(queued)!r}, "w").close()
+signal.signal(signal.SIGTERM, lambda *_: (os.unlink({str(queued)!r}), sys.exit(1)))
+time.sleep(60)"""
+    with pytest.raises(InputError, match="did not answer within 2 seconds"):
+        reach([Place(), relay(code)], tmp_path / "mine", seconds=2.0)
+    assert not queued.exists()
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -66,6 +78,22 @@ print(mark, json.dumps(facts))
 def test_places_that_would_compute_something_else(tmp_path: Path, change: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         reach([Place(), relay(CHANGED.format(change=change))], tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("/no/such/python", "exit code 127.*It was started as /no/such/python"),
+        ("python3-without", "No module named.*`python`"),
+    ],
+)
+def test_a_python_that_does_not_have_it(tmp_path: Path, python: str, said: str) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    place = Place(name="elsewhere", launch="env", python=python if python.startswith("/") else str(bare))
+    with pytest.raises(InputError, match=said):
+        reach([place], tmp_path / "mine")
 
 
 def test_a_launcher_that_is_not_installed(tmp_path: Path) -> None:

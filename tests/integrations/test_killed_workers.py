@@ -67,3 +67,17 @@ def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bits(door: Door, t
     assert record.result.val_curve == expected.result.val_curve
     assert record.result.final_train_loss == expected.result.final_train_loss
     assert record.pairing is expected.pairing
+
+
+def test_how_often_a_run_is_saved_does_not_change_its_final_training_loss(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else saving never takes more than that share of a run's time.
+    monkeypatch.setattr("batchlab.integrations.hf.train.SAVING_SHARE", 1.0)
+    losses = []
+    for seconds in (0.0, 1e9):
+        spec = door.train_spec(8, 8, 800, checkpoint_seconds=seconds)
+        result = door.run(spec, Recorder(tmp_path / f"{seconds}")).result
+        assert isinstance(result, TrainResult)
+        losses.append(result.final_train_loss)
+    assert losses[0] == losses[1]

@@ -116,3 +116,11 @@ def test_the_answer_is_a_command() -> None:
         "python train.py --bs 32 --steps 20 --lr 0.0003 --seed 0"
     )
     assert parse(WHOLE).has("seed")
+
+
+def test_a_diverged_cell_is_tried_again_only_where_the_command_can_be_gentler() -> None:
+    asked = {"sweep": {"retry_diverged": 1}}
+    with pytest.raises(InputError, match="--retry-diverged lowers the learning rate"):
+        fitted(experiment_of(WHOLE, **asked), command_of(WHOLE))
+    gentler = f"{WHOLE} --warmup {{warmup_steps}}"
+    assert fitted(experiment_of(gentler, **asked), command_of(gentler)).sweep.retry_diverged == 1

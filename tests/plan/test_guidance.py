@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.plan.calibrated import calibrated
 
 from batchlab.analysis.findings import Findings
 from batchlab.plan import format_plan, make_plan
@@ -69,7 +70,7 @@ def test_the_guide_s_own_reader_runs_on_a_plan(
         pytest.skip("the guide is not beside this checkout (../shared/seeds)")
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     [reader] = [block for block in blocks if "training_plan.json" in block]
-    plan = make_plan(findings, devices)
+    plan = make_plan(calibrated(findings), devices)
     (tmp_path / "training_plan.json").write_text(format_plan(plan, "json"))
     monkeypatch.chdir(tmp_path)
     exec(compile(reader, str(GUIDE), "exec"), {"num_gpus": plan.batch_configuration.data_parallel_size})
@@ -77,4 +78,4 @@ def test_the_guide_s_own_reader_runs_on_a_plan(
     assert f"Effective batch size: {plan.batch_configuration.global_batch_size}" in printed
     assert f"Learning rate: {plan.batch_configuration.learning_rate}" in printed
     calibration = json.loads((tmp_path / "training_plan.json").read_text())["hardware_calibration"]
-    assert set(calibration) == {"measured_performance", "workload_distribution"}
+    assert set(calibration) == {"measured_performance", "workload_distribution", "all_reduce"}

@@ -77,6 +77,21 @@ def test_a_probe_that_stands_for_no_training_run_measures_nothing_else() -> None
     assert trainable.took == []
 
 
+@pytest.mark.parametrize(("whole", "passes"), [(True, [2, 2]), (False, [1, 2])])
+def test_a_calibration_creates_the_optimizer_s_state_from_one_micro_batch(whole: bool, passes: list[int]) -> None:
+    class Counting(Tight):
+        passed: list[int]
+
+        def accumulate(self, *given: Any) -> Any:
+            self.passed[self.steps] += 1
+            return super().accumulate(*given)
+
+    trainable = Counting()
+    trainable.passed = [0, 0]
+    assert run(trainable, steps=2, whole=whole) is Outcome.COMPLETED
+    assert trainable.passed == passes
+
+
 class Rising(SimulatedTrainable):
     """A device whose peak rises by 5 bytes in every step."""
 

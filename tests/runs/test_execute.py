@@ -115,6 +115,20 @@ def test_a_trace_needs_no_such_device_here(tmp_path: Path) -> None:
     assert {phase.parameter_bytes for phase in result.points[0].phases} == {4 * (4 + 1)}
 
 
+@pytest.mark.parametrize(("most", "drawn"), [(32, {2: 2, 8: 2, 32: 5}), (8, {2: 2, 8: 5}), (2, {2: 5})])
+def test_all_batches_are_drawn_at_the_largest_size_that_can_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, drawn: dict[int, int]
+) -> None:
+    path = tmp_path / "drawn.py"
+    path.write_text(TASK.replace("SEED", "0"))
+    monkeypatch.setattr(executing, "_too_much", lambda smaller, size: size > most)
+    spec = TraceSpec(workload=workload(path), micro_batch_sizes=(2, 8, 32), draws=5)
+    result = execute(spec, Nothing(tmp_path)).result
+    assert result is not None
+    assert result.kind == "trace"
+    assert {point.micro_batch_size: len(point.draw_bytes) for point in result.points} == drawn
+
+
 SEQUENCES = """
 import numpy as np, torch, batchlab
 

@@ -85,8 +85,9 @@ def test_exact_in_three_probes_without_a_failure(
     exact = search.largest or 0
     assert search.status == ("proved" if prove and exact < most else "verified")
     failures = sum(not fits for _, fits in probes)
-    # Where the calibration lies below the bend that the offset's own growth has moved, one more may be needed.
-    assert len(probes) - failures <= 4
+    # Where the calibration lies below the bend that the offset's own growth has moved, one more may be needed. A size
+    # may be measured before it is verified.
+    assert len({size for size, fits in probes if fits}) <= 4
     assert failures == (1 if prove and exact < most else 0)
 
 
@@ -108,8 +109,39 @@ def test_a_decoder_within_1500_megabytes() -> None:
 def test_a_convolution_whose_kernels_use_a_quarter_more() -> None:
     search = CapacitySearch(100 * MIB, most=4096)
     probes = run(search, lambda size: (size * MIB,), lambda size: 1.25 * size * MIB)
-    assert probes == [(50, True), (80, True)]
+    assert probes == [(50, True), (80, True), (80, True)], "measured in forked processes, then verified"
     assert search.largest == 80
+
+
+def test_of_traced_sizes_only_the_answer_is_verified() -> None:
+    """A constant offset: what proportion allows is less than the answer by far, and only measured."""
+    search = CapacitySearch(200 * MIB, most=4096)
+    verified: list[tuple[int, bool]] = []
+    while asked := search.ask():
+        (question,) = asked
+        told = answer(question, lambda size: (size * MIB / 4,), lambda size: (10 + size / 4) * MIB, 200 * MIB)
+        if isinstance(question, Probe):
+            verified.append((question.size, question.verifies))
+        search.tell(asked, [told])
+    assert verified == [(400, False), (727, False), (757, True)], (
+        "760 fits by the line, to the byte, and 757 is near enough"
+    )
+
+
+def test_half_of_the_predicted_size_is_traced_only_where_memory_bends() -> None:
+    def traced_sizes(phases: Phases) -> list[tuple[int, ...]]:
+        search = CapacitySearch(1000, most=10_000)
+        traced: list[tuple[int, ...]] = []
+        while asked := search.ask():
+            (question,) = asked
+            if isinstance(question, Trace):
+                traced.append(question.sizes)
+            search.tell(asked, [answer(question, phases, lambda size: max(phases(size)), 1000)])
+        return traced
+
+    assert traced_sizes(lambda size: (10.0 * size,)) == [(2, 32), (100,)]
+    *_, half = traced_sizes(lambda size: (size + 0.1 * size**2,))
+    assert half == (47,)
 
 
 def untraced(needed: Bytes, limit: float, *, prove: bool = False) -> tuple[CapacitySearch, list[tuple[int, bool]]]:
@@ -185,13 +217,14 @@ def test_untraced_memory_that_is_flat_and_then_rises_is_exact(
 def test_untraced_memory_with_steps_and_noise_is_exact_to_a_step(
     fixed: int, slope: float, room: float, width: int, noise: float, seed: int
 ) -> None:
-    """Allocators round up, so that memory rises in steps; processes differ by a part of a sample."""
+    """Allocators round up, so that memory rises in steps; processes differ by a part of a sample, which costs at most
+    one."""
 
     def needed(size: int) -> float:
         return fixed + slope * (width * math.ceil(size / width) + Random(seed + size).uniform(-noise, noise))
 
     search, _ = untraced(needed, fixed * room + 40 * slope)
-    assert samples_short(search, needed) <= max(tolerance(search.largest or 0), width)
+    assert samples_short(search, needed) <= max(tolerance(search.largest or 0), width) + 1
 
 
 @settings(deadline=None, max_examples=300)

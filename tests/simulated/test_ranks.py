@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from batchlab.core.batch import BatchLayout, lay_out
+from batchlab.core.errors import InputError
 from batchlab.core.experiment import OptimizerConfig
 from batchlab.core.protocols import Batch
 from batchlab.core.ranks import Ranks
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
-from batchlab.simulated.machine import Machine, Simulation
+from batchlab.simulated.machine import Machine, Simulation, simulation
 from batchlab.simulated.problem import NoisyQuadratic, training_data
 from batchlab.simulated.ranks import run_in_threads
 from batchlab.simulated.trainable import SimulatedTrainable
@@ -60,3 +62,74 @@ def test_what_one_rank_raises_ends_all_and_is_raised() -> None:
 
 def test_the_others_end_with_rank_0() -> None:
     assert run_in_threads(2, lambda ranks: ranks.sum([1.0]) if ranks.rank else None) is None
+
+
+UNEQUAL = Machine(
+    knee_samples=1,
+    all_reduce_seconds=0.001,
+    link_bytes_per_second=1e6,
+    gradient_bytes=4000,
+    gradient_parts=4,
+    worker_speeds="1, 0.5, 0.25",
+    worker_memories="1, 1, 0.25",
+)
+
+
+def step_seconds(machine: Machine, shares: tuple[int, ...]) -> float:
+    """Seconds of the second of two steps."""
+
+    def steps(ranks: Ranks) -> float:
+        settings = OptimizerSettings(config=OptimizerConfig(grad_clip=0.5))
+        one = SimulatedTrainable(Simulation(PROBLEM, machine), DeviceSettings(name="simulated"), settings)
+        one.init(0)
+        one.join(ranks)
+        ended = []
+        for _ in range(2):
+            one.accumulate_last(DATA.gather(np.arange(shares[ranks.rank])), 1 / sum(shares))
+            one.apply(1e-3)
+            one.time_sum(0)  # after which all clocks are the same
+            ended.append(one.synchronize())
+        return ended[1] - ended[0]
+
+    return run_in_threads(len(shares), steps)
+
+
+@pytest.mark.parametrize("shares", [(8, 4, 2), (4, 4, 4), (1, 12, 1)])
+def test_unequal_devices_end_a_step_when_the_last_sum_has_ended(shares: tuple[int, ...]) -> None:
+    layout = BatchLayout(global_batch_size=sum(shares), micro_batch_size=4, data_parallel_size=3, shares=shares)
+    whole = layout.model_copy(update={"micro_batch_size": max(shares)})
+    expected = UNEQUAL.step_seconds(whole) + UNEQUAL.sum_seconds(0)
+    assert step_seconds(UNEQUAL, shares) == pytest.approx(expected)
+
+
+def test_a_backward_pass_hides_all_sums_but_the_last() -> None:
+    slow = Machine(knee_samples=1, seconds_per_sample=1.0, all_reduce_seconds=0.01, gradient_bytes=0, gradient_parts=5)
+    layout = lay_out(8, 4, data_parallel_size=2)
+    assert slow.step_seconds(layout) == pytest.approx(
+        slow.pass_seconds(4) + slow.step_overhead_seconds + slow.sum_seconds(0)
+    )
+
+
+def test_each_thread_has_the_memory_of_its_device() -> None:
+    def limits(ranks: Ranks) -> list[float]:
+        one = SimulatedTrainable(Simulation(PROBLEM, UNEQUAL), DeviceSettings(name="simulated"), OptimizerSettings())
+        return ranks.sum([float(one._limit == UNEQUAL.memory_of(ranks.rank))])
+
+    assert run_in_threads(3, limits) == [3.0]
+
+
+def test_noise_is_that_of_the_device_and_of_the_seed() -> None:
+    noisy = Machine(timing_noise=0.1, worker_speeds="1, 1")
+    other = Machine(timing_noise=0.1, worker_speeds="1, 1", timing_seed=1)
+    assert step_seconds(noisy, (4, 4)) == step_seconds(noisy, (4, 4))
+    assert step_seconds(noisy, (4, 4)) != step_seconds(other, (4, 4))
+
+
+@pytest.mark.parametrize("speeds", ["1, fast", "1, 0", "1, -2", "nan"])
+def test_speeds_that_are_no_numbers_are_refused(speeds: str) -> None:
+    with pytest.raises(InputError, match="a number above 0 for each device"):
+        simulation({"worker_speeds": speeds})
+
+
+def test_one_speed_may_be_a_number() -> None:
+    assert simulation({"worker_speeds": 0.5}).machine.speed(0) == 0.5

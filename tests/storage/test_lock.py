@@ -75,7 +75,8 @@ def test_who_waits_in_vain_is_told_for_whom(tmp_path: Path) -> None:
     with Lock(path), pytest.raises(StorageFailed, match=f"60 seconds by process {os.getpid()} on "):
         Lock(path, clock=clock, wait_seconds=60, on_wait=told.append).__enter__()
     assert clock.seconds >= 60
-    assert told == [owner()]
+    assert set(told) == {owner()}
+    assert len(told) >= 6, "a worker that waits is not silent"
     with Lock(path, clock=clock, wait_seconds=0):
         pass
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from batchlab.cli.app import run
+from batchlab.cli.commands import train as command
 from batchlab.core.errors import InputError
+from batchlab.core.protocols import View
 from batchlab.plan.train_spec import train_spec
 from batchlab.plan.training_plan import TrainingPlan
+from batchlab.study import training
 from batchlab.study.preflight import Item, require_ready
 from batchlab.study.training import read_plan
 
@@ -61,6 +64,43 @@ def test_the_same_command_reads_a_finished_run(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(plan_file, tmp_path / "run", capsys) == train(plan_file, tmp_path / "run", capsys)
+
+
+def test_trackers_are_told_of_the_run(plan_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    assert run(["train", str(plan_file), "--out", str(folder), "--track", "tensorboard"]) == 0
+    [record] = folder.glob("runs/*/record.json")
+    [written] = folder.glob(f"tensorboard/{record.parent.name}/events.*")
+    assert b"val_loss" in written.read_bytes()
+
+
+def test_only_the_first_rank_tells_trackers(plan_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[str, ...]] = []
+
+    def tracked(view: View, folder: Path, names: tuple[str, ...]) -> View:
+        named.append(names)
+        return view
+
+    monkeypatch.setattr(command, "tracked", tracked)
+    monkeypatch.setattr(training, "run_plan", stop)
+    for rank in ("0", "1"):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", rank)
+        run(["train", str(plan_file), "--out", str(tmp_path / "run"), "--track", "tensorboard"])
+    assert named == [("tensorboard",), ()]
+
+
+def stop(*_: object, **__: object) -> None:
+    raise InputError("It need not train.")
+
+
+def test_an_unknown_tracker_stops_the_run_before_it_begins(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", str(plan_file), "--out", str(tmp_path / "run"), "--track", "tensorbord"]) == 2
+    assert "Did you mean" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_plan_needs_another_folder(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig, TaskReference
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
 from batchlab.plan.distributed import distributed_config
+from batchlab.plan.hardware import HardwareCalibration
 from batchlab.plan.training_plan import (
     BatchConfiguration,
-    HardwareCalibration,
     MadeFrom,
     OptimizerPlan,
     PerformanceTargets,

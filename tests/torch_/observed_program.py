@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import batchlab
@@ -59,6 +60,17 @@ def main() -> None:
             np.testing.assert_allclose(one.weights, other.weights, rtol=1e-12)
     summary = loop(DistributedDataParallel(model()), [rank]).summary()
     assert "noise scale" in summary, summary
+    sharded = model()
+    before = batchlab.observe(sharded, every=1)
+    fully_shard(sharded)
+    shards = loop(sharded, [rank])
+    for obs in (shards, before):
+        with obs.micro_batch(tokens=SIZE):
+            nn.functional.mse_loss(sharded(part(0, rank)[0]), part(0, rank)[1]).backward()
+        obs.step()
+        assert "the model is sharded (FSDP)" in obs.summary(), obs.summary()
+    assert shards.tokens_per_second is not None
+    assert not shards.samples
     print("agreed", flush=True)
     dist.destroy_process_group()
 

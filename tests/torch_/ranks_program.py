@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import batchlab
-from batchlab.core.batch import BatchLayout
-from batchlab.core.experiment import OptimizerConfig
+from batchlab.analysis.calibration import calibration
+from batchlab.core.batch import BatchLayout, Unit
+from batchlab.core.experiment import OptimizerConfig, TaskReference
 from batchlab.core.protocols import Batch
 from batchlab.core.ranks import Membership, Ranks
-from batchlab.core.spec import DeviceSettings, OptimizerSettings
+from batchlab.core.record import AllReduceResult, WorkerDevice, WorkersResult
+from batchlab.core.spec import AllReduceSpec, DeviceSettings, OptimizerSettings, WorkersSpec, Workload
+from batchlab.data.source import open_dataset
+from batchlab.data.stream import SampleStream
+from batchlab.engines.attempt import LiveRun
+from batchlab.runs.all_reduce import time_sums
+from batchlab.runs.follower import Follower
+from batchlab.runs.workers import time_workers
 from batchlab.testing.ranks import check_shared_sums
 from batchlab.torch_.framework import TorchFramework
 from batchlab.torch_.trainable import TorchTrainable
@@ -106,8 +115,35 @@ def dropout(ranks: Ranks) -> None:
     assert ranks.gather(torch.rand(4).numpy().tobytes()) == drawn
 
 
+def timings(ranks: Ranks) -> None:
+    """What `batchlab calibrate` measures, with unequal shares."""
+    workload = Workload(task=TaskReference(kind="recipe", target="simulated"))
+    context = Follower(LiveRun(Path(), AllReduceSpec(workload=workload, data_parallel_size=2), print, lambda: False))
+    device = WorkerDevice(name=f"cpu {ranks.rank}", memory_bytes=None)
+    layout = BatchLayout(global_batch_size=8, micro_batch_size=4, data_parallel_size=2, shares=(6, 2))
+    stream = SampleStream(open_dataset(batch_of(0), unit=Unit.TOKENS, sequence_length=LENGTH, what="data"), seed=0)
+    workers = WorkersSpec(workload=workload, layout=layout, repeats=2, block_seconds=0.01)
+    timed = time_workers(trainable_of(torch.float32), stream, workers, context, ranks).result
+    assert isinstance(timed, WorkersResult)
+    assert [worker.share for worker in timed.workers] == [6, 2]
+    for worker in timed.workers:
+        assert len(worker.step_seconds) == len(worker.held_step_seconds) == 2
+        assert min(*worker.step_seconds, *worker.held_step_seconds, worker.forward_seconds) > 0
+
+    trainable = trainable_of(torch.float32)
+    sums = time_sums(trainable, AllReduceSpec(workload=workload, data_parallel_size=2), context, ranks, device).result
+    assert isinstance(sums, AllReduceResult)
+    assert [each.name for each in sums.devices] == ["cpu 0", "cpu 1"]
+    assert sum(sums.parts) == 4 * (1 + sum(p.numel() + 1 for p in trainable.model.parameters()))
+    sizes = [timing.size_bytes for timing in sums.sums]
+    assert sizes == sorted(sizes)
+    assert sum(sums.parts) in sizes
+    found = calibration(layout, timed, sums, timed)
+    assert found.step.seconds >= max(worker.step_seconds for worker in found.workers)
+
+
 def all_that_ends_well(ranks: Ranks) -> None:
-    for case in (exchange, dropout, train):
+    for case in (exchange, dropout, train, *([timings] if ranks.size == 2 else [])):
         case(ranks)
 
 

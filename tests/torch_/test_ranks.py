@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,14 @@ def test_what_another_rank_raised_is_raised_by_rank_0(case: str, error: str) -> 
     ended = run(2, case)
     assert ended.returncode == 1
     assert error in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_check_of_several_cards_on_processes_of_a_cpu() -> None:
+    """`doctor --gpu` runs it over NCCL, which no test here can."""
+    command = group_program(2, (sys.executable, "-P", "-m", "batchlab.torch_.ranks_test", "cpu"))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["cards"], found["right"]) == (2, True)
+    assert found["seconds"] > 0

@@ -9,12 +9,13 @@ from batchlab.analysis.audit import flaw
 from batchlab.analysis.audit.against import reproduction
 from batchlab.analysis.audit.audit import audit_table
 from batchlab.analysis.audit.flaw import Flaw, OneSeed, TokensDisagree
-from batchlab.analysis.audit.table import Quantity
+from batchlab.analysis.audit.table import Ending, Entry, Quantity, SweepTable
 from batchlab.words.audit import (
     audit_notes,
     describe_reproduction,
     describe_setting,
     describe_supported,
+    describe_unchecked,
     describe_verdict,
 )
 from batchlab.words.audit_flaws import describe_flaw
@@ -103,3 +104,10 @@ def test_what_is_reproduced() -> None:
         "val loss: −2.5 % in the median of 2 configurations, at most −5 % (batch 16).",
         "Largest batch size: published 16 ran; here 16 ran.",
     )
+
+
+def test_what_was_not_checked_is_told_with_the_names_to_give() -> None:
+    row = Entry(2, {Quantity.STEPS: 10.0}, {}, Ending.COMPLETED)
+    told = describe_unchecked(SweepTable("t", (row,)))
+    assert told.startswith("steps against tokens (tokens, sequence_length); learning rates (learning_rate); memory")
+    assert "--given NAME=VALUE" in told

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from tests.analysis.test_comparison import side
 
-from batchlab.analysis.comparison import compare
+from batchlab.analysis.comparison import Setting, compare
 from batchlab.core.batch import Unit
-from batchlab.words.comparison import describe_comparison, describe_verdict
+from batchlab.words.comparison import describe_comparison, describe_verdict, format_values
 
 
 def test_the_better_side_is_named_with_what_that_is_worth() -> None:
@@ -69,3 +69,10 @@ def test_losses_caveats_and_settings_follow() -> None:
     assert lines[1] == "b: 2.033 at batch 16, LR 1.0e-3 (3 seeds)."
     assert "flatters" in lines[2]
     assert lines[-2:] == ["One setting differs:", "  schedule.kind: cosine | wsd"]
+
+
+def test_long_lists_are_told_by_their_ends_unless_they_differ_only_inside() -> None:
+    rates = ", ".join(f"{rate / 1000:g}" for rate in range(1, 98))
+    assert format_values(Setting("sweep.learning_rates", rates, "")) == ("0.001 … 0.097 (97 values)", "unset")
+    inside = rates.replace("0.002", "0.0025")
+    assert format_values(Setting("sweep.learning_rates", rates, inside)) == (rates, inside)

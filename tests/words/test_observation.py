@@ -22,3 +22,11 @@ def test_without_a_sample_it_says_why() -> None:
     assert "zero_grad()" in no_sampled_step(**{**nothing, "stale": 1})
     assert "sparse=False" in no_sampled_step(**{**nothing, "unmeasurable": NoGradientSamples.SPARSE})
     assert "unknown (why)" in observation_line(noise_scale([]), None, None, None, missing="why")
+
+
+def test_a_loop_that_computed_nothing() -> None:
+    text = observation_line(noise_scale([]), None, None, None, missing="why", uncomputed=5)
+    assert text.splitlines()[1] == (
+        "The loop went on for at least 5 steps without computing the model's parameters, so memory grew and tokens/s "
+        "counts work that was not done: call mx.eval(model.parameters(), optimizer.state) after every update."
+    )

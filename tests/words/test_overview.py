@@ -34,7 +34,7 @@ def test_a_summary_tells_what_was_run_what_came_out_and_the_device(found: Findin
 
 def test_failed_runs_are_counted(synthetic_study: Study) -> None:
     run = summary(assemble(*synthetic_study(out_of_memory=(64,), failed=(4,))))[0]
-    assert "4 out of memory" in run
+    assert "4 ran out of memory" in run
     assert "4 failed" in run
     assert run.endswith("the others finished.")
 
@@ -57,7 +57,7 @@ def test_without_runs_there_is_no_result(synthetic_study: Study) -> None:
 def test_a_conclusion_weighs_both_ends_and_names_the_next_step(found: Findings) -> None:
     decision, trade, step = conclusion(found)
     assert decision.startswith("Train with batch 16 at learning rate 1.0e-3")
-    assert "batch 4 reaches the same loss" in trade
+    assert "batch 4 takes at least 2.1 times as long to the same loss" in trade
     assert "batch 64 reaches the same loss" in trade
     assert step == "Next: 19 further seeds at batch 16 and 32 would settle which to train with."
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.analysis.sweep.test_warmups import CONFIRMING, LONGER, SAME, runs
+from tests.analysis.sweep.test_warmups import CONFIRMING, LONGER, SAME, WARMUPS, runs
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
@@ -24,7 +24,7 @@ def found(synthetic_study: Study) -> Findings:
 
 
 def told(found: Findings, best: dict[int, float], **more: object) -> str:
-    warmups = warmup_finding(runs(best, **more), CONFIRMING)  # type: ignore[arg-type]
+    warmups = warmup_finding(runs(best, **more), CONFIRMING, WARMUPS)  # type: ignore[arg-type]
     return "\n".join(warmup_conclusions(replace(found, warmups=warmups)))
 
 
@@ -64,11 +64,14 @@ def test_one_warmup_is_not_mentioned(found: Findings) -> None:
 
 
 def test_what_was_chosen_among(found: Findings) -> None:
-    warmups = warmup_finding(runs(LONGER, noise=1e-3), CONFIRMING)
+    warmups = warmup_finding(runs(LONGER, noise=1e-3), CONFIRMING, WARMUPS)
     assert warmups is not None
     sweep = found.experiment.sweep.model_copy(update={"warmup_fractions": (0.01, 0.04, 0.16)})
     asked = replace(found, warmups=warmups, experiment=found.experiment.model_copy(update={"sweep": sweep}))
     assert format_warmup(asked, 1000) == "warm-up 1,000 tokens (the best of 1 %, 4 % and 16 % tried)"
+    alone = found.experiment.model_copy(update={"sweep": sweep.model_copy(update={"warmup_fractions": (0.04,)})})
+    diverged = replace(asked, experiment=alone)  # whose other warm-ups were tried again with what had diverged
+    assert format_warmup(diverged, 1000) == "warm-up 1,000 tokens"
     assert format_taken(warmups).startswith("1 % of the run at batch 8, 4 %")
     size = warmups.at(16)
     assert size is not None

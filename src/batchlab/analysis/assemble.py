@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from batchlab.analysis.calibration import calibrations
 from batchlab.analysis.capacity.capacity import MemoryVariant
 from batchlab.analysis.capacity.memory import capacity_finding
 from batchlab.analysis.capacity.proof import rechecks
@@ -16,14 +17,24 @@ from batchlab.analysis.dynamics.diagnostics import diagnostics_finding
 from batchlab.analysis.extrapolation import earlier_optima
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.recommendation import recommend
+from batchlab.analysis.sweep.baseline import baseline_finding
 from batchlab.analysis.sweep.cost import costs_of
 from batchlab.analysis.sweep.inferred import inferred_cells
-from batchlab.analysis.sweep.loss_surface import surface_finding
+from batchlab.analysis.sweep.loss_surface import no_finite_loss, surface_finding
+from batchlab.analysis.sweep.retries import retried_cells
 from batchlab.analysis.sweep.runs import first_runs, runs_from
 from batchlab.analysis.sweep.throughput import throughput_finding
 from batchlab.analysis.sweep.token_slope import token_slope
 from batchlab.analysis.sweep.warmups import best_warmups, warmup_finding
-from batchlab.analysis.values import Cell, Course, EnvironmentDifference, FailedProbe, SurfaceFinding, TokensAt
+from batchlab.analysis.values import (
+    Cell,
+    Course,
+    EnvironmentDifference,
+    FailedProbe,
+    NoFiniteLoss,
+    SurfaceFinding,
+    TokensAt,
+)
 from batchlab.analysis.verdict import Shared, TokenSlope
 from batchlab.core.batch import Unit
 from batchlab.core.check import CheckItem, CheckResult
@@ -97,6 +108,8 @@ def assemble(
         confirmation_seeds=confirming,
         fit=infer,
     )
+    if surface is not None and isinstance(surface.no_best, NoFiniteLoss):  # at no other warm-up either
+        surface = replace(surface, no_best=no_finite_loss(runs))
     if surface is not None and rows is not None:
         surface = _with_rows(surface, rows)
     if surface is not None and infer:
@@ -132,7 +145,11 @@ def assemble(
         earlier_optima=earlier_optima(prior.trials, prior.token_budget) if isinstance(prior, PriorStudy) else (),
         rechecks=rechecks(records),
         damaged=tuple(damaged),
-        warmups=warmup_finding(runs, confirming),
+        warmups=warmup_finding(runs, confirming, experiment.warmup_fractions),
+        baseline=baseline_finding(experiment, runs, throughput),
+        retried=retried_cells(
+            runs, experiment.warmup_fractions, experiment.sweep.retry_diverged, experiment.sweep.first_seed
+        ),
         critical=critical_finding(
             experiment, _taken(records, swept, taken), runs, surface, budget, family=task_info.optimizer_family
         )
@@ -140,6 +157,7 @@ def assemble(
         else None,  # it compares batch sizes at equal tokens
         run_seconds=run_seconds,
         tokens_by_size=by_size,
+        calibrations=calibrations(records),
     )
 
 

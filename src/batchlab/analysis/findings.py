@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from batchlab.analysis.calibration import Calibration
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.capacity.proof import Recheck
 from batchlab.analysis.critical.finding import CriticalFinding
+from batchlab.analysis.sweep.baseline import BaselineFinding
+from batchlab.analysis.sweep.retries import Retried
 from batchlab.analysis.sweep.warmups import WarmupFinding
 from batchlab.analysis.values import (
     DiagnosticsFinding,
@@ -57,12 +60,15 @@ class Findings:
     critical: CriticalFinding | None = None
     rechecks: tuple[Recheck, ...] = ()  # of layouts that no training run had
     warmups: WarmupFinding | None = None  # None: one warm-up for all batch sizes
+    baseline: BaselineFinding | None = None  # None: there is none, or it has no run yet
+    retried: tuple[Retried, ...] = ()  # diverged cells that were tried again
     damaged: tuple[DamagedFile, ...] = ()  # files that are not what was written; what rests on them is left out
     slope: TokenSlope | None = None  # of the loss against tokens, at the budget
     costs: tuple[Cost, ...] = ()  # of every judged batch size against the best cell
     devices: int = 1  # data-parallel ones for which somebody wants the time to a loss
     run_seconds: float | None = None  # of training that every run has; None: equal tokens
     tokens_by_size: Mapping[int, int] = field(default_factory=dict)  # of a run, at equal time
+    calibrations: tuple[Calibration, ...] = ()  # of devices that share a batch
 
     def schedule_at(self, global_batch_size: int) -> ScheduleConfig:
         """The schedule at this batch size, with its best warm-up where several were tried."""
@@ -76,6 +82,17 @@ class Findings:
         best = self.surface.best if self.surface else None
         size = self.experiment.batch.global_batch_sizes[0] if best is None else best.global_batch_size
         return self.schedule_at(self.recommended.layout.global_batch_size if self.recommended else size)
+
+    def calibrated(self, global_batch_size: int, devices: int) -> Calibration | None:
+        """What was measured of so many devices that share this batch."""
+        return next(
+            (
+                found
+                for found in self.calibrations
+                if (found.layout.global_batch_size, found.layout.data_parallel_size) == (global_batch_size, devices)
+            ),
+            None,
+        )
 
     def tokens_at(self, global_batch_size: int) -> int | None:
         """Tokens of a run at this batch size."""

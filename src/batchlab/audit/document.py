@@ -9,11 +9,13 @@ from typing import Any
 
 from batchlab.analysis.audit.against import Reproduction
 from batchlab.analysis.audit.audit import Audit
+from batchlab.analysis.audit.unchecked import unchecked
 from batchlab.words.audit import (
     audit_notes,
     describe_reproduction,
     describe_setting,
     describe_supported,
+    describe_unchecked,
     describe_verdict,
 )
 
@@ -30,6 +32,8 @@ def audit_text(audit: Audit, repeated: Reproduction | None = None) -> str:
         lines += [f"{name:8}{text}" for name, text in labelled("shows", supported_texts(audit))]
     if repeated is not None:
         lines += ["", *(f"{name:8}{text}" for name, text in labelled("repeats", describe_reproduction(repeated)))]
+    if not_checked := describe_unchecked(audit.table):
+        lines += ["", f"{'not checked':12}{not_checked}"]
     if audit.table.extra:
         lines += ["", f"{'unread':8}{', '.join(audit.table.extra)}"]
     return "\n".join(lines)
@@ -59,6 +63,7 @@ def audit_json(audit: Audit, repeated: Reproduction | None = None) -> str:
             {"setting": dict(group.setting), "sizes": [asdict(size) for size in group.sizes]}
             for group in audit.supported
         ],
+        "not_checked": {each.check: list(each.lacks) for each in unchecked(audit.table)},
         "unread_columns": list(audit.table.extra),
     }
     if repeated is not None:

@@ -15,8 +15,15 @@ from batchlab.analysis.audit.audit import Audit, Supported
 from batchlab.analysis.audit.losses import cells_of
 from batchlab.audit.document import supported_texts
 from batchlab.core.format import format_loss
+from batchlab.report.html import code
 from batchlab.report.page import colours, policy, source
-from batchlab.words.audit import audit_notes, describe_reproduction, describe_size, describe_verdict
+from batchlab.words.audit import (
+    audit_notes,
+    describe_reproduction,
+    describe_size,
+    describe_unchecked,
+    describe_verdict,
+)
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 14, 44
@@ -64,6 +71,7 @@ def audit_page(audit: Audit, repeated: Reproduction | None = None) -> str:
         for group, text in zip(audit.supported[:MOST_PICTURES], texts, strict=False)
         if len(group.sizes) > 1
     ]
+    made.filters["code"] = code
     return made.get_template("audit.html.j2").render(
         name=audit.table.name,
         verdict=describe_verdict(audit),
@@ -71,6 +79,7 @@ def audit_page(audit: Audit, repeated: Reproduction | None = None) -> str:
         shows=texts,
         pictures=pictures,
         repeats=describe_reproduction(repeated) if repeated is not None else (),
+        not_checked=describe_unchecked(audit.table),
         unread=audit.table.extra,
         size=(WIDTH, HEIGHT),
         frame=(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM),

@@ -19,6 +19,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from batchlab import __version__
 from batchlab.cli.arguments import require_values
 from batchlab.cli.commands.audit import audit
+from batchlab.cli.commands.calibrate import calibrate
 from batchlab.cli.commands.capacity import capacity
 from batchlab.cli.commands.compare import compare
 from batchlab.cli.commands.critical import critical
@@ -46,6 +47,7 @@ for command in (
     throughput,
     sweep,
     critical,
+    calibrate,
     compare,
     audit,
     report,

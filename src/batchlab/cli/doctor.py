@@ -6,7 +6,8 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,12 +22,15 @@ from batchlab.core.format import format_bytes, format_plural
 from batchlab.core.frameworks import SHIPPED, load_framework
 from batchlab.core.protocols import Framework
 from batchlab.core.spec import DeviceSettings
+from batchlab.engines.hosts import Place
+from batchlab.engines.reach import reach
 from batchlab.engines.resources import usable_cores
 from batchlab.storage.lock import require_locks
 from batchlab.words.card_test import describe_card_check
+from batchlab.words.hosts import host_line
 from batchlab.words.mlx_test import describe_mlx_check
 
-Status = Literal["ok", "warn", "missing"]
+Status = Literal["ok", "warn", "missing", "fail"]
 
 CARD_TEST_SECONDS = 180.0
 CARD_TEST_FILE = Path("batchlab-doctor-gpu.json")
@@ -145,6 +149,29 @@ def locks(out: Path) -> Check:
         return Finding("ok", f"files in {existing} can be locked")
 
     return Check("locks", run)
+
+
+def check_hosts(places: Sequence[Place], out: Path) -> Iterator[tuple[str, Finding]]:
+    """What each host of a study has, or why it cannot take part; last, whether all of them compute the same.
+
+    out: where studies will be put, which every host must see, with the locks held in it.
+    """
+
+    def ask(place: Place) -> Finding:
+        try:
+            [host] = reach((place,), out)
+        except InputError as error:
+            return Finding("fail", str(error))
+        return Finding("ok", host_line(host.worker_cores, len(host.cards), host.workers))
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = list(pool.map(ask, places))
+    yield from zip((place.title for place in places), found, strict=True)
+    if all(finding.status == "ok" for finding in found):
+        try:
+            reach(places, out)
+        except InputError as error:
+            yield "all of them", Finding("fail", str(error))
 
 
 def checks(out: Path) -> tuple[Check, ...]:

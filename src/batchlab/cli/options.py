@@ -16,6 +16,7 @@ from batchlab.core.parse import (
     MOST_SEEDS,
     MOST_WORKERS,
     is_open,
+    parse_baseline,
     parse_count,
     parse_devices,
     parse_duration,
@@ -53,6 +54,12 @@ class Options:
         Warm-ups to try at every batch size, as shares of a run: 0.01,0.05. Each size is judged at its best one.
     lr_rule
         Of a grid: keep, sqrt or linear; the learning rates follow the batch size by this rule from the reference batch.
+    baseline
+        BATCH:LR:LOSS, as in 128:3e-4:1.487: train this first, and sweep only if it reaches that loss within 2 % beyond
+        its interval (baseline.within; baseline.if_missed=continue sweeps anyway).
+    retry_diverged
+        Try a cell that diverged again up to so many times, each at half the learning rate and twice the warm-up of the
+        last (at most half of the run; 2 % where there was none). Such runs come on top of --max-runs and --time-budget.
     seeds
         Runs at the best cell and at its best neighbour.
     confirm
@@ -105,6 +112,8 @@ class Options:
     learning_rates: str | None = None
     warmup: str | None = None
     lr_rule: str | None = None
+    baseline: str | None = None
+    retry_diverged: Annotated[int | None, whole(0, 10)] = None
     seeds: Annotated[int | None, whole(1, MOST_SEEDS)] = None
     confirm: Annotated[int | None, whole(0, MOST_SEEDS)] = None
     token_budget: str | None = None
@@ -146,7 +155,7 @@ def parse_experiment(task: str, options: Options, more: Mapping[str, object] | N
         set_dotted(values, name.strip(), _toml_value(text))
     for given in _replaced(options):
         set_dotted(values, given, None)
-    for name, value in {**_flags(options), **(more or {})}.items():
+    for name, value in {**_flags(options), **_baseline(options), **(more or {})}.items():
         if value is not None:
             set_dotted(values, name, value)
     return build_experiment(values)
@@ -172,6 +181,7 @@ def _flags(options: Options) -> dict[str, object]:
         "sweep.learning_rates": _if_given(parse_learning_rates, options.learning_rates),
         "sweep.warmup_fractions": _if_given(parse_shares, options.warmup, "--warmup"),
         "sweep.learning_rate_rule": options.lr_rule,
+        "sweep.retry_diverged": options.retry_diverged,
         "sweep.seeds": options.seeds,
         "sweep.confirm": options.confirm,
         "budget.token_budget": _if_given(parse_count, options.token_budget, "--token-budget"),
@@ -187,6 +197,12 @@ def _flags(options: Options) -> dict[str, object]:
         "device.workers": options.workers,
         "diagnostics": options.diagnostics,
     }
+
+
+def _baseline(options: Options) -> dict[str, object]:
+    """--baseline leaves the baseline's other settings as they are."""
+    given = {} if options.baseline is None else parse_baseline(options.baseline)
+    return {f"baseline.{name}": value for name, value in given.items()}
 
 
 def _if_given(parse: Callable[..., object], text: str | None, *more: str) -> object:

@@ -7,7 +7,7 @@ them, into `grad_accum_steps` micro-batches of at most `micro_batch_size` sample
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Self
 
@@ -103,18 +103,45 @@ def require_devices(devices: int) -> None:
         raise InputError(f"--devices {devices}: give at least 1 and at most {MOST_DEVICES:,}.")
 
 
-def divide(size: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """So many samples in proportion to the weights, at least one for each, by largest remainder (Hamilton's method)."""
+def divide(size: int, weights: Sequence[float], most: Sequence[int] = ()) -> tuple[int, ...]:
+    """So many samples in proportion to the weights, at least one for each, by largest remainder (Hamilton's method).
+
+    most: the most that each can take; empty: any number. Whoever would get less than one sample gets one, whoever would
+    get more than it can take gets that, and the others share the rest in proportion. Raises InputError where they
+    cannot share so many.
+    """
+    most = most or (size,) * len(weights)
     if len(weights) > size:
         raise InputError(f"{len(weights)} devices cannot share {size} samples, because each needs at least one.")
-    spare, total = size - len(weights), math.fsum(weights)
-    wanted = [max(size * weight / total - 1, 0.0) for weight in weights]
-    wanted = [spare * each / math.fsum(wanted) for each in wanted] if math.fsum(wanted) else [0.0] * len(weights)
-    shares = [1 + math.floor(each) for each in wanted]
-    by_remainder = sorted(range(len(weights)), key=lambda one: (math.floor(wanted[one]) - wanted[one], one))
+    if min(most) < 1 or sum(most) < size:
+        raise InputError(
+            f"Devices that can take at most {' + '.join(map(str, most))} samples cannot share {size}; use a smaller "
+            "batch, or more devices."
+        )
+    shares = [0] * len(weights)
+    wanted = _in_proportion(size, dict(enumerate(weights)))
+    while wanted:
+        bounded = {one: min(max(each, 1), most[one]) for one, each in wanted.items()}
+        excess = math.fsum(bounded.values()) - math.fsum(wanted.values())
+        low = [one for one, each in wanted.items() if each < 1 and excess >= 0]
+        high = [one for one, each in wanted.items() if each > most[one] and excess <= 0]
+        if not low and not high:
+            break
+        for one in (*low, *high):  # of those beyond a bound, the ones that stay there whatever the others get
+            shares[one] = int(bounded[one])
+            del wanted[one]
+        wanted = _in_proportion(size - sum(shares), {one: weights[one] for one in wanted})
+    for one, each in wanted.items():
+        shares[one] = math.floor(each)
+    by_remainder = sorted(wanted, key=lambda one: (shares[one] - wanted[one], -weights[one], one))
     for one in by_remainder[: size - sum(shares)]:
         shares[one] += 1
     return tuple(shares)
+
+
+def _in_proportion(size: int, weights: Mapping[int, float]) -> dict[int, float]:
+    total = math.fsum(weights.values())
+    return {one: size * weight / total if total else size / len(weights) for one, weight in weights.items()}
 
 
 def largest_divisor(size: int, most: int, multiple: int = 1) -> int:

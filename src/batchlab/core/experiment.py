@@ -292,6 +292,12 @@ class SweepConfig(Section):
     max_extensions: Whole = Field(
         default=3, ge=0, le=100, description="extensions of the grid where the best is at its edge"
     )
+    retry_diverged: Whole = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="times that a diverged cell is tried again, each at half the LR and twice the warm-up of the last",
+    )
     seeds: Whole = Field(
         default=3, ge=1, le=MOST_SEEDS, description="runs at the best cell and at its best neighbouring batch"
     )
@@ -348,6 +354,24 @@ class EvaluationConfig(Section):
         if self.metric is None:
             return None
         return Metric(name=self.metric, better=self.metric_better, best=self.metric_best)
+
+
+class BaselineConfig(Section):
+    """A configuration whose loss is known, which the study trains first: does this setup give the same?"""
+
+    batch_size: BatchSize = Field(description="one of the sweep's global batch sizes")
+    learning_rate: LearningRate
+    loss: Annotated[Number, Field(gt=0.0, le=1e9)] = Field(description="the validation loss to expect")
+    within: OpenFraction = Field(
+        default=0.02, description="share of the loss by which the measured interval may miss it and still reproduce it"
+    )
+    tokens_per_second: Annotated[Number, Field(gt=0.0, le=1e15)] | None = Field(
+        default=None, description="the throughput to expect on this device, where that is known"
+    )
+    source: Text | None = Field(default=None, description="where these numbers come from")
+    if_missed: Literal["stop", "continue"] = Field(
+        default="stop", description="what the study does where the loss is not reproduced; may change between sessions"
+    )
 
 
 class NoiseConfig(Section):
@@ -458,6 +482,7 @@ class Experiment(Section):
     budget: BudgetConfig = BudgetConfig()
     sweep: SweepConfig = SweepConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    baseline: BaselineConfig | None = Field(default=None, description="is reproduced before the sweep")
     diagnostics: Literal["off", "light", "full"] = Field(
         default="light", description="off, light or full: norms, attention entropy and update sizes during training"
     )
@@ -498,8 +523,8 @@ class Experiment(Section):
         return self.schedule.model_copy(update={"warmup_fraction": warmup_fraction})
 
 
-_PATIENCE = {"device.silence_seconds"}
-"""Changes no result, and a study whose run was ended too early must be able to continue with more of it."""
+_PATIENCE = {"device.silence_seconds", "baseline.if_missed"}
+"""Change no result, and a study that was ended by one of them must be able to continue with another value."""
 
 
 def build_experiment(values: Mapping[str, Any]) -> Experiment:
@@ -511,6 +536,7 @@ def build_experiment(values: Mapping[str, Any]) -> Experiment:
     _require_one_length(experiment)
     _require_shares(experiment)
     _require_grid_for_rule(experiment)
+    _require_baseline_in_sweep(experiment)
     return experiment
 
 
@@ -537,6 +563,23 @@ def _require_grid_for_rule(experiment: Experiment) -> None:
         raise InputError(
             f"--lr-rule {rule} centres the grid of learning rates at every batch size, and an adaptive search finds "
             "them by itself; use --search grid, or omit it."
+        )
+
+
+def _require_baseline_in_sweep(experiment: Experiment) -> None:
+    """Raise InputError where the baseline cannot be trained as a cell of the sweep."""
+    baseline, sizes = experiment.baseline, experiment.batch.global_batch_sizes
+    if baseline is None:
+        return
+    if baseline.batch_size not in sizes:
+        raise InputError(
+            f"The baseline's batch size, {baseline.batch_size:,}, is none of the sweep's; add it to --batch-sizes "
+            f"({', '.join(str(size) for size in sizes[:20])})."
+        )
+    if experiment.budget.run_time_seconds is not None:
+        raise InputError(
+            "A baseline's loss holds for a number of tokens, and --run-time gives every run a time instead; give "
+            "--token-budget, or omit the baseline."
         )
 
 

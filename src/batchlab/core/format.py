@@ -117,6 +117,30 @@ def format_percent_interval(estimate: Estimate) -> str:
     return f"{format_percent(estimate.value)} [{low}, {high}]"
 
 
+MANY_TIMES = 2.0
+"""From this ratio on, a ratio is easier to read than a percentage above it: `6.6 times`, not `560 % more`."""
+
+
+def format_times(ratio: float) -> str:
+    """`6.6 times`, `12 times`."""
+    return f"{_ratio(ratio)} times"
+
+
+def format_times_interval(estimate: Estimate) -> str:
+    """`8 times [6, 10]`; only the value where neither limit is known, and `∞` for one that is not."""
+    if estimate.low is None and estimate.high is None:
+        return format_times(estimate.value)
+    low = _ratio(0.0 if estimate.low is None else estimate.low)
+    high = _ratio(math.inf if estimate.high is None else estimate.high)
+    return f"{format_times(estimate.value)} [{low}, {high}]"
+
+
+def _ratio(ratio: float) -> str:
+    if not math.isfinite(ratio):
+        return "∞"
+    return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.2g}"
+
+
 def _percent(share: float) -> str:
     if not math.isfinite(share):
         return "∞" if share > 0 else "−∞"
@@ -147,6 +171,12 @@ def format_duration(seconds: float | None) -> str:
     if whole < 360_000:
         return f"{whole // 3600} h" + (f" {whole % 3600 // 60:02d} min" if whole % 3600 >= 60 else "")
     return f"{whole / 3600:,.0f} h"
+
+
+def format_milliseconds(seconds: float) -> str:
+    """`0.042 ms`, `3.14 ms`, `1,250 ms`: three digits, for what is compared within a step."""
+    milliseconds = 1000 * round(seconds, 9) + 0.0  # below a nanosecond there is only rounding, and no negative zero
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"
 
 
 def format_hours(hours: float | None) -> str:
@@ -183,6 +213,11 @@ def batch_items(unit: Unit, sequence_length: int) -> str:
     return "sequences" if unit is Unit.TOKENS and sequence_length > 1 else "samples"
 
 
+def format_batch(size: int, unit: Unit, sequence_length: int) -> str:
+    """`32 sequences`, `1 sequence`, `8 samples`."""
+    return format_plural(size, batch_items(unit, sequence_length).removesuffix("s"))
+
+
 def format_layout(layout: BatchLayout, unit: Unit) -> str:
     """`micro-batch 32 × accum 1 × 1 device = 32 sequences (8,192 tokens/step)`."""
     items = batch_items(unit, layout.sequence_length)
@@ -191,7 +226,8 @@ def format_layout(layout: BatchLayout, unit: Unit) -> str:
     equals = "=" if product == layout.global_batch_size else "→"
     return (
         f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × "
-        f"{format_plural(layout.data_parallel_size, 'device')} {equals} {layout.global_batch_size:,} {items}{per_step}"
+        f"{format_plural(layout.data_parallel_size, 'device')} {equals} "
+        f"{format_batch(layout.global_batch_size, unit, layout.sequence_length)}{per_step}"
     )
 
 

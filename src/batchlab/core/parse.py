@@ -127,6 +127,20 @@ def parse_learning_rates(text: str) -> tuple[float, ...]:
     return rates
 
 
+def parse_baseline(text: str) -> dict[str, object]:
+    """`"128:3e-4:1.487"`: batch size, learning rate, loss to expect. Raises InputError saying how to write it."""
+    parts = text.split(":")
+    try:
+        size, rate, loss = int(parts[0]), float(parts[1]), float(parts[2])
+    except (ValueError, IndexError):
+        size, rate, loss = 0, math.nan, math.nan
+    if len(parts) != 3 or size < 1 or not (math.isfinite(rate) and math.isfinite(loss)):
+        raise InputError(
+            f"--baseline {quote(text)}: write batch size, learning rate and the loss to expect, as in 128:3e-4:1.487."
+        )
+    return {"batch_size": size, "learning_rate": rate, "loss": loss}
+
+
 def parse_shares(text: str, option: str) -> tuple[float, ...]:
     """`"0.01,0.05"`: shares of a whole, each at least 0 and below 1, ascending. Raises InputError naming the first that
     is not."""

@@ -174,6 +174,13 @@ class SharesSums(Trainable, Protocol):
     def load_rank_state(self, state: bytes) -> None:
         """Continue from `rank_state()`, after `load`."""
 
+    def sum_parts(self) -> Sequence[int]:
+        """Bytes of the sums over ranks that `apply` needs, in the order in which they begin: each when the last
+        backward pass has come as far through these bytes."""
+
+    def time_sum(self, size: int) -> float:
+        """Seconds on the device's clock of a sum of `size` bytes, which all ranks begin together on idle devices."""
+
 
 @runtime_checkable
 class StreamsState(Trainable, Protocol):
@@ -406,6 +413,11 @@ class Watched(Protocol):
 
     def sample_numbers(self) -> tuple[list[float], float] | None:
         """n·Σ_j |v_j|² of each pass of n samples over norm layers, and |Σ_j v_j|² over all; None if not known."""
+
+    def uncomputed_steps(self) -> int:
+        """Steps in a row after which the loop had computed no parameter; 0 where it computes as it goes on, as it must
+        in frameworks that compute at once. Called at the end of every step, before the numbers of a sampled one."""
+        return 0
 
     def peak_bytes(self) -> int | None:
         """Most memory since the model was first observed."""

@@ -222,6 +222,52 @@ class ThroughputResult(PeakMemory):
     clock_mhz: int | None = Field(default=None, description="of the card's multiprocessors at the end")
 
 
+class WorkerTiming(PeakMemory):
+    """Steps of one device with its share of the batch, while the others step too, without communication.
+
+    Blocks of fresh samples and blocks of the same samples again take turns, so that the difference between the two is
+    what preparing samples costs.
+    """
+
+    share: int = Field(description="samples of a step on this device")
+    step_seconds: tuple[float, ...] = Field(description="of each block")
+    held_step_seconds: tuple[float, ...] = Field(description="of each block on the same samples again")
+    pass_seconds: float = Field(description="forward and backward pass of the last micro-batch, median")
+    forward_seconds: float = Field(description="evaluation of the last micro-batch, median")
+
+
+class WorkersResult(Frozen):
+    """How fast each device is at its share."""
+
+    kind: Literal["workers"] = "workers"
+    workers: tuple[WorkerTiming, ...] = Field(description="in the order of ranks")
+    other_load: float | None = Field(default=None, description="share of the processor that other programs used")
+
+
+class WorkerDevice(Frozen):
+    """A device, as its driver reports it."""
+
+    name: str
+    memory_bytes: int | None = Field(description="of its own: devices of one machine's memory have equal parts of it")
+
+
+class SumTiming(Frozen):
+    """Sums of one size over all devices."""
+
+    size_bytes: int
+    seconds: tuple[float, ...] = Field(description="of each sum, by the device of rank 0")
+
+
+class AllReduceResult(Frozen):
+    """How long sums over several devices take."""
+
+    kind: Literal["all_reduce"] = "all_reduce"
+    devices: tuple[WorkerDevice, ...] = Field(description="in the order of ranks")
+    sums: tuple[SumTiming, ...] = Field(description="ascending in size")
+    parts: tuple[int, ...] = Field(description="bytes of the sums of a step, in the order in which they begin")
+    agreement_seconds: float = Field(description="in which the devices agree on a step's number of targets, median")
+
+
 class NoGradientSamples(StrEnum):
     """Why the gradients of a run's micro-batches are not measured."""
 
@@ -234,6 +280,7 @@ class NoGradientSamples(StrEnum):
     PARTIAL_GRADIENTS = "partial_gradients"  # a parameter's gradient arrives several times in one backward pass
     SEVERAL_DEVICES = "several_devices"  # a step's micro-batches are on several devices
     SPARSE = "sparse"  # a parameter has sparse gradients
+    SHARDED = "sharded"  # parameters are shards, whose gradients arrive summed over all processes
 
 
 class TrainResult(PeakMemory):
@@ -282,7 +329,14 @@ def perplexity(loss: float | None) -> float | None:
 
 
 Result = Annotated[
-    TaskInfo | CheckResult | TraceResult | CapacityResult | ThroughputResult | TrainResult,
+    TaskInfo
+    | CheckResult
+    | TraceResult
+    | CapacityResult
+    | ThroughputResult
+    | WorkersResult
+    | AllReduceResult
+    | TrainResult,
     Field(discriminator="kind"),
 ]
 

@@ -110,6 +110,9 @@ class CapacitySpec(Frozen):
     grad_accum_steps: PositiveInt = Field(default=2, description="2: gradients stay allocated during the second pass")
     data_parallel_size: PositiveInt = Field(default=1, description="devices that do so together, and add up gradients")
     steps: PositiveInt = 3
+    whole: bool = Field(
+        default=True, description="False: the first step only creates the optimizer's state, from one micro-batch"
+    )
     evaluation_batch_size: PositiveInt = 1
     new_process: bool = Field(default=False, description="started for it, not forked from one that loaded the task")
     draws: bool = Field(default=False, description="after the largest batch by content, every step draws another")
@@ -142,6 +145,29 @@ class ThroughputSpec(Frozen):
     layout: BatchLayout
     repeats: PositiveInt = Field(default=5, description="timed blocks; the median and spread are over these")
     block_seconds: PositiveFloat = Field(default=0.3, description="least length of one block")
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class WorkersSpec(Frozen):
+    """Time whole steps of every device with its share of the batch: all at once, and without communication."""
+
+    kind: Literal["workers"] = "workers"
+    workload: Workload
+    layout: BatchLayout
+    repeats: PositiveInt = Field(default=5, description="timed blocks; the median and spread are over these")
+    block_seconds: PositiveFloat = Field(default=0.3, description="least length of one block")
+    optimizer: OptimizerSettings = OptimizerSettings()
+    device: DeviceSettings = DeviceSettings()
+
+
+class AllReduceSpec(Frozen):
+    """Time sums over several devices, from small ones to one of as many bytes as the model's gradients."""
+
+    kind: Literal["all_reduce"] = "all_reduce"
+    workload: Workload
+    data_parallel_size: PositiveInt
+    repeats: PositiveInt = Field(default=9, description="sums of each size; the median is over these")
     optimizer: OptimizerSettings = OptimizerSettings()
     device: DeviceSettings = DeviceSettings()
 
@@ -208,7 +234,8 @@ MIN_STEPS = 50
 MIN_WARMUP_STEPS = 5
 
 Spec = Annotated[
-    InspectSpec | CheckSpec | TraceSpec | CapacitySpec | ThroughputSpec | TrainSpec, Field(discriminator="kind")
+    InspectSpec | CheckSpec | TraceSpec | CapacitySpec | ThroughputSpec | WorkersSpec | AllReduceSpec | TrainSpec,
+    Field(discriminator="kind"),
 ]
 SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
 
@@ -216,9 +243,9 @@ SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
 def devices_of(spec: Spec) -> int:
     """Data-parallel devices that a spec runs on."""
     match spec:
-        case TrainSpec() | ThroughputSpec():
+        case TrainSpec() | ThroughputSpec() | WorkersSpec():
             return spec.layout.data_parallel_size
-        case CapacitySpec():
+        case CapacitySpec() | AllReduceSpec():
             return spec.data_parallel_size
         case _:
             return 1
@@ -231,13 +258,13 @@ def run_id(spec: Spec) -> str:
     match spec:
         case TrainSpec():
             label = f"-b{spec.layout.global_batch_size}-lr{spec.learning_rate:g}-s{spec.seed}"
-        case ThroughputSpec():
+        case ThroughputSpec() | WorkersSpec():
             label = f"-b{spec.layout.global_batch_size}"
         case CapacitySpec():
             label = f"-m{spec.micro_batch_size}"
         case _:
             label = ""
-    return f"{spec.kind}{label}-{digest}"
+    return f"{spec.kind.replace('_', '-')}{label}-{digest}"
 
 
 # How often a run is saved, logged or diagnosed changes no result, so it is no part of the identity.

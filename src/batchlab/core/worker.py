@@ -14,6 +14,10 @@ from typing import Protocol
 
 from batchlab.core.protocols import Progress
 
+_AS_EXIT_CODE = ("sh", "-c", '"$@"; exit $?', "sh")
+"""A shell that ends with 128 and the number of the signal that ended its program. ssh itself reports every signal, and
+every failure of its own, as 255."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerCommand:
@@ -41,7 +45,7 @@ class WorkerCommand:
         if not self.prefix:
             return self.program
         there = ("env", *(f"{name}={value}" for name, value in self.environment.items()), *self.program)
-        return (*self.prefix, shlex.join(there)) if self.through_shell else (*self.prefix, *there)
+        return (*self.prefix, shlex.join((*_AS_EXIT_CODE, *there))) if self.through_shell else (*self.prefix, *there)
 
     @property
     def launched(self) -> bool:

@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Container, Iterable
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,13 +35,14 @@ def no_progress(doing: str, done: int, total: int) -> None:
     """A Progress callback that does nothing."""
 
 
+@cache  # once for each file and owner
 def _print_waiting(file: Path, owner: str) -> None:
     print(f"waiting until {owner or 'another process'} has made {file}", flush=True)
 
 
 told_of_waiting: ContextVar[Callable[[Path, str], None]] = ContextVar("told_of_waiting", default=_print_waiting)
-"""Called with (file, owner) when this process begins to wait for a file because another one, the owner, makes some.
-A person should read it; a worker, whose output goes to a log, sends it to the study."""
+"""Called with (file, owner), again and again, while this process waits because another one, the owner, makes files.
+A person should read it once. A worker, whose output goes to a log, sends it to the study as a sign of life."""
 
 
 class _Remembered(Frozen):
@@ -94,7 +96,7 @@ def made_file(path: Path, content: Callable[[], Iterable[bytes]]) -> Path | None
     """Make a file in a cache folder once, from content that can be made again.
 
     A file that is not what was written is set aside and made again; returns where the damaged one is now, if any. While
-    another process makes files in this folder, `told_of_waiting` is told once who that is, and this one waits.
+    another process makes files in this folder, `told_of_waiting` is told who that is, and this one waits.
     """
     cache = path.parent
     if _intact(path):

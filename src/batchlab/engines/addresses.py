@@ -23,12 +23,18 @@ def at_fixed_addresses(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, *command]
 
 
+def at_fixed_addresses_there(python: str, command: Sequence[str]) -> list[str]:
+    """The same for another host, which has this module wherever its own Python finds batchlab."""
+    return [python, "-P", "-m", __name__, *command]
+
+
 def main() -> None:
     """Replace this process by the command. Where a container forbids the switch, addresses stay random."""
-    libc = ctypes.CDLL(None)
-    current = libc.personality(_QUERY)
-    if current != -1:
-        libc.personality(current | _ADDR_NO_RANDOMIZE)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        current = libc.personality(_QUERY)
+        if current != -1:
+            libc.personality(current | _ADDR_NO_RANDOMIZE)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from batchlab.core.frameworks import forks
 from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, TraceSpec, TrainSpec, devices_of
 from batchlab.core.worker import WorkerCommand
-from batchlab.engines.addresses import at_fixed_addresses
+from batchlab.engines.addresses import at_fixed_addresses, at_fixed_addresses_there
 
 HERE = WorkerCommand(
     (sys.executable, "-P", "-m", "batchlab.engines.worker"),
@@ -54,8 +54,8 @@ def must_be_new(spec: Spec) -> bool:
 
 
 def group_program(size: int, program: Sequence[str]) -> tuple[str, ...]:
-    """The program that runs `program` on so many ranks (engines/rank_group.py)."""
-    return (sys.executable, "-P", "-m", "batchlab.engines.rank_group", str(size), *program)
+    """The program that runs `program`, which begins with its Python, on so many ranks (engines/rank_group.py)."""
+    return (program[0], "-P", "-m", "batchlab.engines.rank_group", str(size), *program)
 
 
 def ranks_of(spec: Spec) -> int:
@@ -64,17 +64,13 @@ def ranks_of(spec: Spec) -> int:
 
 
 def wanted_later(spec: Spec) -> CapacitySpec | None:
-    """A spec whose new process has the command of the one that will verify a size, after this trace of a step on a CPU.
+    """A spec whose new process has the command of the one that will verify a size, after this check or trace on a CPU.
 
     Starting that process ahead hides the seconds that it takes to import torch behind the trace and the calibration.
     """
     workload = spec.workload
-    if (
-        not isinstance(spec, TraceSpec)
-        or spec.device.name != "cpu"
-        or workload.integration
-        or not forks(workload.framework)
-    ):
+    leads_there = isinstance(spec, TraceSpec) or (isinstance(spec, CheckSpec) and spec.scope == "memory")
+    if not leads_there or spec.device.name != "cpu" or workload.integration or not forks(workload.framework):
         return None
     return CapacitySpec(workload=spec.workload, micro_batch_size=1, device=spec.device, new_process=True)
 
@@ -104,7 +100,8 @@ def worker_command(
     bounded = spec.device.name == "cpu" and (isinstance(spec, CapacitySpec) or spec.device.memory_limit)
     if bounded or isinstance(spec, _BEFORE_MEASURING):
         tuning |= _UNLESS_SET_FOR_MEMORY
-        program = tuple(at_fixed_addresses(program))
+        fixed = at_fixed_addresses_there(program[0], program) if base.prefix else at_fixed_addresses(program)
+        program = tuple(fixed)
         fork_server = tuple(at_fixed_addresses(fork_server)) if fork_server else ()
     environment = {name: value for name, value in tuning.items() if name not in inherited}
     environment |= _ALWAYS | dict.fromkeys(_THREAD_VARIABLES, str(spec.device.threads))

@@ -140,7 +140,7 @@ class Dispatcher:
                 if progress is not None:
                     self._emit(progress)
             case Message(event="waiting", text=file, owner=owner):
-                self._emit(Waiting(job.folder.run_id, owner, file))
+                self._name(Waiting(job.folder.run_id, owner, file))
             case Message(event=event, run_id=run_id):
                 if run_id and run_id != job.folder.run_id:
                     self._lose(slot, job, f"spoke of another run ({run_id})")
@@ -257,10 +257,12 @@ class Dispatcher:
         if self._awake - self._busy < WAITING_SECONDS:
             return
         for job in self._parked:
-            waiting = Waiting(job.folder.run_id, job.folder.owner())
-            if waiting not in self._named:
-                self._named.add(waiting)
-                self._emit(waiting)
+            self._name(Waiting(job.folder.run_id, job.folder.owner()))
+
+    def _name(self, waiting: Waiting) -> None:
+        if waiting not in self._named:
+            self._named.add(waiting)
+            self._emit(waiting)
 
     def _end_silent(self) -> None:
         """End runs that gave no sign of life for too long."""

@@ -30,6 +30,7 @@ class ForkServer:
     """
 
     def __init__(self, command: WorkerCommand) -> None:
+        self._asked = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._popen = subprocess.Popen(
@@ -44,6 +45,7 @@ class ForkServer:
 
     def ask(self, command: WorkerCommand, descriptors: Sequence[int]) -> None:
         """Ask for a worker. Where the server has ended, the pipe to report to ends without a word."""
+        self._asked = True
         workload = Workload.model_validate_json(command.preload)
         request = Request(command.study, workload, command.environment.get(_DEVICE))
         with suppress(OSError):
@@ -56,7 +58,9 @@ class ForkServer:
         self._popen.wait()
 
     def end(self) -> None:
-        """Take no more requests; it ends with its last worker."""
+        """Take no more requests; it ends with its last worker, at once where it never had one."""
+        if not self._asked:
+            self.kill()
         with suppress(OSError):
             self._socket.send(END)
         self._socket.close()

@@ -35,7 +35,8 @@ class Host:
     """Where workers run, and how many at a time.
 
     name: what people call it. workers: training runs at a time. cores: of all its workers together. cards: GPUs that
-    its workers are spread over; empty: each sees what it finds. allocates: each worker has an allocation of its own.
+    its workers are spread over, or of each allocation; empty: each sees what it finds. allocates: each worker has an
+    allocation of its own.
     """
 
     name: str
@@ -58,6 +59,16 @@ class Host:
     def workers_at(self, threads: int) -> int:
         """Workers with so many threads that run at a time."""
         return max(1, min(self.workers, self.cores // threads))
+
+    def holds(self, ranks: int, device: str) -> bool:
+        """Whether a run on so many devices finds them here. Any number of processes can share a CPU."""
+        return ranks == 1 or device != "cuda" or len(self.cards) >= ranks
+
+    def places(self, ranks: int, device: str) -> int:
+        """Runs at a time, each as fast as one that is alone here."""
+        if self.allocates:
+            return self.workers
+        return max(1, len(self.cards) // ranks) if device == "cuda" else 1
 
 
 def this_machine(
@@ -120,15 +131,18 @@ class Place(Frozen):
         there = (*program, "--launched-in", os.getcwd())
         return WorkerCommand(there, self.environment, self.prefix, through_shell=bool(self.ssh))
 
-    def host(self, cores: int, cards: tuple[str, ...]) -> Host:
-        """The host behind it, which has so many cores and these cards for one worker or, over ssh, for all."""
+    def host(self, cores: int, cards: tuple[str, ...], devices: int = 1) -> Host:
+        """The host behind it, which has so many cores and these cards for one worker or, over ssh, for all.
+
+        devices: how many a run shares.
+        """
         command = self.command(_WORKER)
         if not self.prefix:
-            return this_machine(self.workers or max(1, len(cards)), cores=cores, cards=cards)
+            return this_machine(self.workers or max(1, len(cards) // devices), cores=cores, cards=cards)
         if self.launch:
             workers = self.workers or 1
-            return Host(self.title, command, workers, cores * workers, allocates=True)
-        return Host(self.title, command, self.workers or len(cards) or cores, cores, cards)
+            return Host(self.title, command, workers, cores * workers, cards, allocates=True)
+        return Host(self.title, command, self.workers or max(1, (len(cards) or cores) // devices), cores, cards)
 
 
 class _HostsFile(Frozen):

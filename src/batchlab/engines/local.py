@@ -8,7 +8,7 @@ from pathlib import Path
 from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.worker import WorkerCommand
 from batchlab.engines.command import HERE
-from batchlab.engines.forked import ForkServers
+from batchlab.engines.early import Early
 from batchlab.engines.hosts import this_machine
 from batchlab.engines.process_engine import ProcessEngine
 
@@ -31,7 +31,7 @@ class LocalEngine(ProcessEngine):
         runs_per_worker: int = 20,
         silence_seconds: float = 600.0,
         grace_seconds: float = 30.0,
-        servers: ForkServers | None = None,
+        early: Early | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(
@@ -40,6 +40,6 @@ class LocalEngine(ProcessEngine):
             runs_per_worker=runs_per_worker,
             silence_seconds=silence_seconds,
             grace_seconds=grace_seconds,
-            servers=servers,
+            early=early,
             clock=clock,
         )

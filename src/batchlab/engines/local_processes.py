@@ -7,7 +7,8 @@ import selectors
 from contextlib import suppress
 
 from batchlab.core.worker import WorkerCommand, WorkerProcess
-from batchlab.engines.forked import ForkedProcess, ForkServers
+from batchlab.engines.early import Early
+from batchlab.engines.forked import ForkedProcess
 from batchlab.engines.oom_kills import count_oom_kills
 from batchlab.engines.process import LocalProcess
 
@@ -15,12 +16,11 @@ from batchlab.engines.process import LocalProcess
 class LocalProcesses:
     """Starts workers on this machine and waits for their output.
 
-    servers: forks those workers whose fork server was started.
+    early: forks those workers whose fork server was started, and has those that were started ahead.
     """
 
-    def __init__(self, servers: ForkServers) -> None:
-        self._servers = servers
-        self._ahead: tuple[WorkerCommand, LocalProcess] | None = None
+    def __init__(self, early: Early) -> None:
+        self._early = early
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
@@ -28,24 +28,13 @@ class LocalProcesses:
 
     def start(self, command: WorkerCommand) -> WorkerProcess:
         """Start a worker, or have it forked, unless one was started ahead for this command."""
-        if self._ahead is not None and self._ahead[0] == command:
-            (_, process), self._ahead = self._ahead, None
-            if process.exit_code() is None:
-                process.watch(self._selector)
-                return process
-            process.release()
-        server = self._servers.of(command)
+        if (process := self._early.ahead.take(command)) is not None:
+            process.watch(self._selector)
+            return process
+        server = self._early.servers.of(command)
         return (
             LocalProcess(command, self._selector) if server is None else ForkedProcess(command, self._selector, server)
         )
-
-    def start_ahead(self, command: WorkerCommand) -> None:
-        """Start a worker that is likely to be wanted soon: it imports while others compute, and waits. One at a time.
-
-        To be called in the thread that starts workers, because the kernel ends a worker with that thread.
-        """
-        if self._ahead is None:
-            self._ahead = command, LocalProcess(command, None)
 
     def wait(self, seconds: float) -> None:
         """Return when a worker has written or ended, when `wake` is called, or after so many seconds."""
@@ -63,9 +52,7 @@ class LocalProcesses:
         return count_oom_kills()
 
     def close(self) -> None:
-        """Close the pipe and the selector, and end a worker that nobody wanted."""
-        if self._ahead is not None:
-            self._ahead[1].release()
+        """Close the pipe and the selector."""
         self._selector.close()
         os.close(self._wake_in)
         os.close(self._wake_out)

@@ -69,6 +69,11 @@ AVOID_SECONDS = 120.0
 """No new worker is started so long on a host that lost one, while another host can."""
 
 
+STARTING_OVER_SSH = 8
+"""So many workers of a host start at a time: where more than ten connections have not logged in yet, sshd drops some at
+random (MaxStartups 10:30:100, man sshd_config)."""
+
+
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
     """A worker process and the job it has; the job is sent once the worker is ready.
@@ -215,6 +220,7 @@ class Pool:
 
     def _find(self, job: Job, now: float) -> WorkerSlot | None:
         hosts = self._hosts[:1] if job.exclusive else self._hosts
+        hosts = [host for host in hosts if host.holds(job.ranks, job.spec.device.name)] or hosts
         preferred = [host for host in hosts if self._avoided.get(host.name, 0.0) <= now] or hosts
         rooms = (self._room(host, job, now) for host in sorted(preferred, key=self._load))
         return next((slot for slot in rooms if slot is not None), None)
@@ -245,11 +251,13 @@ class Pool:
             if idle:
                 idle[0].dismiss()
             return None
+        if host.command.through_shell and sum(not slot.ready for slot in slots) >= STARTING_OVER_SSH:
+            return None
         return self._open(host, job, key, now)
 
     def _open(self, host: Host, job: Job, key: str | None, now: float) -> WorkerSlot:
         card = None
-        if job.spec.device.name == "cuda" and len(host.cards) > 1:
+        if job.spec.device.name == "cuda" and len(host.cards) > 1 and not host.allocates:
             slots = [slot for slot in self.slots if slot.host is host and slot.card is not None]
             used = [card for slot in slots for card in (slot.card or "").split(",")]
             card = ",".join(sorted(host.cards, key=used.count)[: job.ranks])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 from contextlib import suppress
 
 from batchlab.core.worker import STOP, WorkerCommand
+from batchlab.engines.launcher import end_launcher, kill_group
 from batchlab.engines.pipe import WatchedPipe
 
 
@@ -64,9 +64,10 @@ class LocalProcess:
 
     def kill(self) -> None:
         """End it and everything it has started."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM for a group of zombies
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait()
+        if self._launched:
+            end_launcher(self._popen)
+        else:
+            kill_group(self._popen)
 
     def release(self) -> None:
         """After its end: end the processes it started, and close the pipes."""

@@ -18,7 +18,7 @@ from batchlab.core.protocols import Event, Finished
 from batchlab.core.spec import Spec
 from batchlab.engines.command import must_be_new, wanted_later, worker_command
 from batchlab.engines.dispatcher import Dispatcher
-from batchlab.engines.forked import ForkServers
+from batchlab.engines.early import Early
 from batchlab.engines.hosts import Host
 from batchlab.engines.local_processes import LocalProcesses
 from batchlab.engines.pool import Pool
@@ -37,7 +37,7 @@ class ProcessEngine:
     runs_per_worker: a shared worker is replaced after this many runs.
     silence_seconds: a run without a sign of life for this long is ended and recorded as failed.
     grace_seconds: how long runs may take on `close` to save a checkpoint.
-    servers: fork servers that other engines of this invocation use too; default: its own.
+    early: processes started early, which other engines of this invocation use too; default: its own.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ProcessEngine:
         runs_per_worker: int = 20,
         silence_seconds: float = 600.0,
         grace_seconds: float = 30.0,
-        servers: ForkServers | None = None,
+        early: Early | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._grace_seconds = grace_seconds
@@ -57,8 +57,8 @@ class ProcessEngine:
         self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
         self._closing, self._end_now = threading.Event(), threading.Event()
         self._command = hosts[0].command
-        self._servers, self._owns_servers = (ForkServers(), True) if servers is None else (servers, False)
-        self._processes = LocalProcesses(self._servers)
+        self._early, self._owns_early = (Early(), True) if early is None else (early, False)
+        self._processes = LocalProcesses(self._early)
         # The study's thread:
         self._outstanding = 0
         self._failure: Exception | None = None
@@ -82,7 +82,9 @@ class ProcessEngine:
         """Queue a spec. `exclusive` ones run alone on the device, each in a fresh process."""
         self._outstanding += 1
         if not must_be_new(spec):  # one that is new leaves the server to those that come after it
-            self._servers.start(worker_command(self._command, self._study, spec, None))
+            self._early.servers.start(worker_command(self._command, self._study, spec, None))
+        if not self._command.launched and (later := wanted_later(spec)) is not None:
+            self._early.ahead.start(worker_command(self._command, self._study, later, None))
         self._submitted.put(_Submitted(spec, exclusive))
         self._processes.wake()
 
@@ -122,8 +124,8 @@ class ProcessEngine:
             self._end_now.set()
             self._thread.join()
             self._processes.close()
-            if self._owns_servers:
-                self._servers.close()
+            if self._owns_early:
+                self._early.close()
 
     def _live(self) -> None:
         """The engine's thread."""
@@ -132,8 +134,6 @@ class ProcessEngine:
                 while not self._submitted.empty():
                     spec, exclusive = self._submitted.get()
                     self._dispatcher.submit(spec, exclusive=exclusive)
-                    if not self._command.launched and (later := wanted_later(spec)) is not None:
-                        self._processes.start_ahead(worker_command(self._command, self._study, later, None))
                 self._dispatcher.step()
                 self._processes.wait(_TICK_SECONDS)
         except Exception as error:  # noqa: BLE001 - wait() raises it again, in the study's thread

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import NoReturn
 
 from batchlab.core.ranks import LISTENER
+from batchlab.engines.cards import visible_cards
 from batchlab.engines.worker import die_with_parent
 
 _HERE = "127.0.0.1"
@@ -32,7 +33,7 @@ def rank_environment(rank: int, size: int, port: int, inherited: Mapping[str, st
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     local = {name: inherited.get(name, loopback) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-    cards = [card for card in inherited.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip()]
+    cards = visible_cards(inherited)  # a launcher may show all of them, and set no variable
     own = {"CUDA_VISIBLE_DEVICES": cards[rank]} if len(cards) >= size else {}
     return {**inherited, **local, **place, **own, "MASTER_ADDR": _HERE, "MASTER_PORT": str(port)}
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from batchlab.core.errors import InputError, shorten
 from batchlab.engines.host_check import LOCK, MARK, HostFacts, facts_of_this_host
 from batchlab.engines.hosts import Host, Place
+from batchlab.engines.launcher import end_launcher
 from batchlab.storage.atomic import shared_scratch
 from batchlab.storage.lock import Lock
 
@@ -23,19 +22,28 @@ ANSWER_SECONDS = 25.0
 
 _CHECK = "batchlab.engines.host_check"
 
+_NO_PROGRAM = (126, 127)
+"""Exit codes of env and of shells for a program that cannot be executed, or is not there."""
 
-def reach(places: Sequence[Place], folder: Path, *, seconds: float = ANSWER_SECONDS) -> tuple[Host, ...]:
+_SSH_FAILED = 255
+"""ssh itself failed, and started nothing (man ssh, EXIT STATUS)."""
+
+
+def reach(
+    places: Sequence[Place], folder: Path, *, devices: int = 1, seconds: float = ANSWER_SECONDS
+) -> tuple[Host, ...]:
     """The hosts behind these places, all asked at once.
 
-    folder: the study's, which need not exist yet. Raises InputError where a place does not answer within so many
-    seconds, does not see the folder or its locks, or has other versions than this machine or the first place.
+    folder: the study's, which need not exist yet. devices: how many a run shares. Raises InputError where a place does
+    not answer within so many seconds, does not see the folder or its locks, or has other versions than this machine or
+    the first place.
     """
     with shared_scratch(folder) as shared, Lock(shared / LOCK), ThreadPoolExecutor(len(places)) as pool:
         found = list(pool.map(lambda place: _ask(place, shared, seconds), places))
     for place, facts in zip(places, found, strict=True):
         _require_shared(place, facts, folder)
     _require_same(places, found)
-    return tuple(place.host(facts.cores, facts.cards) for place, facts in zip(places, found, strict=True))
+    return tuple(place.host(facts.cores, facts.cards, devices) for place, facts in zip(places, found, strict=True))
 
 
 def _ask(place: Place, shared: Path, seconds: float) -> HostFacts:
@@ -53,29 +61,43 @@ def _ask(place: Place, shared: Path, seconds: float) -> HostFacts:
         )
     except OSError as error:
         raise InputError(f"{place.title} cannot be started: {error.strerror} ({command.prefix[0]}).") from None
+    in_time = True
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise InputError(
-            f"{place.title} did not answer within {seconds:g} seconds. Check that `{shlex.join(command.prefix)}` "
-            "starts a program without asking for anything, and that a node is free."
-        ) from None
+        in_time = False
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        end_launcher(process)
+    if not in_time:
+        last = _last_line(process.communicate()[1])
+        raise InputError(
+            f"{place.title} did not answer within {seconds:g} seconds{f' ({last})' if last else ''}. Check that "
+            f"`{shlex.join(command.prefix)}` starts a program without asking for anything, and that a node is free."
+        )
     answers = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]
     if not answers:
-        said = errors.decode(errors="replace").strip().splitlines()
-        last = shorten(said[-1].removesuffix("."), 200) if said else "it printed nothing"
-        raise InputError(
-            f"batchlab could not be started on {place.title} (exit code {process.returncode}): "
-            f"{last}. It was started as {place.python}; `python` in hosts.toml names another one."
-        )
+        _explain(place, process.returncode, _last_line(errors) or "it printed nothing")
     try:
         return HostFacts.model_validate_json(answers[-1])
     except ValueError:
         raise InputError(f"{place.title} has another version of batchlab; install this one there.") from None
+
+
+def _last_line(errors: bytes) -> str:
+    said = errors.decode(errors="replace").strip().splitlines()
+    return shorten(said[-1].strip().removesuffix("."), 200) if said else ""
+
+
+def _explain(place: Place, exit_code: int, last: str) -> NoReturn:
+    """Raise InputError for a place whose program gave no answer, with the last line it wrote."""
+    if place.ssh and exit_code == _SSH_FAILED:
+        raise InputError(f"{place.title} is not reached: {last}. `ssh {place.ssh} true` must work without a question.")
+    if exit_code in _NO_PROGRAM or "No module named" in last:
+        raise InputError(
+            f"batchlab could not be started on {place.title} (exit code {exit_code}): {last}. It was started as "
+            f"{place.python}; `python` in hosts.toml names another one."
+        )
+    raise InputError(f"batchlab could not be started on {place.title} (exit code {exit_code}): {last}.")
 
 
 def _require_shared(place: Place, facts: HostFacts, folder: Path) -> None:

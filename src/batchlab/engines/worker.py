@@ -93,6 +93,7 @@ class Worker:
         """Execute specs until the input ends or a signal asks to stop. Returns the exit code."""
         parent = os.getppid()
         if self._launched:
+            _lead_group()
             threading.Thread(target=self._beat, daemon=True).start()
         else:
             die_with_parent(parent)
@@ -249,6 +250,13 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             _end()
+
+
+def _lead_group() -> None:
+    """Have a process group of its own, so that what the person's code starts can be ended with this process; a launcher
+    may have started it within another one. A rank stays in that of its group."""
+    if Membership.of().size == 1 and os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
 
 
 def _watch_parent(parent: int) -> None:

@@ -88,7 +88,7 @@ class Course:
         self.seconds += logged.seconds
         over = norm is not None and self.grad_clip is not None and norm > self.grad_clip
         self.clipped += logged.steps if over else 0
-        if logged.step > self.total_steps - max(1, round(FINAL_FRACTION * self.total_steps)):
+        if logged.step > self.tail_begins:
             self.tail_steps += logged.steps
             self.tail_loss += loss * logged.steps
         return MetricRow(
@@ -103,6 +103,11 @@ class Course:
             in_use_bytes=memory.in_use_bytes,
             reserved_bytes=memory.reserved_bytes,
         )
+
+    @property
+    def tail_begins(self) -> int:
+        """The last step before those whose mean loss is the final training loss."""
+        return self.total_steps - max(1, round(FINAL_FRACTION * self.total_steps))
 
     @property
     def tokens(self) -> int:

@@ -12,18 +12,21 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 from batchlab.core.errors import InputError
+from batchlab.core.protocols import Watched
 from batchlab.core.record import NoGradientSamples
 from batchlab.mlx_ import memory
 from batchlab.mlx_.gradient_norms import NormSums, norm_layer_names
+from batchlab.mlx_.uncomputed import UncomputedSteps
 
 
-class ObservedModel:
+class ObservedModel(Watched):
     """The MLX part of `batchlab.observe`. Values are copied to the host in `numbers`, once per sampled step."""
 
     def __init__(self, model: nn.Module, parameters: Literal["all", "norm_layers"]) -> None:
         self._norm_layers, self._parameters = norm_layer_names(model), parameters
         self._sums = NormSums(self._norm_layers, parameters)
         self._total: Any = None
+        self._uncomputed = UncomputedSteps(model)
         memory.restart_peak()
 
     @property
@@ -51,6 +54,11 @@ class ObservedModel:
         if not sums.squared:
             return None
         return [float(one.item()) for one in sums.squared], [float(one.item()) for one in sums.growth]
+
+    def uncomputed_steps(self) -> int:
+        """`uncomputed.ENOUGH` where the loop computed no parameter for so many steps in a row, else 0."""
+        self._uncomputed.count()
+        return self._uncomputed.found
 
     def of_all_processes(self, own: Sequence[float]) -> tuple[list[list[float]], float] | None:
         """None: this process trains alone."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from batchlab.analysis.calibration import Calibration
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.extrapolation import Extrapolation, Target, extrapolate
 from batchlab.analysis.findings import Findings
@@ -25,10 +26,10 @@ from batchlab.integrations.script.answer import answer_command
 from batchlab.plan.distributed import distributed_config
 from batchlab.plan.extrapolation import extrapolated_provenance
 from batchlab.plan.guidance import checklist, checkpoint_strategy, verification_steps
-from batchlab.plan.provenance import measured_provenance, with_proof
+from batchlab.plan.hardware import HardwareCalibration, hardware_calibration, step_target
+from batchlab.plan.provenance import calibrated_provenance, measured_provenance, with_proof
 from batchlab.plan.training_plan import (
     BatchConfiguration,
-    HardwareCalibration,
     MadeFrom,
     OptimizerPlan,
     PerformanceTargets,
@@ -40,6 +41,7 @@ from batchlab.plan.training_plan import (
 )
 from batchlab.runs.workload import workload_of
 from batchlab.scaling import Refused, beta2_at, decay_timescale, epsilon_at, weight_decay_of
+from batchlab.words.calibration import worker_name
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.critical import beyond_warnings
 from batchlab.words.plan import NO_SPEED, describe_shareable, describe_speed
@@ -84,7 +86,8 @@ def make_plan(
     per_node = findings.experiment.device.data_parallel_size if devices is None else devices
     devices = nodes * per_node
     choice = _choose(findings, target, objective)
-    layout = _layout(findings, choice, devices)
+    calibrated = findings.calibrated(choice.global_batch_size, devices) if choice.same_model else None
+    layout = _layout(findings, choice, devices) if calibrated is None else calibrated.equal_layout
     experiment, extrapolated = findings.experiment, choice.extrapolated
     told = experiment.per_device(layout)
     configuration = BatchConfiguration(
@@ -111,12 +114,14 @@ def make_plan(
         compile=experiment.device.compile,
     )
     speed = _speed(findings.throughput if choice.same_model else None, layout)
-    workers = [f"worker-{rank}" for rank in range(told.data_parallel_size)]
+    workers = [worker_name(rank) for rank in range(told.data_parallel_size)]
     shared = told.data_parallel_size // layout.data_parallel_size
     behind = choice.near.best.runs if choice.near.best else ()
     provenance = measured_provenance(findings, choice.near, choice.recommended, layout, _speed_from(speed, layout))
     if extrapolated:
         provenance |= extrapolated_provenance(extrapolated, choice.near)
+    if calibrated:
+        provenance |= calibrated_provenance(calibrated)
     provenance["micro_batch_size"] = with_proof(findings, layout, provenance["micro_batch_size"])
     task = _task(findings, choice, layout)
     made_from = MadeFrom(
@@ -125,14 +130,16 @@ def make_plan(
         batchlab=findings.environment.batchlab if findings.environment else "",
         data_digest=findings.task_info.data_digest,
     )
-    targets = _targets(findings, choice, layout, speed)
+    targets = _targets(findings, choice, layout, speed, calibrated)
     checkpoints = checkpoint_strategy(task) if task else None
     measured = speed.point.tokens_per_second if speed and speed.exact else None
     return TrainingPlan(
         made_from=made_from,
         batch_configuration=configuration,
         command=answer_command(experiment, layout, choice.learning_rate, choice.token_budget, choice.warmup_tokens),
-        hardware_calibration=HardwareCalibration(
+        hardware_calibration=hardware_calibration(calibrated)
+        if calibrated
+        else HardwareCalibration(
             measured_performance=_measured_performance(workers, speed, shared),
             workload_distribution=dict.fromkeys(workers, 1 / len(workers)),
         ),
@@ -351,11 +358,15 @@ def _speed_from(speed: _Speed | None, layout: BatchLayout) -> Provenance:
     )
 
 
-def _targets(findings: Findings, choice: _Choice, layout: BatchLayout, speed: _Speed | None) -> PerformanceTargets:
-    """Loss and memory as the study saw them, and the time at the measured speed."""
+def _targets(
+    findings: Findings, choice: _Choice, layout: BatchLayout, speed: _Speed | None, calibrated: Calibration | None
+) -> PerformanceTargets:
+    """Loss and memory as the study saw them, and the time at the measured or predicted speed."""
     loss = choice.near.val_loss if choice.extrapolated is None else None
     runs = choice.near.best.runs if choice.near.best and choice.near.layout == layout and choice.same_model else ()
     together = speed.point.device_speed * layout.data_parallel_size if speed else None
+    if calibrated:
+        together = calibrated.tokens_per_second
     scaling = findings.throughput.scaling if findings.throughput and choice.same_model else ()
     return PerformanceTargets(
         val_loss=loss.value if loss else None,
@@ -364,6 +375,7 @@ def _targets(findings: Findings, choice: _Choice, layout: BatchLayout, speed: _S
         n=loss.n if loss else 0,
         tokens_per_second=together,
         scaling_efficiency=next((point.efficiency for point in scaling if point.layout == layout), None),
+        step=step_target(calibrated) if calibrated else None,
         hours=choice.token_budget / together / 3600 if together else None,
         peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
     )

@@ -11,7 +11,13 @@ from batchlab.core.spec import MIN_STEPS
 from batchlab.plan.safeguards import SAVE_SECONDS, ChecklistItem, CheckName, CheckpointStrategy, VerificationStep
 from batchlab.plan.training_plan import BatchConfiguration, MadeFrom, PerformanceTargets, PlannedTask
 from batchlab.runs.clock import SAVING_SHARE
-from batchlab.words.plan_guidance import CHECKS, describe_curve_step, describe_memory_step, describe_speed_step
+from batchlab.words.plan_guidance import (
+    CHECKS,
+    describe_curve_step,
+    describe_memory_step,
+    describe_predicted_speed,
+    describe_speed_step,
+)
 
 _STATE_BYTES = 16
 """Of a checkpoint per parameter: weights and two moments in float32, and some room."""
@@ -69,7 +75,11 @@ def verification_steps(
     if targets.tokens_per_second is not None:
         low, high = (measured.low, measured.high) if measured else (None, None)
         high = high or targets.tokens_per_second
-        text = describe_speed_step(settled, low, high, configuration.unit, configuration.data_parallel_size)
+        unit, devices = configuration.unit, configuration.data_parallel_size
+        text = describe_speed_step(settled, low, high, unit, devices)
+        if targets.step is not None:
+            low, high = None, targets.tokens_per_second
+            text = describe_predicted_speed(settled, high, unit, devices)
         steps.append(VerificationStep(quantity="tokens_per_second", after_step=settled, low=low, high=high, text=text))
     if targets.peak_bytes is not None:
         text = describe_memory_step(settled, targets.peak_bytes)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from batchlab.analysis.calibration import Calibration
 from batchlab.analysis.capacity.proof import proof_of
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.values import BatchRow
 from batchlab.analysis.verdict import Recommendation
 from batchlab.core.batch import BatchLayout
 from batchlab.plan.training_plan import Provenance, Status
+from batchlab.words.calibration import (
+    ALL_REDUCE_SOURCE,
+    PREDICTED_HOURS,
+    PREDICTED_SPEED,
+    PREDICTED_STEP,
+    describe_measured_speeds,
+    describe_shares,
+)
 from batchlab.words.capacity_reasons import describe_proof
 from batchlab.words.plan import (
     COMPUTED,
@@ -76,9 +85,22 @@ def measured_provenance(
     }
 
 
+def calibrated_provenance(found: Calibration) -> dict[str, Provenance]:
+    """Entries of what batchlab calibrate measured, and of what follows from it."""
+    n = min(worker.tokens_per_second.n for worker in found.workers)
+    return {
+        "measured_performance": Provenance(status="measured", source=describe_measured_speeds(found), n=n),
+        "workload_distribution": Provenance(status="computed", source=describe_shares(found)),
+        "all_reduce": Provenance(status="measured", source=ALL_REDUCE_SOURCE, n=found.all_reduce.repeats),
+        "performance_targets.step": Provenance(status="computed", source=PREDICTED_STEP),
+        "performance_targets.tokens_per_second": Provenance(status="computed", source=PREDICTED_SPEED),
+        "performance_targets.hours": Provenance(status="computed", source=PREDICTED_HOURS),
+    }
+
+
 def _of_warmup(findings: Findings, row: BatchRow, n: int) -> Provenance:
     tried = findings.warmups.at(row.global_batch_size) if findings.warmups else None
-    if tried is None:
+    if tried is None or (tried.taken,) == findings.experiment.warmup_fractions:
         schedule = findings.schedule_at(row.global_batch_size)
         return Provenance(status="given", source=describe_warmup(schedule))
     return Provenance(status="measured", source=describe_best_warmup(tried), n=n)

@@ -15,6 +15,7 @@ from batchlab.core.batch import BatchLayout, Frozen, Unit, divide
 from batchlab.core.experiment import AcrossBatch, CompileMode, Precision, ScheduleConfig
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import DeviceSettings, OptimizerSettings, Workload
+from batchlab.plan.hardware import HardwareCalibration, StepTarget
 from batchlab.plan.safeguards import ChecklistItem, CheckpointStrategy, VerificationStep
 from batchlab.words.plan import confirmation_note, extrapolation_note, group_note, paste_title
 
@@ -151,15 +152,6 @@ def warmup_epochs(warmup_tokens: float, training_samples: int | None, sequence_l
     return warmup_tokens / (training_samples * sequence_length) if training_samples else None
 
 
-class HardwareCalibration(Frozen):
-    """tokens/s of each worker (samples/s where the unit is samples) and the share of every global batch it takes."""
-
-    measured_performance: dict[str, float] = Field(
-        description="worker → tokens/s, of the workers that the study had; empty where no speed was measured"
-    )
-    workload_distribution: dict[str, float] = Field(description="worker → share; every worker of the plan")
-
-
 class PerformanceTargets(Frozen):
     """What a run of the plan should reach: what the study saw with these settings, or what follows from it."""
 
@@ -171,6 +163,7 @@ class PerformanceTargets(Frozen):
     scaling_efficiency: float | None = Field(
         default=None, description="speed ÷ that of as many devices which do not communicate, where it was measured"
     )
+    step: StepTarget | None = Field(default=None, description="None where batchlab calibrate did not time the devices")
     hours: float | None = Field(default=None, description="without evaluation and start-up")
     peak_bytes: int | None = Field(default=None, description="of one device in training, where it was measured")
 

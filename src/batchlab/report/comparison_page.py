@@ -11,7 +11,7 @@ from batchlab.analysis.comparison import Comparison
 from batchlab.report.figures.comparison import curves, losses
 from batchlab.report.html import figures_json, templates, themes_json
 from batchlab.report.page import PLOTLY, colours, policy, source
-from batchlab.words.comparison import describe_evidence, describe_verdict
+from batchlab.words.comparison import describe_evidence, describe_verdict, format_values
 
 
 def comparison_page(found: Sequence[Comparison]) -> str:
@@ -25,7 +25,10 @@ def comparison_page(found: Sequence[Comparison]) -> str:
         .render(
             title=" · ".join(side.name for side in sides),
             comparisons=[(describe_verdict(one), describe_evidence(one)) for one in found],
-            settings=[(one.first.name, one.second.name, one.differ) for one in found],
+            settings=[
+                (one.first.name, one.second.name, [(each.name, *format_values(each)) for each in one.differ])
+                for one in found
+            ],
             figures=figures,
             figures_json=figures_json(figures),
             themes=themes_json(),

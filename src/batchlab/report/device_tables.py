@@ -16,6 +16,7 @@ def speed_table(findings: Findings) -> Table:
         Column("batch"),
         Column("micro × accum"),
         Column(f"{units.name}/s"),
+        Column("of the fastest"),
         Column("slowest to fastest block"),
         Column("blocks"),
         Column("seconds per step"),
@@ -23,7 +24,9 @@ def speed_table(findings: Findings) -> Table:
         Column("warm-up"),
     )
     rows = []
-    for point in findings.throughput.points if findings.throughput else ():
+    points = findings.throughput.points if findings.throughput else ()
+    highest = max((point.tokens_per_second.value for point in points), default=0.0)
+    for point in points:
         rate = point.tokens_per_second
         spread = NONE if rate.low is None or rate.high is None else f"{rate.low:,.0f} to {rate.high:,.0f}"
         rows.append(
@@ -32,6 +35,7 @@ def speed_table(findings: Findings) -> Table:
                     f"{point.layout.global_batch_size:,}",
                     format_split(point.layout),
                     f"{rate.value:,.0f}",
+                    format_percent(rate.value / highest),
                     spread,
                     f"{rate.n}",
                     f"{point.step_seconds:.3g}",

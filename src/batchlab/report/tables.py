@@ -69,7 +69,6 @@ def results_table(findings: Findings) -> Table:
         Column("train loss"),
         Column("steps"),
         Column(f"{units.name}/s"),
-        Column("of the fastest"),
         Column("time"),
         Column("peak memory"),
         Column("micro × accum"),
@@ -105,7 +104,7 @@ def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
         format_interval(row.val_loss),
         format_loss(_mean([run.train_loss for run in quoted])),
         f"{steps:,}" if steps else NONE,
-        *_speed(findings, row.global_batch_size),
+        _speed(findings, row.global_batch_size),
         format_hours(row.hours),
         format_peak(findings, row.layout, done),
         format_split(row.layout),
@@ -114,15 +113,10 @@ def _result(findings: Findings, row: BatchRow, mark: Mark) -> Row:
     return Row(texts, mark if row.best else "failed")
 
 
-def _speed(findings: Findings, size: int) -> tuple[str, str]:
-    """Measured alone on the device, and as a share of the highest: what of the device's speed a size uses."""
-    speed = findings.throughput
-    here = speed.at(size) if speed else None
-    top = speed.at(speed.fastest) if speed and speed.fastest is not None else None
-    if here is None or top is None:
-        return NONE, NONE
-    rate = here.tokens_per_second.value
-    return f"{rate:,.0f}", format_percent(rate / top.tokens_per_second.value)
+def _speed(findings: Findings, size: int) -> str:
+    """Measured alone on the device."""
+    here = findings.throughput.at(size) if findings.throughput else None
+    return NONE if here is None else f"{here.tokens_per_second.value:,.0f}"
 
 
 def format_peak(findings: Findings, layout: BatchLayout, runs: Sequence[Run] = ()) -> str:
@@ -141,7 +135,7 @@ def _not_run(findings: Findings, size: int) -> Row:
     shape = format_split(measured.layout) if measured else NONE
     peak = format_peak(findings, measured.layout) if measured else NONE
     unknown = [NONE] * (5 if findings.warmups else 4)
-    return Row((f"{size:,}", *unknown, *_speed(findings, size), NONE, peak, shape, NOT_RUN))
+    return Row((f"{size:,}", *unknown, _speed(findings, size), NONE, peak, shape, NOT_RUN))
 
 
 def endings_table(findings: Findings) -> Table:

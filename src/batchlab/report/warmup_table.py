@@ -6,7 +6,7 @@ from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.warmups import SizeWarmups, TriedWarmup
 from batchlab.core.format import NONE, format_learning_rate, format_loss, format_percent
 from batchlab.report.tables import Column, Mark, Row, Table
-from batchlab.words.warmups import COMPARED, format_change
+from batchlab.words.warmups import COMPARED, TRIED_AGAIN, format_change
 
 
 def warmup_table(findings: Findings) -> Table:
@@ -21,10 +21,13 @@ def warmup_table(findings: Findings) -> Table:
         Column("runs"),
     )
     sizes = findings.warmups.sizes if findings.warmups else ()
-    return Table(columns, tuple(_row(size, tried) for size in sizes for tried in size.tried))
+    asked = findings.experiment.warmup_fractions
+    rows = (_row(size, tried, asked=tried.warmup_fraction in asked) for size in sizes for tried in size.tried)
+    return Table(columns, tuple(rows))
 
 
-def _row(size: SizeWarmups, tried: TriedWarmup) -> Row:
+def _row(size: SizeWarmups, tried: TriedWarmup, *, asked: bool) -> Row:
+    """`asked` False: its cells were tried again because others diverged."""
     taken = tried.warmup_fraction == size.taken and tried.best is not None
     mark: Mark = "best" if taken else "" if tried.best is not None else "failed"
     compared = f"{COMPARED[tried.by]}, n = {tried.cost.n}" if tried.cost and tried.by else NONE
@@ -34,7 +37,7 @@ def _row(size: SizeWarmups, tried: TriedWarmup) -> Row:
         format_learning_rate(tried.best.learning_rate if tried.best else None),
         format_loss(tried.best.quoted_loss if tried.best else None),
         format_change(tried.cost) if tried.cost else "best" if taken else NONE,
-        "undertrained" if tried.undertrained else compared,
+        "undertrained" if tried.undertrained else compared if asked else f"{compared}{TRIED_AGAIN}",
         f"{sum(len(cell.runs) for cell in tried.cells):,}",
     )
     return Row(texts, mark)

@@ -52,6 +52,7 @@ def probe(
         data_parallel_size=ranks.size,
         sequence_length=spec.workload.sequence_length,
     )
+    one_pass = layout.model_copy(update={"global_batch_size": spec.micro_batch_size * ranks.size})
     sampler = GradientSampler(trainable, spec.gradients, layout)
     trainable.init(0)
     if ranks.size > 1:
@@ -64,7 +65,8 @@ def probe(
         snapshot = spec.snapshot if step == spec.steps - 2 else None
         if snapshot is not None and isinstance(trainable, Diagnosable):
             trainable.watch(snapshot)
-        stats = one_step(trainable, stream, layout, step, LEARNING_RATE, sampler, ranks=ranks)
+        laid_out = layout if spec.whole or step else one_pass
+        stats = one_step(trainable, stream, laid_out, step, LEARNING_RATE, sampler, ranks=ranks)
         if snapshot is not None and isinstance(trainable, Diagnosable):
             trainable.readings(worst_batch(held_out, min(SAMPLES, spec.evaluation_batch_size, len(held_out))))
         if spec.draws and step and (peak := trainable.memory().peak_bytes) is not None:

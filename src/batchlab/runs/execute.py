@@ -30,8 +30,9 @@ from batchlab.core.protocols import (
     Trainable,
 )
 from batchlab.core.ranks import Ranks
-from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult
+from batchlab.core.record import CapacityResult, Environment, Outcome, TaskInfo, TracePoint, TraceResult, WorkerDevice
 from batchlab.core.spec import (
+    AllReduceSpec,
     CapacitySpec,
     CheckSpec,
     InspectSpec,
@@ -39,19 +40,25 @@ from batchlab.core.spec import (
     ThroughputSpec,
     TraceSpec,
     TrainSpec,
+    WorkersSpec,
     Workload,
     devices_of,
 )
 from batchlab.data.largest import WorstStream, worst_batch
 from batchlab.data.stream import SampleStream, epoch_samples
 from batchlab.data.tokens import TokenSpan
+from batchlab.runs.all_reduce import time_sums
 from batchlab.runs.capacity import probe
 from batchlab.runs.check import check
 from batchlab.runs.evaluation import evaluate, evaluation_batches
 from batchlab.runs.follower import Follower
 from batchlab.runs.throughput import LEARNING_RATE, measure
 from batchlab.runs.train import train
+from batchlab.runs.workers import time_workers
 from batchlab.runs.workload import Loaded, code_files, data_files, load
+
+OnDevice = CapacitySpec | ThroughputSpec | WorkersSpec | AllReduceSpec | TrainSpec
+"""What runs whole steps or sums on one or several devices."""
 
 WARMUP_BATCH = 2
 """Samples in the warm-up step, at most: BatchNorm cannot train on one, and more than the run's own may not fit."""
@@ -90,9 +97,7 @@ def execute(spec: Spec, context: RunContext) -> RunResult:
     )
 
 
-def _execute_on(
-    ranks: Ranks, spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, context: RunContext
-) -> RunResult:
+def _execute_on(ranks: Ranks, spec: OnDevice, loaded: Loaded, context: RunContext) -> RunResult:
     """Run a spec as one of its ranks. What rank 0 returns is the run's result."""
     context = context if ranks.rank == 0 else Follower(context)
     if isinstance(spec, CapacitySpec):
@@ -104,8 +109,20 @@ def _execute_on(
     match spec:
         case ThroughputSpec():
             return measure(trainable, stream, spec, context, ranks)
+        case WorkersSpec():
+            return time_workers(trainable, stream, spec, context, ranks)
+        case AllReduceSpec():
+            return time_sums(trainable, spec, context, ranks, _device(spec, loaded))
         case TrainSpec():
             return train(trainable, stream, loaded.valid, spec, context, ranks)
+
+
+def _device(spec: AllReduceSpec, loaded: Loaded) -> WorkerDevice:
+    """This rank's device. On a CPU all ranks share one memory."""
+    memory = loaded.framework.memory_bytes(loaded.task, spec.device)
+    shared = spec.data_parallel_size if spec.device.name == "cpu" else 1
+    name = loaded.framework.environment(spec.device).device
+    return WorkerDevice(name=name, memory_bytes=None if memory is None else memory // shared)
 
 
 def _require_shareable(trainable: Trainable, ranks: Ranks) -> None:
@@ -128,9 +145,17 @@ def environment(spec: Spec) -> Environment | None:
 
 
 def preload_framework() -> None:
-    """Import what a task of a person most likely needs, where it is installed."""
-    for name in installed()[:1]:
-        load_framework(name).import_all()
+    """Import what a task of a person most likely needs, where it is installed.
+
+    What is imported stays, so no collection looks through it: neither meanwhile, nor before each baseline of memory.
+    """
+    gc.disable()
+    try:
+        for name in installed()[:1]:
+            load_framework(name).import_all()
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def preload(workload: Workload, cache_dir: Path) -> bool:
@@ -188,7 +213,7 @@ def _require_same_data(workload: Workload, loaded: Loaded) -> None:
     )
 
 
-def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded, stream: SampleStream) -> MemoryBound:
+def _bound_memory(spec: OnDevice, loaded: Loaded, stream: SampleStream) -> MemoryBound:
     """Warm up with a temporary model, then take the baseline.
 
     Lazy imports, thread pools and kernel caches belong to the process, not to the model. They cost 50 to 70 MB, which
@@ -212,7 +237,7 @@ def _bound_memory(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loade
     return _bound(spec, loaded)
 
 
-def _bound(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded) -> MemoryBound:
+def _bound(spec: OnDevice, loaded: Loaded) -> MemoryBound:
     """The bound of this process; it is set now if the warm-up has just ended, or ran out of memory."""
     if _process.bound is None:
         gc.collect()
@@ -221,8 +246,14 @@ def _bound(spec: CapacitySpec | ThroughputSpec | TrainSpec, loaded: Loaded) -> M
     return _process.bound
 
 
-def _micro_batch_size(spec: CapacitySpec | ThroughputSpec | TrainSpec) -> int:
-    return spec.micro_batch_size if isinstance(spec, CapacitySpec) else spec.layout.micro_batch_size
+def _micro_batch_size(spec: OnDevice) -> int:
+    match spec:
+        case AllReduceSpec():
+            return 1
+        case CapacitySpec():
+            return spec.micro_batch_size
+        case _:
+            return spec.layout.micro_batch_size
 
 
 def _inspect(spec: InspectSpec, loaded: Loaded, cache_dir: Path) -> RunResult:
@@ -312,24 +343,47 @@ def _probe(spec: CapacitySpec, loaded: Loaded, context: RunContext, ranks: Ranks
 
 def _trace(spec: TraceSpec, loaded: Loaded, context: RunContext) -> RunResult:
     """One size after the other, with progress after each: tracing a step operation by operation can take minutes."""
+    if spec.draws:
+        return RunResult(Outcome.COMPLETED, "", _trace_values(spec, loaded, context))
     sample, held_out = worst_batch(loaded.train, 1), worst_batch(loaded.valid, 1)
     points: tuple[TracePoint, ...] = ()
     varies = False
     for size in sorted(spec.micro_batch_sizes):
-        alone = spec.model_copy(update={"micro_batch_sizes": (size,)})
-        if spec.draws:
-            if points and _too_much(points[-1], size):
-                break
-            evaluated = worst_batch(loaded.valid, min(size, len(loaded.valid)))
-            traced = loaded.framework.trace_values(loaded.task, alone, _draws(loaded, size, spec.draws), evaluated)
-        else:
-            traced = loaded.framework.trace(loaded.task, alone, sample, held_out)
+        traced = loaded.framework.trace(loaded.task, _alone(spec, size), sample, held_out)
         if traced.untraceable:
             return RunResult(Outcome.COMPLETED, "", traced)
         points += traced.points
         varies |= traced.varies
         context.progress(len(points), len(spec.micro_batch_sizes), 0, None, None)
     return RunResult(Outcome.COMPLETED, "", TraceResult(points=points, varies=varies, units=traced.units))
+
+
+def _alone(spec: TraceSpec, size: int) -> TraceSpec:
+    return spec.model_copy(update={"micro_batch_sizes": (size,)})
+
+
+def _trace_values(spec: TraceSpec, loaded: Loaded, context: RunContext) -> TraceResult:
+    """Steps that are run. Smaller sizes only show how memory grows; at the largest that this machine can run, all
+    batches are drawn."""
+
+    def run(size: int, draws: int) -> TraceResult:
+        evaluated = worst_batch(loaded.valid, min(size, len(loaded.valid)))
+        return loaded.framework.trace_values(loaded.task, _alone(spec, size), _draws(loaded, size, draws), evaluated)
+
+    sizes = sorted(spec.micro_batch_sizes)
+    points: tuple[TracePoint, ...] = ()
+    for size in sizes:
+        if points and _too_much(points[-1], size):
+            break
+        traced = run(size, spec.draws if size == sizes[-1] else min(LEAST_DRAWS, spec.draws))
+        if traced.untraceable:
+            return traced
+        points += traced.points
+        context.progress(len(points), len(sizes), 0, None, None)
+    if len(points) < len(sizes):
+        last = run(points[-1].micro_batch_size, spec.draws)
+        return last if last.untraceable else TraceResult(points=(*points[:-1], *last.points))
+    return TraceResult(points=points)
 
 
 def _draws(loaded: Loaded, size: int, draws: int) -> Iterator[Batch]:

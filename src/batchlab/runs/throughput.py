@@ -52,11 +52,12 @@ class OtherLoad:
     def __init__(self) -> None:
         self._before = self._now()
 
-    def share(self) -> float:
-        """Between 0 and 1, of all cores."""
+    def share(self, ranks: Ranks = ALONE) -> float:
+        """Between 0 and 1, of all cores. What the other ranks used is not others' use; every rank calls this."""
         (total, idle, own), (total_before, idle_before, own_before) = self._now(), self._before
         elapsed = total - total_before
-        others = elapsed - (idle - idle_before) - (own - own_before)
+        [used] = ranks.sum([own - own_before])
+        others = elapsed - (idle - idle_before) - used
         return min(1.0, max(0.0, others / elapsed)) if elapsed > 0 else 0.0
 
     @staticmethod
@@ -107,7 +108,7 @@ def measure(
         context.progress(blocks, max(blocks, spec.repeats), step * layout.tokens_per_step, None, rate)
 
     card = trainable.card_state() if isinstance(trainable, KnowsDevice) else CardState()
-    used = load.share() if load else _used_by_others(trainable, card)
+    used = load.share(ranks) if load else _used_by_others(trainable, card)
     stable = settled(seconds_per_step, spec.repeats) if settles else None
     issuing = _issuing_share(trainable, stream, spec, step, ranks) if settles else None
     kept = seconds_per_step[-spec.repeats :]

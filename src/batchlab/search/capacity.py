@@ -3,8 +3,8 @@
 A trace costs a second and no device. A probe costs a process and may disturb others, a failed one even more. Traces
 therefore say where to look. What they cannot see (buffers inside kernels, the allocator's own memory) is the offset:
 measured at about half of the predicted size, it is either constant or grows in proportion to the size, never faster.
-Where both assumptions give the same size, that size is run; otherwise the smaller one is, and the line through two
-measured offsets gives the next.
+Where both assumptions give the same size, that size is run; otherwise the smaller one is measured, and the line through
+two measured offsets gives the next.
 
 Probes that only measure may run in forked processes: the calibration, and untraced sizes above which larger ones are
 likely to fit. The size that is called the largest runs in a new process, once; where it does not fit there, the search
@@ -27,11 +27,14 @@ from batchlab.search.forecast import half_tolerance, needed_bytes, tolerance
 from batchlab.search.memory_curve import MemoryCurve, largest_size
 from batchlab.search.untraced import back_off, leaves_nothing, middle, next_size
 
-FIRST_SIZES = (2, 8, 32)
-"""Traced before anything is known: three sizes show two pieces of the curve. 1 is left out: batch statistics of a
-single sample do not exist, and a model that uses them could not be traced."""
+FIRST_SIZES = (2, 32)
+"""Traced before anything is known; a third size tells whether the line through them holds. 1 is left out: batch
+statistics of a single sample do not exist, and a model that uses them could not be traced."""
 
 _TRACE_ROUNDS = 8
+_STRAIGHT = 0.005
+"""Where two traced sizes forecast the bytes of the next one across a gap within this share, none in it is traced."""
+
 _ROOMY = 0.7
 """A size whose trace needs less than this share of the budget is run without calibration. Kernels on a CPU were seen
 to use up to 1.43 times the traced bytes (convolutions in evaluation and bf16)."""
@@ -46,6 +49,9 @@ which no trace sees, so half of the predicted size ran out of memory where the l
 
 _MOST_SCRATCH = 1 / 3
 """The same as a share of the budget, where that is less."""
+
+_ALIKE = 0.85
+"""Sizes of at least this ratio calibrate each other's forecast as well, so the one that is already traced is taken."""
 
 _GROWTH = 4
 """The most by which a size that ran is multiplied: kernels' own memory may begin above it."""
@@ -113,6 +119,11 @@ class Traced:
 
     points: Sequence[tuple[int, tuple[float, ...]]]
     spread: float | None = None
+
+
+def first_sizes(smallest: int, most: int) -> tuple[int, ...]:
+    """The sizes that are traced before anything is known."""
+    return tuple(size for size in FIRST_SIZES if smallest <= size <= most) or (most,)
 
 
 Question = Trace | Probe
@@ -281,25 +292,46 @@ class CapacitySearch:
             self._failed.append(size)
 
     def _sizes_to_trace(self) -> tuple[int, ...]:
-        """The first sizes, then half the predicted largest, and those around it until it is known from itself."""
-        if self.untraceable or self._trace_rounds >= _TRACE_ROUNDS or self._passed or self._failed:
+        """The first sizes, then those around the predicted largest until it is known from itself.
+
+        Where sizes are run, they correct the prediction: it is near enough within a sample or 1 %. What is run is
+        traced only where the curve may bend.
+        """
+        if self.untraceable or self._trace_rounds >= _TRACE_ROUNDS or self._failed:
             return ()
         if self.curve is None:
-            first = [size for size in FIRST_SIZES if self.smallest <= size <= self.most]
-            return tuple(first) or (self.most,)
+            return first_sizes(self.smallest, self.most)
         if self.spread is not None:
             return ()  # its sizes were run, and larger ones would take long
-        largest = self.curve.largest_within(self._target, self.most)
-        wanted = {max(largest, self.smallest), min(largest + 1, self.most)}
-        if self._trace_rounds == 1:
-            wanted.add(max(largest // 2, self.smallest))
-        return tuple(sorted(wanted - self._asked))
+        if not (self._probe and self._passed):
+            largest = max(self.curve.likely_largest_within(self._target, self.most), self.smallest)
+            if not self._probe:
+                wanted = {largest, min(largest + 1, self.most)}
+                half = {max(largest // 2, self.smallest)} if self._trace_rounds == 1 else set()
+                return tuple(sorted((wanted | half) - self._asked))
+            if not self._near_traced(largest):
+                return (largest,)
+        probe = self._next_probe()
+        return () if probe is None or self._known(probe.size) else (probe.size,)
+
+    def _known(self, size: int) -> bool:
+        """Whether the curve is as good as a trace of this size."""
+        assert self.curve is not None
+        return self._near_traced(size) or self.curve.straight_at(size, _STRAIGHT)
+
+    def _near_traced(self, size: int) -> bool:
+        return any(abs(traced - size) <= tolerance(size) for traced in self._asked)
 
     @property
     def _ceiling(self) -> int:
-        """The largest size that is still of interest."""
-        too_large = [*self._failed, *(size for size in self._passed if not self._leaves_room(size))]
-        return min([self.most, *(size - 1 for size in too_large)])
+        """The largest size that is still of interest. One that ran without room for its peak to rise further is reduced
+        in proportion: no smaller one needs less than its share."""
+        reduced = [
+            min(int(size * self.budget_bytes / (self._measured[size] + self._grown[size])), size - 1)
+            for size in self._passed
+            if not self._leaves_room(size)
+        ]
+        return min([self.most, *reduced, *(size - 1 for size in self._failed)])
 
     def _calibration(self) -> int | None:
         """The first size to run: about half of the predicted one, on the curve's last piece and above the warm-up, or
@@ -316,7 +348,10 @@ class CapacitySearch:
             return None
         scratch = min(_SCRATCH, _MOST_SCRATCH * self.budget_bytes)
         size = min(half, max(self.curve.largest_within(self._target - scratch, self.most), self._low))
-        return knee if size < knee < largest and self.curve.at(knee) <= roomy else size
+        if size < knee < largest and self.curve.at(knee) <= roomy:
+            return knee
+        alike = [traced for traced in self._asked if _ALIKE <= traced / size <= 1 / _ALIKE]
+        return size if self._known(size) else min(alike, default=size)
 
     def _next_probe(self) -> Probe | None:
         if not (self._passed or self._failed):
@@ -330,10 +365,17 @@ class CapacitySearch:
         return Probe(best + 1, verifies=False) if self._prove and 0 < best < self._ceiling else None
 
     def _likely_largest(self, size: int) -> bool:
-        """Whether this may be the answer: a traced size, or one above which the forecast leaves nothing."""
-        if self.curve is not None or size == self._ceiling:
+        """Whether this may be the answer: the forecast leaves nothing above it that is worth another probe.
+
+        After a failure it may where another size ran, so that no size has to fit twice.
+        """
+        if size == self._ceiling:
             return True
-        return leaves_nothing(self._bytes, size, self._target, self._ceiling)
+        if self.curve is None:
+            return leaves_nothing(self._bytes, size, self._target, self._ceiling)
+        if self._failed:
+            return bool(self._passed)
+        return self._largest_by(self._by_line) - size <= self._little(size)
 
     @property
     def _bytes(self) -> dict[int, float]:
@@ -376,19 +418,32 @@ class CapacitySearch:
         if not self._gap(best):
             return best
         likely = self._largest_by(self._by_line)
+        safe = self._largest_by(self._at_most) if len(self._measured) < 2 else 0
         if self._failed and likely == self._ceiling:
             far = self._ceiling > _FAR * best
-            return middle(best, self._ceiling) if far else back_off(best, self._failed, self._ceiling)
-        if len(self._measured) < 2 and best < (safe := self._largest_by(self._at_most)):
+            size = middle(best, self._ceiling) if far else back_off(best, self._failed, self._ceiling)
+            return min(size, safe) if best < safe else size
+        if best < safe:
             likely = safe
         likely = min(likely, _GROWTH * best)
-        return best if likely - best <= self._little(best) else likely
+        if likely - best <= self._little(best):
+            return best
+        on_the_limit = len(self._measured) > 1 and likely < min(self._ceiling, _GROWTH * best)
+        return self._short_of(likely) if on_the_limit and not self._failed and self.spread is None else likely
+
+    def _short_of(self, likely: int) -> int:
+        """The smallest size above which `likely` is not worth another probe: processes differ, and a failure costs more
+        than what this leaves."""
+        size = likely - self._little(likely)
+        return size if size + self._little(size) >= likely else size + 1
 
     def _little(self, best: int) -> int:
         """Samples that are not worth another probe: it would start a process, and might fail."""
         if self.spread is not None:
-            return int(_COARSE * best)
-        return 0 if self._prove else half_tolerance(best)
+            return max(int(_COARSE * best), 1)
+        if self._prove:
+            return 0
+        return tolerance(best) if best in self._verified else half_tolerance(best)
 
     def _largest_by(self, needed: Callable[[int], float]) -> int:
         """The largest size up to the ceiling whose needed bytes are within the budget; 0 for none."""

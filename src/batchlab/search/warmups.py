@@ -1,5 +1,7 @@
 """A search over batch size and learning rate at one warm-up after the other, then the repeats at the best of all.
 
+Between the two, cells that diverged are tried again where that was asked for (search/retries.py).
+
 The best learning rate depends on the warm-up: a longer one allows a higher one. So each warm-up has a search of its
 own, and warm-ups are compared at the best learning rate of each. A later search may start where an earlier one ended.
 """
@@ -12,6 +14,7 @@ from typing import Protocol
 
 from batchlab.search.grid import UNBOUNDED
 from batchlab.search.repeats import Repeats, best_by_size
+from batchlab.search.retries import Retries
 from batchlab.search.trial import Trial, TrialOutcome
 from batchlab.storage.decisions import SearchStop, StopReason
 
@@ -43,11 +46,16 @@ Begin = Callable[[int, Trial | None], CellSearch]
 for the first one or where none has a finite loss."""
 
 
+NONE = Retries()
+
+
 class WarmupSearch:
     """Ask/tell search over several warm-ups; implements `protocols.Search`.
 
     `begin` makes the search at one warm-up. `max_runs`: cells at all warm-ups together; each gets an equal share of
-    what is left. `total_runs`: all runs, of which the further seeds of the best cell are reserved first.
+    what is left. `total_runs`: all runs, of which the further seeds of the best cell are reserved first. `retries` of
+    diverged cells come on top of `max_runs`. A cell that one of them trained is repeated only where it is its size's
+    best one.
     """
 
     def __init__(
@@ -56,11 +64,13 @@ class WarmupSearch:
         begin: Begin,
         repeats: Repeats,
         *,
+        retries: Retries = NONE,
         max_runs: int | None = None,
         total_runs: int | None = None,
     ) -> None:
         self.warmup_fractions = tuple(sorted(set(warmup_fractions)))
         self.repeats = repeats
+        self.retries = retries
         self.max_runs = max_runs
         self.total_runs = total_runs
         self._begin = begin
@@ -72,6 +82,12 @@ class WarmupSearch:
     def outcomes(self) -> dict[Trial, TrialOutcome]:
         """Everything told so far."""
         return dict(self._outcomes)
+
+    @property
+    def retried(self) -> frozenset[Trial]:
+        """What was trained because another cell diverged, with all its seeds."""
+        cells = self._tried_first()
+        return frozenset(trial for trial in self._outcomes if replace(trial, seed=self.repeats.first_seed) not in cells)
 
     @property
     def stopped(self) -> SearchStop | None:
@@ -86,7 +102,7 @@ class WarmupSearch:
     def ask(self) -> tuple[Trial, ...]:
         """The next round; the same one again until it is told; empty when the search is over."""
         if not self._pending:
-            self._pending = self._cells() or self.repeats.next(self._outcomes, self._runs_left())
+            self._pending = self._cells() or self._again() or self.repeats.next(self._to_repeat(), self._runs_left())
         return self._pending
 
     def tell(self, proposals: Sequence[Trial], outcomes: Sequence[TrialOutcome]) -> None:
@@ -110,12 +126,33 @@ class WarmupSearch:
                 return ()
             self._searches.append(self._begin(self._share(), self._best()))
 
+    def _tried_first(self) -> set[Trial]:
+        """The cells that the searches asked for, with the first seed."""
+        return {
+            replace(trial, seed=self.repeats.first_seed, warmup_fraction=warmup)
+            for warmup, search in zip(self.warmup_fractions, self._searches, strict=False)
+            for trial in search.outcomes
+        }
+
+    def _again(self) -> tuple[Trial, ...]:
+        return self.retries.next(self._tried_first(), self._outcomes, self._runs_left() - self._reserved())
+
+    def _to_repeat(self) -> dict[Trial, TrialOutcome]:
+        """The outcomes among which the best cell and its rivals are: no retried cell but the best of its size."""
+        best = {found[1] for found in best_by_size(self._outcomes, self.repeats.first_seed).values()}
+        spared = {trial for trial in self.retried if replace(trial, seed=self.repeats.first_seed) not in best}
+        return {trial: outcome for trial, outcome in self._outcomes.items() if trial not in spared}
+
     def _share(self) -> int:
         """Cells of the next warm-up: so far every run is one."""
         cells = UNBOUNDED if self.max_runs is None else self.max_runs - len(self._outcomes)
         if self.total_runs is not None:
-            cells = min(cells, self._runs_left() - min(self.repeats.seeds - 1, max(0, self.total_runs - 1)))
+            cells = min(cells, self._runs_left() - self._reserved())
         return max(0, cells) // (len(self.warmup_fractions) - len(self._searches))
+
+    def _reserved(self) -> int:
+        """Of `total_runs`, for further seeds of the best cell."""
+        return 0 if self.total_runs is None else min(self.repeats.seeds - 1, max(0, self.total_runs - 1))
 
     def _runs_left(self) -> int:
         return UNBOUNDED if self.total_runs is None else max(0, self.total_runs - len(self._outcomes))

@@ -17,7 +17,7 @@ from batchlab.core.spec import DeviceSettings, OptimizerSettings, TraceSpec
 from batchlab.core.task import Task
 from batchlab.simulated.machine import Machine, Simulation
 from batchlab.simulated.optimizer import is_plain
-from batchlab.simulated.ranks import run_in_threads
+from batchlab.simulated.ranks import run_in_threads, worker_here
 from batchlab.simulated.trainable import SimulatedTrainable
 
 Result = TypeVar("Result")
@@ -67,8 +67,8 @@ class SimulatedFramework(Framework):
         return self.trace(task, spec, held_out, held_out)
 
     def memory_bytes(self, task: Task, device: DeviceSettings) -> int | None:
-        """Total memory of the task's machine."""
-        return self._simulation(task).machine.memory_bytes
+        """Total memory of this thread's device."""
+        return self._simulation(task).machine.memory_of(worker_here())
 
     def bound_memory(self, device: DeviceSettings) -> MemoryBound:
         """The baseline is 0 bytes; each Trainable applies the memory limit itself."""

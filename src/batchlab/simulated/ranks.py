@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, for devices that take no time."""
+"""Ranks as threads of one process, for devices that take no time. Each thread has a simulated device of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from batchlab.core.protocols import Interrupted
 from batchlab.core.ranks import RankLost, Ranks
 
 Result = TypeVar("Result")
+
+
+_here = threading.local()
+
+
+def worker_here() -> int:
+    """The simulated device of this thread: that of its rank, else the first."""
+    return getattr(_here, "worker", 0)
 
 
 class _Exchange:
@@ -62,6 +70,7 @@ def run_in_threads(size: int, body: Callable[[Ranks], Result]) -> Result:
     exchange = _Exchange(size)
 
     def follow(rank: int) -> None:
+        _here.worker = rank
         try:
             body(ThreadRanks(rank, exchange))
         except (RankLost, Interrupted):

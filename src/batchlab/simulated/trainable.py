@@ -17,9 +17,10 @@ from batchlab.core.protocols import AddedNorms, Batch, MemoryReading, OutOfMemor
 from batchlab.core.ranks import ALONE, Ranks
 from batchlab.core.record import NoGradientSamples
 from batchlab.core.spec import DeviceSettings, OptimizerSettings
-from batchlab.simulated.machine import Simulation
+from batchlab.simulated.machine import FORWARD, Simulation
 from batchlab.simulated.optimizer import Optimizer
 from batchlab.simulated.problem import Vector
+from batchlab.simulated.ranks import worker_here
 
 _FORMAT = "batchlab simulated 2"
 
@@ -35,10 +36,13 @@ class SimulatedTrainable:
     def __init__(self, simulation: Simulation, device: DeviceSettings, optimizer: OptimizerSettings) -> None:
         self.problem = simulation.problem
         self.machine = simulation.machine
-        self._limit = self.machine.limit(device.memory_limit)
+        self._worker = worker_here()
+        self._limit = self.machine.limit(device.memory_limit, self._worker)
         self._optimizer_settings = optimizer
         self._clip = optimizer.config.grad_clip
         self._clock = 0.0
+        seed = self.machine.timing_seed
+        self._own_noise, self._link_noise = (np.random.default_rng([seed, each]) for each in (1 + self._worker, 0))
         self._ranks = ALONE
         self._gradient: Vector
         self._loss: float
@@ -47,6 +51,7 @@ class SimulatedTrainable:
     def init(self, seed: int) -> None:
         """Draw initial signs and rounding errors from the seed. Raises OutOfMemory if the fixed bytes do not fit."""
         self._ranks = ALONE
+        self._last_pass = 0.0
         self._peak = 0
         self._reserve(0)
         self._random = np.random.Generator(np.random.PCG64(seed))
@@ -72,6 +77,16 @@ class SimulatedTrainable:
     def load_rank_state(self, state: bytes) -> None:
         """Nothing."""
 
+    def sum_parts(self) -> list[int]:
+        """Equal parts of the gradient's bytes."""
+        return [self.machine.gradient_bytes // self.machine.gradient_parts] * self.machine.gradient_parts
+
+    def time_sum(self, size: int) -> float:
+        """Seconds of a sum, which begins when the last rank is there."""
+        begun = max(self._of_all(self._clock))
+        self._clock = begun + self._linked(size)
+        return self._clock - begun
+
     def count(self, batch: Batch) -> float:
         """Number of samples."""
         return float(len(batch[0]))
@@ -80,7 +95,8 @@ class SimulatedTrainable:
         """Add the gradient of weight · Σ losses. Raises OutOfMemory if the batch does not fit."""
         noise, n = batch[0], len(batch[0])
         self._reserve(n)
-        self._clock += self.machine.pass_seconds(n)
+        self._last_pass = self._took(self.machine.pass_seconds(n, self._worker))
+        self._clock += self._last_pass
         with np.errstate(over="ignore", invalid="ignore"):
             pull = self.problem.curvature * self.theta
             total = np.add.reduce(noise, axis=0)
@@ -126,7 +142,7 @@ class SimulatedTrainable:
             if self._others is not None:
                 self._others = self.problem.expected_update(self._others, learning_rate, self._squared_weights)
         stats = StepStats(self._loss, norm, 1.0 if clipped else 0.0)
-        self._clock += self.machine.step_overhead_seconds
+        self._clock += self._took(self.machine.step_overhead_seconds / self.machine.speed(self._worker))
         self._clear()
         return stats
 
@@ -134,7 +150,7 @@ class SimulatedTrainable:
         """(Σ losses, number of samples). Takes a third of the time of a training pass."""
         n = len(batch[0])
         self._reserve(n)
-        self._clock += self.machine.pass_seconds(n) / 3  # forward only
+        self._clock += self._took(self.machine.pass_seconds(n, self._worker) * FORWARD)
         return n * self._mean_loss(batch), float(n)
 
     def state(self) -> bytes:
@@ -218,12 +234,28 @@ class SimulatedTrainable:
         ranks = self._ranks
         if ranks.size == 1:
             return
-        clocks = [self._clock * (rank == ranks.rank) for rank in range(ranks.size)]
-        sums = ranks.sum([*self._gradient, self._loss, self._squared_weights, *clocks])
+        backward = self._last_pass * (1 - FORWARD)
+        sums = ranks.sum([*self._gradient, self._loss, self._squared_weights])
+        begun, lengths = self._of_all(self._clock - backward), self._of_all(backward)
         n = self.problem.dimensions
         self._gradient = np.array(sums[:n])
         self._loss, self._squared_weights = sums[n], sums[n + 1]
-        self._clock = max(sums[n + 2 :]) + self.machine.all_reduce_seconds
+        self._clock = self.machine.last_sum_ends([*zip(begun, lengths, strict=True)], self._linked)
+
+    def _of_all(self, number: float) -> list[float]:
+        """The number of each rank."""
+        ranks = self._ranks
+        return ranks.sum([number if rank == ranks.rank else 0.0 for rank in range(ranks.size)])
+
+    def _took(self, seconds: float) -> float:
+        """A duration of this device, with noise."""
+        noise = self.machine.timing_noise
+        return seconds * math.exp(noise * self._own_noise.standard_normal()) if noise else seconds
+
+    def _linked(self, size: int) -> float:
+        """A duration of the link, with noise: the same on every rank."""
+        noise, seconds = self.machine.timing_noise, self.machine.sum_seconds(size)
+        return seconds * math.exp(noise * self._link_noise.standard_normal()) if noise else seconds
 
     def _mean_loss(self, batch: Batch) -> float:
         n = len(batch[0])

@@ -21,6 +21,7 @@ from batchlab.storage.atomic import is_temporary, storage_errors, temporary_name
 from batchlab.storage.files import DISK
 
 _POLL_SECONDS = 0.05
+_TELL_SECONDS = 10.0
 _PROBE = "lock-test"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ESTALE}
 
@@ -28,8 +29,8 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 class Lock:
     """One lock file. `with lock:` waits for it, up to `wait_seconds` (None: as long as it takes).
 
-    `on_wait` is called once, with the owner's name, where it has to wait. Raises StorageFailed, naming the owner, where
-    it waited in vain, and where the file system has no locks.
+    `on_wait` is called with the owner's name where it has to wait: at once, and every ten seconds from then on. Raises
+    StorageFailed, naming the owner, where it waited in vain, and where the file system has no locks.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class Lock:
 
     def __enter__(self) -> Self:
         deadline = None if self._wait_seconds is None else self._clock.monotonic() + self._wait_seconds
-        waiting = False
+        tell = self._clock.monotonic()
         while not self.try_acquire():
-            if not waiting:
+            if self._clock.monotonic() >= tell:
                 self._on_wait(self.owner())
-                waiting = True
+                tell += _TELL_SECONDS
             if deadline is not None and self._clock.monotonic() >= deadline:
                 raise StorageFailed(
                     f"{self._path} has been locked for {self._wait_seconds:g} seconds by "

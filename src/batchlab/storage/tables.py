@@ -13,7 +13,7 @@ from typing import Any
 
 from batchlab.core.batch import Unit
 from batchlab.core.record import CapacityResult, Record, ThroughputResult, TrainResult, perplexity
-from batchlab.core.spec import CapacitySpec, Spec, ThroughputSpec, TrainSpec
+from batchlab.core.spec import CapacitySpec, Spec, ThroughputSpec, TrainSpec, WorkersSpec
 
 Row = dict[str, Any]
 
@@ -95,7 +95,7 @@ def _row(spec: Spec, record: Record) -> Row:
         "attempts": record.attempts,
     }
     match spec:
-        case TrainSpec() | ThroughputSpec():
+        case TrainSpec() | ThroughputSpec() | WorkersSpec():
             layout = spec.layout
             row |= {name: getattr(layout, name) for name in _LAYOUT if name != "unit"}
         case CapacitySpec():

@@ -5,8 +5,7 @@ Everything that can be wrong with the request is found before anything is writte
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,12 @@ from batchlab.core.clock import SYSTEM_CLOCK, Clock
 from batchlab.core.errors import InputError, StudyChanged, quote
 from batchlab.core.experiment import Experiment, build_experiment
 from batchlab.core.files import Files
-from batchlab.core.format import format_plural
-from batchlab.core.protocols import Engine, Finished
+from batchlab.core.protocols import Finished
 from batchlab.core.record import FileDigest, Outcome, TaskInfo
-from batchlab.core.spec import DeviceSettings, InspectSpec, OptimizerSettings, Workload
+from batchlab.core.spec import InspectSpec, OptimizerSettings, Workload
 from batchlab.data.digests import file_digest, read_digest, remember
 from batchlab.data.verify import damaged_made
-from batchlab.engines.cards import visible_cards
-from batchlab.engines.forked import ForkServers
-from batchlab.engines.hosts import Host, measuring_cores, this_machine
-from batchlab.engines.inline import InlineEngine
-from batchlab.engines.process_engine import ProcessEngine
+from batchlab.engines.hosts import Host, measuring_cores
 from batchlab.engines.resources import usable_cores
 from batchlab.integrations.script.fit import fitted
 from batchlab.runs.workload import hash_files, workload_of
@@ -36,40 +30,9 @@ from batchlab.storage.files import DISK
 from batchlab.storage.sealed import DamagedFile
 from batchlab.storage.store import Store
 from batchlab.study.batch_axis import to_its_end
+from batchlab.study.engines import EngineFactory, engine_factory, inspecting_device
+from batchlab.study.placement import require_devices, require_same_task
 from batchlab.study.prior import read_prior
-
-EngineFactory = Callable[[Path, int], Engine]
-"""(study folder, concurrent workers) → Engine."""
-
-
-def engine_factory(asked: Experiment, hosts: Sequence[Host] = ()) -> EngineFactory:
-    """Where an experiment runs: the simulated device in this process, everything else in worker processes.
-
-    hosts: where those run; empty: here, as many at a time as the study decides.
-    The fork servers of those processes are shared by all engines made, and end with the factory.
-    """
-    if hosts and asked.device.most_devices > 1:
-        raise InputError(
-            f"--devices {asked.device.most_devices} starts its processes on this machine; omit it, or --hosts and "
-            "--launch."
-        )
-    if asked.device.name == "simulated":
-        return lambda folder, workers: InlineEngine(folder)
-    return _ProcessEngines(asked.device.silence_seconds, hosts)
-
-
-class _ProcessEngines:
-    """Makes engines that share fork servers: inspecting a task, checking it and probing it start one Python."""
-
-    def __init__(self, silence_seconds: float, hosts: Sequence[Host]) -> None:
-        self._silence_seconds = silence_seconds
-        self._hosts = hosts
-        self._servers = ForkServers()
-        weakref.finalize(self, self._servers.close)
-
-    def __call__(self, folder: Path, workers: int) -> Engine:
-        hosts = self._hosts or [this_machine(workers)]
-        return ProcessEngine(folder, hosts, silence_seconds=self._silence_seconds, servers=self._servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +86,8 @@ def _open(
             store.require_same(complete(asked, begun))
             _require_same_data(store, begun)
             _require_same_code(store, begun, accept_edits)
+            require_devices(asked, begun, hosts)
+            _require_same_elsewhere(asked, folder, begun, hosts)
             return OpenStudy(store, store.experiment, begun, repaired)
     Store.require_usable(folder, files)
     elsewhere = any(host.command.launched for host in hosts[:1])
@@ -130,6 +95,8 @@ def _open(
         task_info = inspect(asked, make_engine, scratch, measuring_cores(hosts))
     experiment = complete(asked, task_info)
     require_sound(experiment, task_info)
+    require_devices(experiment, task_info, hosts)
+    _require_same_elsewhere(asked, folder, task_info, hosts)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment, files, clock)
     for path, known in task_info.data_files.items():
@@ -163,30 +130,10 @@ def prepare(
     with scratch_folder(files) as scratch:
         task_info = inspect(asked, make_engine, scratch, usable_cores())
     experiment = complete(asked, task_info)
-    require_devices_here(experiment, task_info)
+    require_devices(experiment, task_info)
     if sweep:
         require_sound(experiment, task_info)
     return experiment, task_info
-
-
-def require_devices_here(experiment: Experiment, task_info: TaskInfo) -> None:
-    """Raise InputError where this machine or the task's trainer cannot use as many devices as asked for."""
-    wanted = experiment.device.most_devices
-    if wanted == 1:
-        return
-    if task_info.integration is not None:
-        raise InputError(
-            f"--devices {wanted} starts a process per device for tasks that batchlab trains itself, and this one is "
-            "trained by its own program; use a task file, or a script whose command starts its processes itself, with "
-            "command.devices."
-        )
-    cards = len(visible_cards())
-    if task_info.device == "cuda" and cards < wanted:
-        raise InputError(
-            f"--devices {wanted}: this machine shows {format_plural(cards, 'CUDA device')}; use at most {cards}."
-        )
-    if task_info.device not in ("cuda", "cpu", "simulated"):
-        raise InputError(f"--devices {wanted}: only cuda and cpu devices can share a run, not {task_info.device}.")
 
 
 def inspect(experiment: Experiment, make_engine: EngineFactory, scratch: Path, cores: int) -> TaskInfo:
@@ -197,8 +144,7 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, scratch: Path, c
     spec = InspectSpec(
         workload=workload_of(experiment),
         optimizer=OptimizerSettings(config=experiment.optimizer),
-        # With the threads of later measurements: their processes are then forked from the same server.
-        device=DeviceSettings(name=experiment.device.name, threads=experiment.device.threads or cores),
+        device=inspecting_device(experiment, cores),
     )
     engine = make_engine(scratch, 1)
     try:
@@ -212,6 +158,21 @@ def inspect(experiment: Experiment, make_engine: EngineFactory, scratch: Path, c
                     raise InputError(record.reason)
     finally:
         engine.close()
+
+
+def _require_same_elsewhere(asked: Experiment, folder: Path, begun: TaskInfo, hosts: Sequence[Host]) -> None:
+    """Raise InputError where a host after the first, which inspected the task, finds another one."""
+
+    def inspect_on(host: Host) -> TaskInfo:
+        own = scratch / str(hosts.index(host))
+        own.mkdir()
+        for path, known in begun.data_files.items():  # where it is the same file, it need not be read again
+            remember(Path(path), known, own / "cache")
+        return inspect(asked, engine_factory(asked, [host]), own, host.worker_cores)
+
+    if len(hosts) > 1:
+        with shared_scratch(folder) as scratch:
+            require_same_task(hosts[1:], begun, inspect_on)
 
 
 def complete(asked: Experiment, task_info: TaskInfo) -> Experiment:

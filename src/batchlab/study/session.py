@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 
 from batchlab.core.errors import StudyChanged
 from batchlab.core.protocols import Engine, Finished, View
@@ -14,7 +15,8 @@ from batchlab.engines.hosts import Host, measuring_cores
 from batchlab.storage.decisions import Decisions
 from batchlab.storage.sealed import DamagedFile
 from batchlab.study.documents import Documents
-from batchlab.study.open_study import EngineFactory, OpenStudy, changed_code
+from batchlab.study.engines import EngineFactory
+from batchlab.study.open_study import OpenStudy, changed_code
 from batchlab.words.damage import set_aside_line
 from batchlab.words.progress import waiting_line
 
@@ -88,7 +90,8 @@ def run_specs(session: Session, specs: Sequence[Spec], engine: Engine, *, exclus
     missing = {run_id(spec): spec for spec in specs if found[run_id(spec)] is None}
     if missing:
         _require_unchanged_code(session)
-        with store.exclusive(lambda owner: session.view.say(waiting_line(owner))) if exclusive else nullcontext():
+        say_once = cache(lambda owner: session.view.say(waiting_line(owner)))
+        with store.exclusive(say_once) if exclusive else nullcontext():
             for spec in missing.values():
                 engine.submit(spec, exclusive=exclusive)
             while missing:

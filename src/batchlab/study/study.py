@@ -31,15 +31,13 @@ from batchlab.storage.decisions import Decisions
 from batchlab.storage.files import DISK
 from batchlab.storage.store import Store
 from batchlab.study.documents import Documents, read_findings
-from batchlab.study.open_study import EngineFactory, open_study, reopen_study
+from batchlab.study.engines import EngineFactory
+from batchlab.study.open_study import open_study, reopen_study
 from batchlab.study.session import Session, run_alone
+from batchlab.study.stages.baseline import baseline_stage
 from batchlab.study.stages.budget import budget_stage, concurrency_stage, decided_budget, learning_rates_of
-from batchlab.study.stages.capacity import (
-    LARGEST,
-    CapacityRequest,
-    capacity_stage,
-    sweep_need,
-)
+from batchlab.study.stages.capacity import capacity_stage, checked_for_memory, search_line, sweep_need
+from batchlab.study.stages.capacity_request import LARGEST, CapacityRequest
 from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.critical import critical_stage, describe_runs
@@ -85,7 +83,7 @@ class StudyResult:
             case "throughput":
                 return throughput is not None and bool(throughput.points)
             case "sweep":
-                return self.answered
+                return self.answered and not self.failure
 
 
 def run_study(
@@ -123,13 +121,20 @@ def run_study(
         view.say(f"   {repaired_line(damaged)}")
     documents = Documents(store, view, write=write_documents)
     view.say(f"   data: {study.task_info.data_source}")
-    if until != "capacity":
-        view.say(f"   cost: {describe_cost(cost_of(study.experiment, study.task_info))}")
-    session = Session(study, make_engine, view, retry_failed=retry_failed, documents=documents, hosts=hosts)
+    # The largest micro-batch is one answer, and its documents are written once; half of it would be none.
+    kept = None if until == "capacity" else documents
+    session = Session(study, make_engine, view, retry_failed=retry_failed, documents=kept, hosts=hosts)
+    cost = (
+        search_line(session, request)
+        if until == "capacity"
+        else describe_cost(cost_of(study.experiment, study.task_info))
+    )
+    view.say(f"   cost: {cost}")
     failure = ""
     try:
         with storage_errors(store.path):
-            _stages(session, until, request, speed_variants=speed_variants)
+            stops = experiment.baseline is None or experiment.baseline.if_missed == "stop"
+            _stages(session, until, request, speed_variants=speed_variants, baseline_stops=stops)
     except StageFailed as failed:
         failure = str(failed)
         view.say(failure)
@@ -160,10 +165,12 @@ def _save(documents: Documents, store: Store) -> None:
         documents.save()
 
 
-def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_variants: bool) -> None:
+def _stages(
+    session: Session, until: Stage, request: CapacityRequest, *, speed_variants: bool, baseline_stops: bool
+) -> None:
     experiment, view = session.study.experiment, session.view
     view.stage(progress.CHECK)
-    checked = check_stage(session, "memory" if until == "capacity" else "training")
+    checked = checked_for_memory(session, request) if until == "capacity" else check_stage(session)
     if not isinstance(checked, CheckResult):
         raise StageFailed(f"The task could not be checked: {checked.reason}")
     for line in check_lines(checked):
@@ -230,6 +237,7 @@ def _stages(session: Session, until: Stage, request: CapacityRequest, *, speed_v
         sample_independent=independent,
         repeatable=checked.repeatable,
     )
+    baseline_stage(session, context, stops=baseline_stops)
     sweep_stage(session, context)
 
 

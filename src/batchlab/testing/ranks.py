@@ -34,6 +34,8 @@ def check_shared_sums(
     shared, alone = (
         _train(make(), batches, split, on, learning_rate) for split, on in ((shares, ranks), (_whole(shares), ALONE))
     )
+    if ranks.size > 1:
+        _check_timed_sums(make(), ranks)
     for step, (one, other) in enumerate(zip(shared, alone, strict=True), 1):
         for name, value, expected in zip(("loss", "gradient norm", "clipped"), one, other, strict=True):
             require(
@@ -41,6 +43,18 @@ def check_shared_sums(
                 f"on {ranks.size} ranks with the shares {shares}, the {name} of step {step} is {value!r}; on one rank "
                 f"it is {expected!r}",
             )
+
+
+def _check_timed_sums(trainable: Trainable, ranks: Ranks) -> None:
+    assert isinstance(trainable, SharesSums)
+    trainable.init(3)
+    trainable.join(ranks)
+    parts = trainable.sum_parts()
+    require(bool(parts) and min(parts) > 0, f"sum_parts gives {parts!r}; it is the bytes of each sum of a step")
+    begun = trainable.synchronize()
+    seconds = trainable.time_sum(sum(parts))
+    elapsed = trainable.synchronize() - begun
+    require(0 <= seconds <= elapsed * (1 + 1e-9) + 1e-9, f"time_sum gives {seconds!r} s of {elapsed!r} s that it took")
 
 
 def _whole(shares: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -13,6 +13,8 @@ import json
 import math
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -313,12 +315,28 @@ def host_memory_fallback() -> Numbers:
     return {"falls_back": falls_back, "free_bytes": free, "allocated_bytes": taken}
 
 
+def ranks() -> Numbers:
+    """Whether processes on all cards of this machine add up what each of them has, and how long that takes."""
+    cards = torch.cuda.device_count()
+    if cards < 2:
+        return {"cards": cards}
+    here = (sys.executable, "-P", "-m")
+    program = (*here, "batchlab.engines.rank_group", str(cards), *here, "batchlab.torch_.ranks_test", "cuda")
+    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise RuntimeError(said[-1] if said else f"exit code {done.returncode}")
+    found: Numbers = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 CHECKS: dict[str, Callable[[], Numbers]] = {
     "card": card,
     "allocator": allocator,
     "traces": traces,
     "precisions": precisions,
     "resume": resume,
+    "ranks": ranks,
     "limit": limit,
     "out_of_memory": out_of_memory,
     "host_memory_fallback": host_memory_fallback,

@@ -45,6 +45,21 @@ class GradientSum:
             for p in self._parameters
         ]
 
+    @property
+    def parts(self) -> list[int]:
+        """Bytes of the sums of a step, in their order: the buckets, and what `finish` adds to them."""
+        buckets = [sum(p.numel() * p.element_size() for p in bucket) for bucket in self._buckets]
+        return [*buckets, (1 + len(self._parameters)) * self._parameters[0].element_size()]
+
+    def seconds(self, size: int, synchronize: Callable[[], float]) -> float:
+        """Seconds of a sum of `size` bytes that all ranks begin together."""
+        values = torch.ones(max(1, size // 4), device=self._parameters[0].device)
+        synchronize()
+        self._ranks.sum([0.0])
+        begun = synchronize()
+        self._ranks.begin_sum(values)()
+        return synchronize() - begun
+
     def close(self) -> None:
         """Leave the parameters alone."""
         for hook in self._hooks:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from batchlab.core.protocols import Watched
 from batchlab.core.record import NoGradientSamples
 from batchlab.torch_ import memory
 from batchlab.torch_.gradient_norms import GradientNorms, PassNorms
@@ -23,6 +24,14 @@ def _ignore(gradient: Any) -> None:
     pass
 
 
+def _is_sharded(model: nn.Module) -> bool:
+    """By fully_shard, whose parameters receive no gradient before it is summed over the processes, or by FSDP's first
+    version. Asked at every sampled step, because a model may be sharded after `observe`, and by the names of the
+    classes, whose modules take long to import."""
+    parts = (*model.modules(), *model.parameters())
+    return any(type(part).__name__ in ("FullyShardedDataParallel", "DTensor") for part in parts)
+
+
 class Scaler(Protocol):
     """Like torch.amp.GradScaler: the loss is multiplied by `get_scale()` before backward."""
 
@@ -30,7 +39,7 @@ class Scaler(Protocol):
         """The current loss scale."""
 
 
-class ObservedModel:
+class ObservedModel(Watched):
     """The torch part of `batchlab.observe`. Values are copied to the host in `numbers`, once per sampled step."""
 
     def __init__(self, model: nn.Module, parameters: Any, scaler: Scaler | None) -> None:
@@ -47,7 +56,7 @@ class ObservedModel:
     @property
     def why_not(self) -> NoGradientSamples | None:
         """Why gradients cannot be measured; None if they can."""
-        return self._norms.unmeasurable
+        return NoGradientSamples.SHARDED if _is_sharded(self._model) else self._norms.unmeasurable
 
     @contextmanager
     def backward_pass(self, samples: int | None) -> Iterator[Callable[[Any], None]]:

@@ -146,6 +146,16 @@ class TorchTrainable:
         """Restore what `rank_state` returned."""
         random_state.restore(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True), self.device)
 
+    def sum_parts(self) -> list[int]:
+        """Bytes of each bucket of gradients, and of what is added up after the last of them."""
+        assert self._shared is not None
+        return self._shared.parts
+
+    def time_sum(self, size: int) -> float:
+        """Seconds of one sum of `size` bytes in float32, over the backend that adds up gradients."""
+        assert self._shared is not None
+        return self._shared.seconds(size, self.synchronize)
+
     def count(self, batch: Batch) -> float:
         """Number of targets that the loss averages over: the task's `count`, or that of `core.targets`."""
         return float(self._task.count(*batch)) if self._task.count is not None else count_targets(batch)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from batchlab.analysis.capacity.capacity import CARD_HEADROOM, Capacity
 from batchlab.analysis.findings import Findings
+from batchlab.analysis.values import NoFiniteLoss
 from batchlab.core.format import (
     format_bytes,
     format_interval,
@@ -125,8 +126,7 @@ def _fastest(found: Findings) -> Answer:
     answer = f"{speed.fastest:,}: {format_throughput(top.tokens_per_second.value, unit)}"
     if speed.knee is not None and speed.knee != speed.fastest:
         answer += f"; {speed.knee:,} is within 10 % of it"
-    low, high = top.tokens_per_second.low, top.tokens_per_second.high
-    caveats = [f"blocks from {format_throughput(low, unit)} to {format_throughput(high, unit)}"] if low and high else []
+    caveats = []
     if speed.fastest == speed.points[-1].layout.global_batch_size:
         caveats.append("it is the largest size measured")
     if speed.disturbed:
@@ -153,7 +153,8 @@ def _quality(found: Findings) -> Answer:
     runs = format_plural(len(found.runs), "run")
     best = surface.best
     if best is None or best.best is None or best.val_loss is None:
-        return Answer(question, CANNOT_TELL, no_answer(found), runs)
+        why = "no run has a finite loss" if isinstance(surface.no_best, NoFiniteLoss) else no_answer(found)
+        return Answer(question, CANNOT_TELL, why, runs)
     rate = format_learning_rate(best.best.learning_rate)
     loss = Units.of(found).named(format_interval(best.val_loss))
     answer = f"batch {best.global_batch_size:,} at LR {rate}: {loss}"
@@ -175,7 +176,7 @@ def _scale(found: Findings) -> Answer:
     surface = found.surface
     if found.run_seconds is not None:
         return Answer(question, NOT_MEASURED, "it is about equal tokens, and every batch size had equal time", "")
-    caveat = "`batchlab critical STUDY` shows what is known and which runs would settle the rest"
+    caveat = "`batchlab critical STUDY` says which runs would tell"
     if surface is not None and surface.best is not None and surface.noise_sd is not None:
         largest = max(row.global_batch_size for row in surface.tied)
         caveat += f"; at this budget the largest batch size statistically tied with the best is {largest:,}"

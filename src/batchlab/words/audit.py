@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from batchlab.analysis.audit.against import Reproduction
 from batchlab.analysis.audit.audit import Audit, SizeResult, Supported
 from batchlab.analysis.audit.flaw import Flaw, Severity
+from batchlab.analysis.audit.table import SweepTable
+from batchlab.analysis.audit.unchecked import Check, unchecked
 from batchlab.core.format import (
     format_count,
     format_learning_rate,
@@ -66,6 +68,22 @@ def describe_supported(supported: Supported) -> str:
         f"Lowest loss of {format_plural(count, 'batch size')}: {format_loss(best.loss)} at {describe_size(best)}, "
         f"{format_plural(best.runs, 'run')}."
     )
+
+
+_CHECKS = {
+    Check.TOKENS: "steps against tokens",
+    Check.LEARNING_RATE: "learning rates",
+    Check.MEMORY: "memory against the device's",
+    Check.OPTIMIZER_STATE: "the optimizer's memory",
+}
+
+
+def describe_unchecked(table: SweepTable) -> str:
+    """What the table lacks columns for, and how to add it; empty where everything was checked."""
+    missing = [f"{_CHECKS[each.check]} ({', '.join(each.lacks)})" for each in unchecked(table)]
+    if not missing:
+        return ""
+    return f"{'; '.join(missing)}: no column has these. --given NAME=VALUE adds what holds for every row."
 
 
 def describe_reproduction(found: Reproduction) -> tuple[str, ...]:

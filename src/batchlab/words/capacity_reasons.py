@@ -9,7 +9,7 @@ from batchlab.core.format import format_bytes, format_plural
 from batchlab.storage.decisions import LimitKind
 
 _LIMIT = {
-    LimitKind.WORKER_DATA: "VmData of a worker above its warmed-up baseline, by a soft RLIMIT_DATA",
+    LimitKind.WORKER_DATA: "VmData of a worker above its baseline",
     LimitKind.ALLOCATOR: "of the device's allocator, as asked with --memory-limit",
     LimitKind.FREE_HOST_MEMORY: "the memory of this machine that was free; no limit was asked for",
     LimitKind.DEVICE_MEMORY: "the device's own memory",

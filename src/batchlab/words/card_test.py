@@ -75,6 +75,16 @@ def _resume(found: Mapping[str, Any]) -> Found:
     return verdict, f"losses after a restart differ by up to {difference:.1e}, relative"
 
 
+def _ranks(found: Mapping[str, Any]) -> Found:
+    cards = found["cards"]
+    if cards < 2:
+        return "ok", "one card, so no run can be shared"
+    size, milliseconds = format_bytes(found["bytes"]), 1000 * found["seconds"]
+    if not found["right"]:
+        return "fail", f"{cards} cards add up {size} to a wrong sum"
+    return "ok", f"{cards} cards add up {size} in {milliseconds:.3g} ms"
+
+
 def _limit(found: Mapping[str, Any]) -> Found:
     if found["fits"] and not found["fits_more"]:
         return "ok", "a limit of 64 MiB allows 64 MiB and not 66"
@@ -107,6 +117,7 @@ _DESCRIBED: dict[str, Callable[[Mapping[str, Any]], Found]] = {
     "traces": _traces,
     "precisions": _precisions,
     "resume": _resume,
+    "ranks": _ranks,
     "limit": _limit,
     "out_of_memory": _out_of_memory,
     "host_memory_fallback": _host_memory_fallback,

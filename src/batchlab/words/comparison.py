@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from batchlab.analysis.comparison import RESOLVED, Caveat, Comparison, Obstacle, Side, Verdict
+from batchlab.analysis.comparison import RESOLVED, Caveat, Comparison, Obstacle, Setting, Side, Verdict
 from batchlab.analysis.values import Interval
 from batchlab.core.format import (
     format_count,
@@ -17,6 +17,9 @@ from batchlab.core.format import (
 )
 
 SHOWN_SETTINGS = 20
+
+LISTED_VALUES = 8
+"""Values of a setting that are listed one by one; of more, the number and the ends are given."""
 
 
 def describe_comparison(found: Comparison) -> tuple[str, ...]:
@@ -135,6 +138,19 @@ def _caveat(caveat: Caveat, found: Comparison) -> str:
             return "A table does not say what its loss is measured on; the comparison holds only for the same data."
 
 
+def format_values(setting: Setting) -> tuple[str, str]:
+    """A setting at both sides: `unset` where it is, and a long list as `1e-05 … 0.1 (97 values)`, unless the lists
+    differ only inside."""
+    whole = setting.first or "unset", setting.second or "unset"
+    short = _shortened(whole[0]), _shortened(whole[1])
+    return whole if short[0] == short[1] else short
+
+
+def _shortened(text: str) -> str:
+    values = text.split(", ")
+    return text if len(values) <= LISTED_VALUES else f"{values[0]} … {values[-1]} ({len(values)} values)"
+
+
 def _settings(found: Comparison) -> Iterator[str]:
     if not found.first.settings or not found.second.settings:
         return
@@ -143,6 +159,7 @@ def _settings(found: Comparison) -> Iterator[str]:
         return
     yield f"{format_plural(len(found.differ), 'setting')} differ:" if len(found.differ) > 1 else "One setting differs:"
     for setting in found.differ[:SHOWN_SETTINGS]:
-        yield f"  {setting.name}: {setting.first or 'unset'} | {setting.second or 'unset'}"
+        first, second = format_values(setting)
+        yield f"  {setting.name}: {first} | {second}"
     if len(found.differ) > SHOWN_SETTINGS:
         yield f"  and {len(found.differ) - SHOWN_SETTINGS} more"

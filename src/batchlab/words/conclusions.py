@@ -19,10 +19,12 @@ from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.runs.evaluation import DRAWS
 from batchlab.scaling import Refused
 from batchlab.scaling.refusals import OptimumOnlyBounded, OtherOptimizer
+from batchlab.words.baseline import describe_baseline
 from batchlab.words.costs import describe_cost, describe_slope
 from batchlab.words.phrases import format_cells, format_seeds, format_test
 from batchlab.words.rate_conclusions import rate_conclusions
 from batchlab.words.refusals import describe_refusal
+from batchlab.words.retries import retry_conclusions
 from batchlab.words.run_length import run_length
 from batchlab.words.scaling import describe_batch_interval, describe_caveat, describe_confirmation, describe_rule
 from batchlab.words.search import stop_reason
@@ -38,7 +40,7 @@ LARGER = 4
 
 def conclusions(found: Findings) -> tuple[str, ...]:
     """Sentences in reading order: quality, learning rate, noise, larger budgets, speed, memory, clipping."""
-    sentences: list[str] = []
+    sentences = describe_baseline(found.baseline, found.experiment.unit) if found.baseline else []
     surface = found.surface
     if surface is not None:
         if surface.best is None:
@@ -51,7 +53,13 @@ def conclusions(found: Findings) -> tuple[str, ...]:
             sentences += rate_conclusions(surface) + valley_conclusions(found) + warmup_conclusions(found)
             sentences += _noise(surface)
             sentences += _target(found, surface)
-        sentences += _undertrained(surface) + starting_point(found) + _stopped(found) + _larger_budget(found)
+        sentences += (
+            retry_conclusions(found)
+            + _undertrained(surface)
+            + starting_point(found)
+            + _stopped(found)
+            + _larger_budget(found)
+        )
     sentences += _speed(found) + _memory(found) + (_clipping(surface) if surface else [])
     return tuple(sentence for sentence in sentences if sentence)
 

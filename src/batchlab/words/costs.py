@@ -8,12 +8,15 @@ from batchlab.analysis.values import Interval
 from batchlab.analysis.verdict import Cost, Shared, SlopeFrom, TokenSlope
 from batchlab.core.batch import Unit
 from batchlab.core.format import (
+    MANY_TIMES,
     format_interval,
     format_loss,
     format_percent,
     format_percent_interval,
     format_plural,
     format_signed,
+    format_times,
+    format_times_interval,
 )
 
 SAME_TIME = 0.005
@@ -37,7 +40,7 @@ def shared_term(shared: Shared, unit: Unit) -> str:
 
 
 def describe_extra(extra: Interval, of: str) -> str:
-    """`6 % [2, 9] more tokens`, `1.5 % [−1, 4] fewer tokens`.
+    """`6 % [2, 9] more tokens`, `1.5 % [−1, 4] fewer tokens`, and from twice as many up `8 times [6, 10] the tokens`.
 
     `at least 33 % more tokens` where the interval has no upper end, because it lies beyond what the slope was measured
     over: 69 % [33, 597] would tell numbers that nothing measured. With a lower end below zero, `from 4 % fewer to an
@@ -47,12 +50,19 @@ def describe_extra(extra: Interval, of: str) -> str:
     less = "less" if of == "time" else "fewer"
     if low is not None and (high is None or math.isinf(high)):
         if low > 0:
-            return f"at least {format_percent(low)} more {of}"
+            return f"at least {_more(low, of)}"
         unknown = "an unknown amount of more time" if of == "time" else f"an unknown number of more {of}"
         return f"from {format_percent(-low)} {less} to {unknown}"
     if extra.value < 0:
         return f"{format_percent_interval(Interval(-extra.value, _negative(high), _negative(low)))} {less} {of}"
-    return f"{format_percent_interval(extra)} more {of}"
+    if 1 + extra.value < MANY_TIMES or not math.isfinite(extra.value):
+        return f"{format_percent_interval(extra)} more {of}"
+    least, most = (None if end is None else max(0.0, 1 + end) for end in (low, high))
+    return f"{format_times_interval(Interval(1 + extra.value, least, most))} the {of}"
+
+
+def _more(extra: float, of: str) -> str:
+    return f"{format_percent(extra)} more {of}" if 1 + extra < MANY_TIMES else f"{format_times(1 + extra)} the {of}"
 
 
 def _negative(limit: float | None) -> float | None:
@@ -71,15 +81,19 @@ def describe_trade(cost: Cost, unit: Unit) -> str:
     text = describe_cost(cost, unit)
     if cost.shared is Shared.TIME or cost.time_per_token is None or abs(cost.time_per_token - 1) < SAME_TIME:
         return text
-    less = format_percent(abs(1 - cost.time_per_token))
-    each = "less" if cost.time_per_token < 1 else "more"
-    text += f" for {less} {each} time per {unit.value.removesuffix('s')}"
+    text += f" for {_time_per_token(cost.time_per_token)} per {unit.value.removesuffix('s')}"
     when = describe_time(cost)
     return f"{text}: {when}" if when else text
 
 
+def _time_per_token(ratio: float) -> str:
+    if ratio >= MANY_TIMES:
+        return f"{format_times(ratio)} the time"
+    return f"{format_percent(abs(1 - ratio))} {'less' if ratio < 1 else 'more'} time"
+
+
 def describe_time(cost: Cost) -> str:
-    """`37 % sooner`, `12 % later` or `as soon`; empty where it is unknown.
+    """`37 % sooner`, `12 % later`, `6.6 times as long` or `as soon`; empty where it is unknown.
 
     `at most 20 % sooner` or `at least 8 % later` where only the least that it costs in tokens is known.
     """
@@ -94,7 +108,17 @@ def describe_time(cost: Cost) -> str:
     if abs(time - 1) < SAME_TIME:
         return "at best as soon" if bounded else "as soon"
     text = f"{format_percent(abs(1 - time))} {'sooner' if time < 1 else 'later'}"
+    if time >= MANY_TIMES:
+        text = f"{format_times(time)} as long"
     return text if not bounded else f"at {'most' if time < 1 else 'least'} {text}"
+
+
+def describe_arrival(cost: Cost) -> str:
+    """`reaches the same loss 12 % later`, `takes 6.6 times as long to the same loss`; empty where it is unknown."""
+    when = describe_time(cost)
+    if when.endswith("as long"):
+        return f"takes {when} to the same loss"
+    return f"reaches the same loss {when}" if when else ""
 
 
 def describe_more_seeds(cost: Cost) -> str:

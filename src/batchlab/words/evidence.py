@@ -17,6 +17,7 @@ def headline_caveats(found: Findings) -> tuple[str, ...]:
     if surface is None or surface.best is None or chosen is None:
         return ()
     phrases = [
+        baseline_missed(found),
         edge_of_axis(surface),
         _rate_at_edge(surface, chosen),
         held_out(found),
@@ -24,6 +25,11 @@ def headline_caveats(found: Findings) -> tuple[str, ...]:
         tokens_per_parameter(found),
     ]
     return tuple(phrase for phrase in phrases if phrase)
+
+
+def baseline_missed(found: Findings) -> str:
+    """`the baseline was not reproduced`; empty where it was, or where there is none."""
+    return "the baseline was not reproduced" if found.baseline is not None and not found.baseline.reproduced else ""
 
 
 def edge_of_axis(surface: SurfaceFinding) -> str:

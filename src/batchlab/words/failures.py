@@ -25,6 +25,7 @@ from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
 from batchlab.words.check import describe_check
 from batchlab.words.damage import damage_lines
+from batchlab.words.retries import describe_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,17 @@ def _with_the_same_remedy(found: Findings, diverged: Sequence[list[Run]]) -> lis
 
 
 def _highest_that_trained(found: Findings, diverged: Sequence[Run]) -> float | None:
-    """The highest learning rate below those that diverged at which the same batch size trained to the end."""
+    """The highest learning rate below those that diverged at which the same batch size trained to the end, at a
+    warm-up at which it diverged above."""
     lowest, size = min(run.learning_rate for run in diverged), diverged[0].global_batch_size
+    warmups = {run.warmup_fraction for run in diverged}
     trained = [
         run.learning_rate
         for run in found.runs
-        if run.global_batch_size == size and run.outcome is Outcome.COMPLETED and run.learning_rate < lowest
+        if run.global_batch_size == size
+        and run.outcome is Outcome.COMPLETED
+        and run.learning_rate < lowest
+        and run.warmup_fraction in warmups
     ]
     return max(trained, default=None)
 
@@ -91,7 +97,14 @@ def _highest_that_trained(found: Findings, diverged: Sequence[Run]) -> float | N
 def _divergence(found: Findings, runs: list[Run]) -> Failure:
     reasons = list(dict.fromkeys(run.reason for run in runs))
     reason = reasons[0] if len(reasons) == 1 else f"For example: {reasons[0]}"
-    return Failure(_what("Diverged", reason), _where(runs), _divergence_remedy(found, runs))
+    return Failure(_what("Diverged", reason), _where(runs), _divergence_remedy(found, runs) + _retries(found, runs))
+
+
+def _retries(found: Findings, runs: Sequence[Run]) -> str:
+    """Which of them trained when they were tried again at other settings."""
+    ended = [each.trained for each in found.retried if each.diverged in runs and each.trained is not None]
+    settings = list(dict.fromkeys(describe_retry(run) for run in ended))
+    return f" Tried again, it trained at {format_list(settings)}." if settings else ""
 
 
 def _what(ended: str, reason: str) -> str:
@@ -105,7 +118,7 @@ def _divergence_remedy(found: Findings, runs: list[Run]) -> str:
     of = "these sizes" if len({run.global_batch_size for run in runs}) > 1 else "this size"
     if highest is not None:
         stay = f"Stay at or below {format_learning_rate(highest)}, which trained at {of}"
-        return f"{stay}; or use {longer}, and measure again."
+        return f"{stay}; or use {longer}."
     clip = "" if found.experiment.optimizer.grad_clip else "; gradients are not clipped, so set optimizer.grad_clip"
     lowest = format_learning_rate(min(run.learning_rate for run in runs))
     return f"Every learning rate from {lowest} up diverged at {of}: try lower ones, or {longer}{clip}."

@@ -17,6 +17,10 @@ _REASONS = {
     ),
     NoGradientSamples.SEVERAL_DEVICES: "it is measured in runs on one device only",
     NoGradientSamples.SPARSE: "a parameter has sparse gradients; build its embedding with sparse=False",
+    NoGradientSamples.SHARDED: (
+        "the model is sharded (FSDP), so the gradients of single processes are never there; observe it for some steps "
+        "in DistributedDataParallel, or in one process at a smaller size"
+    ),
 }
 
 

@@ -17,8 +17,10 @@ def observation_line(
     peak_bytes: int | None,
     *,
     missing: str = "",
+    uncomputed: int = 0,
 ) -> str:
-    """The noise scale with its interval and n, tokens/s, and peak memory. `missing`: why no step was sampled."""
+    """The noise scale with its interval and n, tokens/s, and peak memory. `missing`: why no step was sampled;
+    `uncomputed`: steps in a row after which the loop had computed nothing."""
     text = f"noise scale {format_noise(found)}"
     if found.value is None and found.at_least is None:
         text = f"noise scale unknown ({missing or noise_reason(found)})"
@@ -31,7 +33,17 @@ def observation_line(
         parts.append(f"{format_count(tokens_per_second)} tokens/s")
     if peak_bytes is not None:
         parts.append(f"peak {format_bytes(peak_bytes)}")
-    return " · ".join(parts)
+    line = " · ".join(parts)
+    return f"{line}\n{nothing_computed(uncomputed)}" if uncomputed else line
+
+
+def nothing_computed(steps: int) -> str:
+    """What a loop is told that evaluates none of its arrays."""
+    return (
+        f"The loop went on for at least {format_plural(steps, 'step')} without computing the model's parameters, so "
+        "memory grew and tokens/s counts work that was not done: call "
+        "mx.eval(model.parameters(), optimizer.state) after every update."
+    )
 
 
 def no_sampled_step(*, unmeasurable: NoGradientSamples | None, single: int, stale: int, steps: int, every: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from batchlab.analysis.findings import Findings
-from batchlab.analysis.values import BatchRow, SurfaceFinding
+from batchlab.analysis.values import BatchRow, Run, SurfaceFinding
 from batchlab.analysis.verdict import Cost, Unresolved
 from batchlab.core.format import (
     format_interval,
@@ -16,7 +16,7 @@ from batchlab.core.format import (
     format_throughput,
 )
 from batchlab.core.record import Outcome
-from batchlab.words.costs import describe_cost, describe_time
+from batchlab.words.costs import describe_arrival, describe_cost, describe_time
 from batchlab.words.evidence import edge_of_axis
 from batchlab.words.phrases import format_seeds, format_span, format_tied
 from batchlab.words.run_length import run_length
@@ -44,7 +44,7 @@ def _what_was_run(found: Findings) -> str:
         f"This study trained {task_name(found.experiment.task)} at batch {span}: "
         f"{format_plural(len(found.runs), 'run')}{of}{' so far' if found.partial else ''}"
     )
-    ended = Counter(run.outcome.label for run in found.runs if run.outcome is not Outcome.COMPLETED)
+    ended = Counter(_ENDED.get(run.outcome, run.outcome.label) for run in found.runs if not _finished(run))
     if not ended:
         return f"{text}, all of which finished."
     others = "none finished" if ended.total() == len(found.runs) else "the others finished"
@@ -54,7 +54,7 @@ def _what_was_run(found: Findings) -> str:
 def _what_came_out(found: Findings) -> str:
     surface, best = found.surface, found.surface.best if found.surface else None
     if surface is None or best is None or best.best is None:
-        return no_answer(found) if found.runs else ""
+        return no_answer(found) if _some_finished(found) else ""  # that none did is said before
     rate = format_learning_rate(best.best.learning_rate)
     text = f"Batch {best.global_batch_size:,} at learning rate {rate} had the lowest validation loss"
     if surface.noise_sd is None:
@@ -65,6 +65,18 @@ def _what_came_out(found: Findings) -> str:
         return f"{text}; every other batch size is worse by more than noise."
     are = "is" if len(surface.tied) == 1 else "are"
     return f"{text}. Batch {format_tied(surface)} {are} statistically tied. {_towards_the_ends(surface, best)}".strip()
+
+
+_ENDED = {Outcome.OUT_OF_MEMORY: "ran out of memory"}
+"""How runs ended, where the label is no verb."""
+
+
+def _finished(run: Run) -> bool:
+    return run.outcome is Outcome.COMPLETED
+
+
+def _some_finished(found: Findings) -> bool:
+    return any(map(_finished, found.runs))
 
 
 def _towards_the_ends(surface: SurfaceFinding, best: BatchRow) -> str:
@@ -102,7 +114,8 @@ def _on_the_device(found: Findings) -> str:
 def _decision(found: Findings) -> str:
     chosen, surface = found.recommended, found.surface
     if chosen is None or surface is None or surface.best is None:
-        return f"This study does not say what to train with. {no_answer(found)}"
+        why = "No run finished." if found.runs and not _some_finished(found) else no_answer(found)
+        return f"This study does not say what to train with. {why}"
     size, best = chosen.layout.global_batch_size, surface.best.global_batch_size
     rate = format_learning_rate(chosen.learning_rate)
     text = f"Train with batch {size:,} at learning rate {rate}"
@@ -136,8 +149,8 @@ def _size(cost: Cost) -> int:
 
 def _end(found: Findings, cost: Cost) -> str:
     size, needs = f"batch {cost.global_batch_size:,}", describe_cost(cost, found.experiment.unit)
-    when = describe_time(cost)
-    return f"{size} reaches the same loss {when}, with {needs}" if when else f"{size} costs {needs}"
+    arrival = describe_arrival(cost)
+    return f"{size} {arrival}, with {needs}" if arrival else f"{size} costs {needs}"
 
 
 def _next_step(found: Findings) -> str:
@@ -145,6 +158,8 @@ def _next_step(found: Findings) -> str:
     surface, chosen = found.surface, found.recommended
     if found.partial:
         return "Next: run the same command again; it finishes the study."
+    if surface is not None and not _some_finished(found):
+        return "Next: try a remedy under Troubleshooting, in a new study."
     if surface is None or surface.best is None or chosen is None:
         return ""
     if surface.noise_sd is None:

@@ -31,9 +31,10 @@ def format_warmup(found: Findings, tokens: float) -> str:
     if schedule.kind == "task" and not schedule.warmup_fraction:
         return "the script's own warm-up"
     text = f"warm-up {format_count(tokens)} {found.experiment.unit.value}"
-    if found.warmups is None:
-        return text
-    return f"{text} (the best of {format_percents(found.experiment.warmup_fractions)} tried)"
+    size = found.warmups.at(found.recommended.layout.global_batch_size) if found.warmups and found.recommended else None
+    if size is None or len(size.tried) < 2 or (size.taken,) == found.experiment.warmup_fractions:
+        return text  # or others were tried only with learning rates that had diverged
+    return f"{text} (the best of {format_percents([each.warmup_fraction for each in size.tried])} tried)"
 
 
 def format_seeds(surface: SurfaceFinding, row: BatchRow) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from batchlab.analysis.capacity.capacity import Capacity
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.sweep.warmups import SizeWarmups
-from batchlab.analysis.values import BatchRow
+from batchlab.analysis.values import BatchRow, Interval
 from batchlab.analysis.verdict import Cost, Recommendation
 from batchlab.core.batch import BatchLayout, Unit
 from batchlab.core.experiment import AcrossBatch, OptimizerConfig, ScheduleConfig
 from batchlab.core.format import (
-    batch_items,
+    format_batch,
     format_learning_rate,
     format_list,
     format_percent,
@@ -22,6 +22,7 @@ from batchlab.core.format import (
 )
 from batchlab.core.optimizer_group import OptimizerGroup
 from batchlab.core.spec import MIN_STEPS
+from batchlab.words.costs import describe_extra
 from batchlab.words.optimizer_groups import describe_optimizers, describe_settings
 from batchlab.words.reasons import describe_reason
 from batchlab.words.run_length import run_length
@@ -116,7 +117,8 @@ def describe_shareable(devices: int, tied: Sequence[int], nearest: int | None, c
     if nearest is None:
         return ""
     tokens = cost.tokens.value if cost is not None and cost.tokens is not None else None
-    price = f", which costs {100 * tokens:.2g} % more tokens" if tokens is not None and math.isfinite(tokens) else ""
+    known = tokens is not None and math.isfinite(tokens)
+    price = f", which costs {describe_extra(Interval(tokens or 0.0), 'tokens')}" if known else ""
     return f"The nearest that {devices} can share is {nearest}{price}: --batch-size {nearest}."
 
 
@@ -190,7 +192,7 @@ def confirmation_note(runs: str) -> str:
 
 def paste_title(study: str, global_batch_size: int, unit: Unit, sequence_length: int) -> str:
     """The first line of a paste-ready block."""
-    return f"batchlab study {study}: {global_batch_size:,} {batch_items(unit, sequence_length)} per step"
+    return f"batchlab study {study}: {format_batch(global_batch_size, unit, sequence_length)} per step"
 
 
 def nanochat_note(learning_rate: float, optimizer: str, groups: Sequence[OptimizerGroup]) -> str:

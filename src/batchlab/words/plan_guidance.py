@@ -28,6 +28,11 @@ def describe_speed_step(step: int, low: float | None, high: float, unit: Unit, d
     return f"After step {step:,}: {low:,.0f} to {high:,.0f} {unit.value}/s, as when it was measured alone."
 
 
+def describe_predicted_speed(step: int, speed: float, unit: Unit, devices: int) -> str:
+    """The speed to expect of devices that were calibrated."""
+    return f"After step {step:,}: at most about {speed:,.0f} {unit.value}/s, as predicted for these {devices} devices."
+
+
 def describe_memory_step(step: int, peak: int) -> str:
     """The memory to expect."""
     return f"After step {step:,}: at most {format_bytes(peak)} on each device, the peak of the study's runs."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from batchlab.analysis.capacity.capacity import Capacity
+from batchlab.analysis.sweep.baseline import baseline_seeds
 from batchlab.analysis.sweep.throughput import BUSY_SHARE
 from batchlab.core.batch import Unit
 from batchlab.core.experiment import DEFAULT_TIME_BUDGET, Experiment
@@ -29,7 +30,9 @@ from batchlab.search.budget import explored, token_budget_of
 from batchlab.search.repeats import Repeats
 from batchlab.search.starting_rates import swept_rates
 from batchlab.storage.decisions import BudgetDecision
+from batchlab.words.baseline import IF_MISSED, baseline_title
 from batchlab.words.capacity_reasons import describe_limit
+from batchlab.words.retries import retry_rule
 from batchlab.words.search import describe_budget
 
 if TYPE_CHECKING:
@@ -151,11 +154,6 @@ def describe_throughput(size: int, result: ThroughputResult, unit: Unit) -> str:
     return f"batch {size}: {result.tokens_per_second:,.0f} {unit.value}/s{caveat}"
 
 
-def describe_prediction(size: int, limit_bytes: int) -> str:
-    """What the traces say, before anything is run."""
-    return f"the trace predicts micro-batch {size:,} within {format_bytes(limit_bytes)}; now it is run"
-
-
 def describe_capacity(capacity: Capacity) -> str:
     """The result of the capacity stage, where only what the sweep needs was searched for."""
     limit, size, failed = capacity.limit_bytes, capacity.max_micro_batch_size, capacity.smallest_failed
@@ -176,7 +174,7 @@ def status_lines(
 ) -> list[str]:
     """How far a study is: one line per kind of run, then what failed and what is unfinished."""
     lines = [f"{experiment.name}: {experiment.task}"]
-    for kind in ("check", "capacity", "throughput", "train"):
+    for kind in ("check", "capacity", "throughput", "workers", "all_reduce", "train"):
         outcomes = Counter(record.outcome.label for spec, record in records if spec.kind == kind)
         if outcomes:
             lines.append(f"  {kind:10} " + ", ".join(f"{n} {word}" for word, n in sorted(outcomes.items())))
@@ -215,6 +213,9 @@ def describe_plan(experiment: Experiment, task_info: TaskInfo, cost: str) -> lis
     else:
         time = format_duration(budget.time_budget_seconds or DEFAULT_TIME_BUDGET)
         lines.append(f"as many {unit} a run as fit into {time} at the measured throughput")
+    if experiment.baseline is not None:
+        title = baseline_title(experiment.baseline, len(baseline_seeds(experiment)))
+        lines.append(f"{title}; otherwise the study {IF_MISSED[experiment.baseline.if_missed]}")
     return [*lines, f"cost: {cost}", "nothing was written"]
 
 
@@ -237,6 +238,7 @@ def _describe_sweep(experiment: Experiment, task_info: TaskInfo) -> str:
             f"{format_plural(explored(len(sizes), len(rates)) * len(warmups), 'run')}, {extra} more for seeds"
         )
     text += f"; at most {format_plural(budget.max_runs, 'run')} before the seeds" if budget.max_runs else ""
+    text += f"; {retry_rule(sweep.retry_diverged)}" if sweep.retry_diverged else ""
     return text + (f"; at most {budget.max_tokens:,} {experiment.unit.value} in all" if budget.max_tokens else "")
 
 

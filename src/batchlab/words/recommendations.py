@@ -32,7 +32,7 @@ def advise(recommendation: Recommendation, findings: Findings) -> Advice:
     rate = format_learning_rate(recommendation.learning_rate)
     return Advice(
         goal=GOALS[recommendation.goal],
-        headline=f"{layout.global_batch_size:,} {units.items} at LR {rate}",
+        headline=f"{units.batch(layout.global_batch_size)} at LR {rate}",
         detail=(
             f"micro-batch {layout.micro_batch_size:,} × accum {layout.grad_accum_steps:,} × {devices} = "
             f"{units.step_size(layout)}, {format_warmup(findings, recommendation.warmup_tokens)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from batchlab.analysis.findings import Findings
 from batchlab.core.batch import BatchLayout, Unit
-from batchlab.core.format import batch_items
+from batchlab.core.format import batch_items, format_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,13 @@ class Units:
     def batch_axis(self) -> str:
         return f"global batch size ({self.items})"
 
+    def batch(self, size: int) -> str:
+        """`32 sequences`."""
+        return format_batch(size, self.unit, self.sequence_length)
+
     def step_size(self, layout: BatchLayout) -> str:
         """`32 sequences (8,192 tokens) per step`."""
-        text = f"{layout.global_batch_size:,} {self.items}"
+        text = self.batch(layout.global_batch_size)
         if self.items == "sequences":
             text += f" ({layout.tokens_per_step:,} {self.name})"
         return f"{text} per step"

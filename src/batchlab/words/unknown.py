@@ -8,9 +8,8 @@ from batchlab.core.format import format_list
 from batchlab.core.pairing import Pairing
 from batchlab.words.answers import predicted_cards
 from batchlab.words.critical import headline
-from batchlab.words.evidence import edge_of_axis
+from batchlab.words.evidence import baseline_missed, edge_of_axis
 from batchlab.words.run_length import run_length
-from batchlab.words.sweep import no_answer
 
 
 def unknown(found: Findings) -> tuple[str, ...]:
@@ -20,8 +19,9 @@ def unknown(found: Findings) -> tuple[str, ...]:
         left = f": {len(found.runs)} of {found.planned_runs} runs so far" if found.planned_runs else ""
         missing.append(f"the study is not finished{left}")
     if found.recommended is None:
-        why = no_answer(found).rstrip(".")
-        missing.append(f"{why[:1].lower()}{why[1:]}")
+        missing.append("what to train with")
+    if missed := baseline_missed(found):
+        missing.append(f"whether this is the experiment that was meant: {missed}")
     if found.surface is not None:
         missing += _of_losses(found.surface) + _of_sizes(found, found.surface)
     if found.token_budget:

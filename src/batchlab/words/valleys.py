@@ -51,6 +51,10 @@ def _range(valley: Valley) -> str:
     )
 
 
+def _exponent(value: float) -> str:
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
 def _narrowing(valleys: Valleys) -> list[str]:
     change = valleys.narrowing
     if change is None or change.low is None or change.high is None:
@@ -61,6 +65,6 @@ def _narrowing(valleys: Valleys) -> list[str]:
     elif change.low > 0:
         how = "widens as the batch size grows"
     return [
-        f"The range of good learning rates {how}: its width scaled as batch^{change.value:.2f} (95 % interval "
-        f"{change.low:.2f} to {change.high:.2f}, n = {change.n} sizes)."
+        f"The range of good learning rates {how}: its width scaled as batch^{_exponent(change.value)} (95 % "
+        f"interval {_exponent(change.low)} to {_exponent(change.high)}, n = {change.n} sizes)."
     ]

@@ -7,6 +7,8 @@ from batchlab.analysis.sweep.warmups import LargerWantLonger, SizeWarmups, Tried
 from batchlab.analysis.values import Comparing, Interval
 from batchlab.core.format import format_list, format_percent, format_plural, format_signed
 
+TRIED_AGAIN = " (cells that diverged, tried again)"
+
 COMPARED = {
     Comparing.PAIRED: "paired",
     Comparing.POOLED: "pooled spread",
@@ -15,9 +17,12 @@ COMPARED = {
 
 
 def warmup_conclusions(found: Findings) -> list[str]:
-    """The best warm-up by batch size, the others at the recommended size, and the trend; empty for a single one."""
+    """The best warm-up by batch size, the others at the recommended size, and the trend; empty for a single one.
+
+    Further warm-ups of cells that diverged and were tried again are told elsewhere (words/retries.py).
+    """
     warmups = found.warmups
-    if warmups is None:
+    if warmups is None or (found.retried and len(found.experiment.warmup_fractions) == 1):
         return []
     size = warmups.at(found.recommended.layout.global_batch_size) if found.recommended else None
     return [_best(warmups), *_told_apart(warmups), *(_others(size) if size else []), *_trend(warmups)]

@@ -36,7 +36,7 @@ def runs(best: Mapping[int, float], seeds: Sequence[int] = range(5), noise: floa
 
 
 def finding(best: Mapping[int, float], **more: object) -> WarmupFinding:
-    found = warmup_finding(runs(best, **more), CONFIRMING)  # type: ignore[arg-type]
+    found = warmup_finding(runs(best, **more), CONFIRMING, WARMUPS)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -89,7 +89,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
             )
             for run in runs(SAME)
         ]
-        found = warmup_finding(shuffled, CONFIRMING)
+        found = warmup_finding(shuffled, CONFIRMING, WARMUPS)
         assert found is not None
         assert found.trend is not None
         assert found.trend.gain.low is not None
@@ -106,7 +106,7 @@ def test_one_seed_says_nothing_about_noise() -> None:
 
 
 def test_one_warmup_is_no_axis() -> None:
-    assert warmup_finding([run for run in runs(SAME) if run.warmup_fraction == 0.04], CONFIRMING) is None
+    assert warmup_finding([run for run in runs(SAME) if run.warmup_fraction == 0.04], CONFIRMING, WARMUPS) is None
 
 
 def test_an_undertrained_warmup_is_taken_only_where_all_are() -> None:
@@ -127,7 +127,7 @@ def test_confirmation_seeds_choose_nothing() -> None:
 def test_a_size_without_a_loss_has_the_shortest() -> None:
     none = [replace(run, val_loss=None) if run.global_batch_size == 8 else run for run in runs(LONGER)]
     assert best_warmups(none, CONFIRMING)[8] == 0.01
-    found = warmup_finding(none, CONFIRMING)
+    found = warmup_finding(none, CONFIRMING, WARMUPS)
     assert found is not None
     assert found.at(8) is not None
     assert found.trend is None or found.trend.smallest == 16
@@ -137,4 +137,4 @@ def test_a_size_without_a_loss_has_the_shortest() -> None:
 def test_the_order_of_runs_does_not_matter(order: int) -> None:
     shuffled = runs(LONGER, noise=1e-3)
     random.Random(order).shuffle(shuffled)
-    assert warmup_finding(shuffled, CONFIRMING) == finding(LONGER, noise=1e-3)
+    assert warmup_finding(shuffled, CONFIRMING, WARMUPS) == finding(LONGER, noise=1e-3)

@@ -16,8 +16,10 @@ from batchlab.engines import inline
 from batchlab.engines.attempt import LiveRun, run_attempt
 from batchlab.max_batch_size import scratch_session
 from batchlab.runs import execute as runs
+from batchlab.search.probe_time import VERIFYING_STEPS
 from batchlab.simulated.machine import simulation
-from batchlab.study.stages.capacity import VERIFYING_STEPS, CapacityRequest, capacity_stage
+from batchlab.study.stages.capacity import capacity_stage
+from batchlab.study.stages.capacity_request import CapacityRequest
 from batchlab.study.stages.effort import USEFUL
 from batchlab.study.task_source import resolve_task
 

@@ -15,7 +15,8 @@ from batchlab.max_batch_size import measure_capacity, scratch_session
 from batchlab.simulated.machine import simulation
 from batchlab.storage.store import Store
 from batchlab.study.documents import read_findings
-from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.capacity import capacity_stage
+from batchlab.study.stages.capacity_request import CapacityRequest
 from batchlab.study.stages.variants import BASELINE, MEMORY_VARIANTS, variants_stage
 from batchlab.study.task_source import resolve_task
 

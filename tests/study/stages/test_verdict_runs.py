@@ -86,7 +86,7 @@ def test_seeds_that_would_settle_it_are_run_where_enough_runs_are_left(
     assert other.more_seeds is not None
     assert Store.open(tmp_path / "few").decisions().further_seeds["tolerance"].seeds == ()
 
-    monkeypatch.setattr("batchlab.study.stages.sweep._left", lambda context, made: Left(40, math.inf))
+    monkeypatch.setattr("batchlab.study.stages.sweep._left", lambda context, made, on_top: Left(40, math.inf))
     study(tmp_path / "many", SLOW_PASSES, loose)
     decided = Store.open(tmp_path / "many").decisions().further_seeds["tolerance"]
     assert {size for size, *_ in decided.cells} == {16, 32}

@@ -32,7 +32,7 @@ def test_the_caption_gives_n_the_band_and_where_time_comes_from(found: Findings)
     said = decision_caption(found, rows, tolerated=True)
     assert "95 % intervals, n = " in said
     assert "extra tokens" in said
-    assert said.endswith("Time is the budget divided by the speed measured for each size alone.")
+    assert said.endswith("Time is the budget divided by each size's measured speed.")
     untimed = [replace(row, hours=None) for row in rows]
     assert "Time is" not in decision_caption(found, untimed, tolerated=False)
     at_equal_time = replace(found, run_seconds=60.0)

@@ -21,7 +21,7 @@ def test_the_caption_counts_cells_and_runs(synthetic_study: Study) -> None:
     said = surface_caption(bare, None)
     assert said.startswith(f"{len(cells)} cells, n = {runs} runs. ")
     assert "colour scale" not in said
-    assert "The colour scale ends at 2.500, " in surface_caption(bare, 2.5)
+    assert "The colour scale ends at 2.500" in surface_caption(bare, 2.5)
     one = replace(surface, inferred=(Inferred(4, 1e-3, 2.5, 1.0),))
     assert "1 paler cell marked ≈ was not run either" in surface_caption(one, None)
 

@@ -285,5 +285,9 @@ def _no_best(rows: Sequence[BatchRow]) -> NoBest:
     finite = sum(row.best is not None for row in rows)
     if finite:
         return AllUndertrained(finite)
-    runs = [run for row in rows for cell in row.cells for run in cell.runs]
+    return no_finite_loss([run for row in rows for cell in row.cells for run in cell.runs])
+
+
+def no_finite_loss(runs: Sequence[Run]) -> NoFiniteLoss:
+    """How runs without any loss ended."""
     return NoFiniteLoss(len(runs), tuple(sorted({run.outcome for run in runs}, key=lambda outcome: outcome.label)))

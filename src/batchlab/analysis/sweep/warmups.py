@@ -90,8 +90,11 @@ def best_warmups(runs: Iterable[Run], confirmation_seeds: Collection[int]) -> di
     return {size: _taken(tried, confirmation_seeds) for size, tried in _by_size(runs, confirmation_seeds).items()}
 
 
-def warmup_finding(runs: Sequence[Run], confirmation_seeds: Collection[int]) -> WarmupFinding | None:
-    """What all warm-ups cost; None where only one was tried."""
+def warmup_finding(
+    runs: Sequence[Run], confirmation_seeds: Collection[int], asked: Collection[float]
+) -> WarmupFinding | None:
+    """What all warm-ups cost; None where only one was tried. The trend is over the warm-ups that were `asked`, not
+    those of diverged cells that were tried again, which have one learning rate each."""
     if len({run.warmup_fraction for run in runs}) < 2:
         return None
     runs = [replace(run, confirms=run.seed in confirmation_seeds) for run in runs]
@@ -106,7 +109,7 @@ def warmup_finding(runs: Sequence[Run], confirmation_seeds: Collection[int]) -> 
         taken = _taken(tried, confirmation_seeds)
         reference = next(each.best for each in tried if each.warmup_fraction == taken)
         sizes.append(SizeWarmups(size, taken, tuple(compare.costed(each, reference) for each in tried)))
-    return WarmupFinding(tuple(sizes), compare.trend(sizes))
+    return WarmupFinding(tuple(sizes), compare.trend([_only_asked(size, asked) for size in sizes]))
 
 
 def _by_size(runs: Iterable[Run], confirmation_seeds: Collection[int]) -> dict[int, list[TriedWarmup]]:
@@ -182,6 +185,10 @@ class _Comparing:
         return difference(one, other, self.noise, paired=self.paired)
 
 
+def _only_asked(size: SizeWarmups, asked: Collection[float]) -> SizeWarmups:
+    return replace(size, tried=tuple(each for each in size.tried if each.warmup_fraction in asked))
+
+
 def _at_both_ends(size: SizeWarmups) -> bool:
-    ends = size.tried[0], size.tried[-1]
+    ends = size.tried[:1] + size.tried[-1:]
     return len(size.tried) > 1 and all(end.best is not None and not end.undertrained for end in ends)

@@ -42,7 +42,7 @@ def capacity(
         Without a memory limit, run the largest size even where its probe takes more than a minute; otherwise one of at
         least eight times the size above which samples are hardly faster is run then.
     """
-    from batchlab.study.stages.capacity import CapacityRequest
+    from batchlab.study.stages.capacity_request import CapacityRequest
 
     experiment = parse_experiment(task, options, {"device.headroom": headroom})
     if predict is None:

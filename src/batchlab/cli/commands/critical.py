@@ -36,7 +36,7 @@ def critical(
     from batchlab.report.critical import critical_lines
     from batchlab.storage.store import Store
     from batchlab.study.documents import read_findings, write_documents
-    from batchlab.study.open_study import engine_factory
+    from batchlab.study.engines import engine_factory
     from batchlab.study.progress import open_view
     from batchlab.study.study import run_critical
     from batchlab.words.critical import headline

@@ -100,7 +100,9 @@ def settings() -> int:
     return 0
 
 
-def doctor(*, out: Path = Path("studies"), gpu: Flag = False) -> int:
+def doctor(
+    *, out: Path = Path("studies"), gpu: Flag = False, hosts: Path | None = None, launch: str | None = None
+) -> int:
     """What batchlab finds on this machine: versions, cores, memory, file locks, device, optional packages.
 
     Parameters
@@ -110,8 +112,19 @@ def doctor(*, out: Path = Path("studies"), gpu: Flag = False) -> int:
     gpu
         Test the first CUDA card instead, or on a Mac the GPU with MLX, in at most three minutes, and write
         batchlab-doctor-gpu.json here, which holds nothing personal and can be attached to an issue.
+    hosts, launch
+        Test these machines instead, as a study over them would find them (docs/cluster.md): whether each answers, sees
+        the folder of --out and its locks, and has the same versions.
     """
-    from batchlab.cli.doctor import CARD_TEST_FILE, check_card, checks, describe, device_test
+    from batchlab.cli.commands.running import places_of
+    from batchlab.cli.doctor import CARD_TEST_FILE, check_card, check_hosts, checks, describe, device_test
+
+    if places := places_of(launch, hosts):
+        failed = False
+        for name, found in check_hosts(places, out):
+            failed |= found.status == "fail"
+            print(describe(name, found), flush=True)
+        return 1 if failed else 0
 
     if gpu:
         from batchlab.words.card_test import where_written

@@ -131,7 +131,7 @@ def plan(
 
 def _recheck(store: Store, layout: BatchLayout) -> None:
     from batchlab.cli.commands.running import stop_on_sigterm
-    from batchlab.study.open_study import engine_factory
+    from batchlab.study.engines import engine_factory
     from batchlab.study.progress import open_view
     from batchlab.study.study import recheck
 

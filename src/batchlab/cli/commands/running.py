@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from batchlab.core.experiment import Experiment
     from batchlab.core.protocols import View
     from batchlab.engines.hosts import Place
-    from batchlab.study.stages.capacity import CapacityRequest
+    from batchlab.study.stages.capacity_request import CapacityRequest
     from batchlab.study.study import Stage, StudyResult
 
 TaskArgument = Annotated[str, Parameter(help="recipe name, study.toml, file.py[:name] or package.module:name")]
@@ -38,14 +38,18 @@ def run_to(
     where throughput is the last, also time other precisions and compilation.
     """
     from batchlab.engines.reach import reach
-    from batchlab.study.open_study import engine_factory
-    from batchlab.study.progress import open_view
-    from batchlab.study.stages.capacity import LARGEST
-    from batchlab.study.study import run_study
+    from batchlab.storage.store import Store
+    from batchlab.study.engines import engine_factory
 
     folder = options.out or Path("studies") / experiment.name
-    places = _places(options)
-    hosts = reach(places, folder) if places else ()
+    places = places_of(options.launch, options.hosts, options.workers)
+    hosts = reach(places, folder, devices=experiment.device.data_parallel_size) if places else ()
+    make_engine = engine_factory(experiment, hosts, None if Store.exists(folder) else folder)
+    # Imported while the process that will inspect the task imports torch.
+    from batchlab.study.progress import open_view
+    from batchlab.study.stages.capacity_request import LARGEST
+    from batchlab.study.study import run_study
+
     _encode_text(experiment, folder)
     view = tracked(open_view(options.json), folder, options.track)
     view.say(f"study {folder}")
@@ -54,7 +58,7 @@ def run_to(
         result = run_study(
             experiment,
             folder,
-            engine_factory(experiment, hosts),
+            make_engine,
             view,
             until=until,
             request=request or LARGEST,
@@ -73,15 +77,15 @@ def run_to(
     return 0 if result.answered_at(until) else 1
 
 
-def _places(options: Options) -> tuple[Place, ...]:
+def places_of(launch: str | None, hosts: Path | None, workers: int | None = None) -> tuple[Place, ...]:
     """Where workers are to run; empty: here. Raises InputError."""
     from batchlab.engines.hosts import launched, read_hosts
 
-    if options.launch is not None and options.hosts is not None:
+    if launch is not None and hosts is not None:
         raise InputError("--launch and --hosts both say where workers run; give one of them.")
-    if options.launch is not None:
-        return launched(options.launch, options.workers)
-    return read_hosts(options.hosts) if options.hosts is not None else ()
+    if launch is not None:
+        return launched(launch, workers)
+    return read_hosts(hosts) if hosts is not None else ()
 
 
 def _encode_text(experiment: Experiment, folder: Path) -> None:

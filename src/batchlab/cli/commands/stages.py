@@ -53,7 +53,8 @@ def sweep(task: TaskArgument, /, options: Options = DEFAULTS) -> int:
 
 def _dry_run(experiment: Experiment) -> int:
     from batchlab.search.cost import cost_of
-    from batchlab.study.open_study import engine_factory, prepare
+    from batchlab.study.engines import engine_factory
+    from batchlab.study.open_study import prepare
     from batchlab.study.prior import read_prior
     from batchlab.words.progress import describe_plan
     from batchlab.words.search import describe_cost

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from batchlab.cli.arguments import whole
-from batchlab.cli.commands.running import stop_on_sigterm
+from batchlab.cli.commands.running import stop_on_sigterm, tracked
+from batchlab.core.ranks import Membership
 
 if TYPE_CHECKING:
     from batchlab.study.training import Trained
@@ -22,6 +23,7 @@ def train(
     out: Path | None = None,
     device: str | None = None,
     seed: Annotated[int, whole(0, 2**31)] = 0,
+    track: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train what a plan says: pre-flight, the run with checkpoints, its weights, and predicted against actual.
@@ -39,6 +41,8 @@ def train(
         cpu, cuda or simulated; default: as in the study.
     seed
         Of parameters and the order of samples.
+    track
+        Also show the run in tensorboard or wandb, with files in its folder; may be given several times.
     json
         Print the result as JSON and nothing else.
     """
@@ -52,7 +56,8 @@ def train(
     folder = out or Path("training") / f"{made.made_from.study}-b{c.global_batch_size}"
     spec = train_spec(made, device=device, seed=seed)
     stop_on_sigterm()
-    view = open_view(json)
+    leads = Membership.of().rank == 0  # the other ranks write nothing
+    view = tracked(open_view(json), folder, track if leads else ())
     try:
         view.say(run_line(spec))
         trained = run_plan(

@@ -6,7 +6,17 @@ from typing import assert_never
 
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import Outcome, TraceResult
-from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.core.spec import (
+    AllReduceSpec,
+    CapacitySpec,
+    CheckSpec,
+    InspectSpec,
+    Spec,
+    ThroughputSpec,
+    TraceSpec,
+    TrainSpec,
+    WorkersSpec,
+)
 from batchlab.integrations.hf.check import check
 from batchlab.integrations.hf.inspect import inspect
 from batchlab.integrations.hf.measure import measure, probe
@@ -41,7 +51,7 @@ class HuggingFace:
                 return measure(trainers, spec, context)
             case TrainSpec():
                 return train(trainers, spec, context)
-            case TraceSpec():
+            case TraceSpec() | WorkersSpec() | AllReduceSpec():
                 raise AssertionError(spec.kind)
             case _ as never:
                 assert_never(never)

@@ -136,8 +136,11 @@ class _Following(TrainerCallback):
         step = state.global_step
         self._stopping = self._context.stop_requested()
         self._evaluation_due = step == self._steps or self._evaluations(step) > self._evaluations(step - 1)
-        row_due = step % self._row_every == 0 or step == self._steps
-        saving = self._stopping or (step < self._steps and self._checkpoint_due())
+        tail = self._course.tail_begins
+        row_due = step % self._row_every == 0 or step in (tail, self._steps)
+        # A save logs, and the Trainer rounds the mean that it logs. In the tail both are due at the same steps always.
+        may_save = step < self._steps and (step <= tail or row_due)
+        saving = self._stopping or (may_save and self._checkpoint_due())
         control.should_log = row_due or self._evaluation_due or saving
         control.should_save = saving
 

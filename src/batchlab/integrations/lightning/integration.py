@@ -6,7 +6,17 @@ from typing import assert_never
 
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import Outcome, TraceResult
-from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.core.spec import (
+    AllReduceSpec,
+    CapacitySpec,
+    CheckSpec,
+    InspectSpec,
+    Spec,
+    ThroughputSpec,
+    TraceSpec,
+    TrainSpec,
+    WorkersSpec,
+)
 from batchlab.integrations.lightning.check import check
 from batchlab.integrations.lightning.inspect import inspect
 from batchlab.integrations.lightning.made import Modules
@@ -40,7 +50,7 @@ class Lightning:
                 return measure(modules, spec, context)
             case TrainSpec():
                 return train(modules, spec, context)
-            case TraceSpec():
+            case TraceSpec() | WorkersSpec() | AllReduceSpec():
                 raise AssertionError(spec.kind)
             case _ as never:
                 assert_never(never)

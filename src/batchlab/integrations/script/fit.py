@@ -51,6 +51,11 @@ def fitted(experiment: Experiment, command: Command) -> Experiment:
             "command.run has no {warmup_steps}, so --warmup cannot be tried. Add it to the option that sets the steps "
             "of warm-up, or omit --warmup."
         )
+    if sweep.retry_diverged and not (template.has("warmup_steps") and template.has("learning_rate")):
+        raise InputError(
+            "--retry-diverged lowers the learning rate and lengthens the warm-up, and command.run lacks "
+            "{learning_rate} or {warmup_steps}. Add them to the options that set them, or omit --retry-diverged."
+        )
     schedule = {"kind": "task", "final_fraction": 0.0}
     if not template.has("warmup_steps"):
         schedule |= {"warmup_fraction": 0.0, "min_warmup_steps": 0}

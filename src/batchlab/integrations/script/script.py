@@ -10,7 +10,17 @@ from batchlab.core.errors import RunFailure
 from batchlab.core.pairing import Pairing
 from batchlab.core.protocols import RunContext, RunResult
 from batchlab.core.record import CapacityResult, MetricRow, Outcome, TraceResult, TrainResult
-from batchlab.core.spec import CapacitySpec, CheckSpec, InspectSpec, Spec, ThroughputSpec, TraceSpec, TrainSpec
+from batchlab.core.spec import (
+    AllReduceSpec,
+    CapacitySpec,
+    CheckSpec,
+    InspectSpec,
+    Spec,
+    ThroughputSpec,
+    TraceSpec,
+    TrainSpec,
+    WorkersSpec,
+)
 from batchlab.integrations.script.attempt import SHORT_SECONDS, Attempt, Execution, Filling, judged
 from batchlab.integrations.script.check import check
 from batchlab.integrations.script.inspection import inspect
@@ -44,6 +54,8 @@ class Script:
                 return measure(execution, spec.layout)
             case TrainSpec():
                 return _train(execution, spec)
+            case WorkersSpec() | AllReduceSpec():
+                raise AssertionError(spec.kind)
 
 
 def _probe(execution: Execution, spec: CapacitySpec) -> RunResult:

@@ -32,8 +32,9 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
     asked, hosts = session.study.experiment.device, session.hosts
     shared = asked.data_parallel_size  # devices of one run
     if hosts:
-        threads = asked.threads or hosts[0].threads
-        planned = Concurrency(sum(host.workers_at(threads) for host in hosts), threads)
+        threads = asked.threads or max(1, hosts[0].threads // shared)
+        used = [host for host in hosts if host.holds(shared, session.study.task_info.device)]
+        planned = Concurrency(sum(host.workers_at(shared * threads) for host in used), threads)
     else:
         planned = plan_concurrency(
             session.study.task_info.device,
@@ -48,6 +49,14 @@ def concurrency_stage(session: Session, worker_bytes: int | None) -> Concurrency
     decided = session.study.store.decide(Decisions(concurrency=decision)).concurrency
     assert decided is not None
     return Concurrency(decided.workers, decided.threads)
+
+
+def _at_full_speed(session: Session) -> int:
+    """Runs at a time, each as fast as it was measured alone."""
+    device, shared = session.study.task_info.device, session.study.experiment.device.data_parallel_size
+    if session.hosts:
+        return sum(host.places(shared, device) for host in session.hosts if host.holds(shared, device))
+    return max(1, _cards(session) // shared)
 
 
 def _cards(session: Session) -> int:
@@ -83,7 +92,7 @@ def budget_stage(session: Session, rates: dict[int, float], concurrency: Concurr
         points=experiment.evaluation.points,
         warmup_fractions=experiment.warmup_fractions,
         workers=concurrency.workers,
-        concurrency_gain=min(concurrency.workers, max(1, _cards(session) // experiment.device.data_parallel_size)),
+        concurrency_gain=min(concurrency.workers, _at_full_speed(session)),
         unit=experiment.unit,
     )
     if asked.run_time_seconds is not None:

@@ -13,10 +13,11 @@ import psutil
 from batchlab.analysis.capacity.capacity import Capacity, ShardedCapacity, phase_bytes
 from batchlab.analysis.capacity.memory import capacity_finding, memory_points, spread_of, traced_before
 from batchlab.core.batch import BatchLayout
+from batchlab.core.check import CheckResult
 from batchlab.core.experiment import Experiment, MemoryOptimization
 from batchlab.core.format import format_bytes
 from batchlab.core.parse import headroom_bytes
-from batchlab.core.protocols import Engine
+from batchlab.core.protocols import Engine, Finished
 from batchlab.core.record import CapacityResult, Outcome, Record, TraceResult
 from batchlab.core.spec import (
     CapacitySpec,
@@ -24,16 +25,26 @@ from batchlab.core.spec import (
     OptimizerSettings,
     Spec,
     TraceSpec,
+    run_id,
 )
-from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced
+from batchlab.search.capacity import Answer, CapacitySearch, Probe, Probed, Question, Trace, Traced, first_sizes
+from batchlab.search.probe_time import (
+    CALIBRATING_STEPS,
+    VERIFYING_STEPS,
+    ProbeTime,
+    assumed_probe_time,
+    measured_probe_time,
+)
 from batchlab.storage.decisions import CapacityDecision, Decisions, LimitKind, SlowProbe
 from batchlab.storage.store import Store
 from batchlab.study.session import Session, open_engine, run_specs
+from batchlab.study.stages.capacity_request import CapacityRequest
+from batchlab.study.stages.check import check_stage
 from batchlab.study.stages.effort import Effort
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.gradient_sampling import probed_sampling
 from batchlab.study.stages.sharded import sharded_stage
-from batchlab.words import progress
+from batchlab.words.probe_time import describe_prediction, describe_remaining_probe, describe_search
 
 HEADROOM = "5%"
 """Kept free by default: later steps fragment memory, logging and checkpoints need a little."""
@@ -42,8 +53,6 @@ SHARED_HEADROOM = "20%"
 """The same on a CPU without a given limit, whose memory other programs share."""
 
 MEMORY_OPTIMIZATIONS: tuple[MemoryOptimization, ...] = get_args(MemoryOptimization)
-
-VERIFYING_STEPS, CALIBRATING_STEPS = 3, 2
 
 DRAWS = 8
 """Batches that are tried where memory depends on the values in a batch."""
@@ -59,35 +68,6 @@ _BYTES_PER_PARAMETER = 16
 
 _PLAUSIBLE = 0.5
 """Below this predicted share of the budget, a crash without evidence of its cause is not counted as out of memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityRequest:
-    """What is asked of the capacity stage.
-
-    needed: only whether this size fits; None: the largest size that fits.
-    prove: also run one more sample, which must fail.
-    card_bytes: predict for a CUDA device with this much memory, and run nothing.
-    devices: and for so many of them that train together, with their states shared or not.
-    most: no larger size is of interest.
-    variants: also search with each memory optimization alone.
-    verify_largest: without a memory limit, run the largest size however long its steps take (study/stages/effort.py).
-    """
-
-    needed: int | None = None
-    prove: bool = False
-    card_bytes: int | None = None
-    devices: int = 1
-    most: int | None = None
-    variants: bool = False
-    verify_largest: bool = False
-
-    def spares_time(self, memory_limit: int | None) -> bool:
-        """Whether a smaller size than the largest may be verified: whoever gives a limit wants to know its size."""
-        return memory_limit is None and self.needed is None and not (self.verify_largest or self.prove)
-
-
-LARGEST = CapacityRequest()
 
 
 def sweep_need(experiment: Experiment, sample_independent: bool) -> CapacityRequest:
@@ -110,6 +90,17 @@ class _Frame:
     reserved: bool
 
 
+def search_line(session: Session, request: CapacityRequest) -> str:
+    """What the search for the largest size is about to do and how long that takes, before anything is measured."""
+    experiment = session.study.experiment
+    return describe_search(
+        assumed_probe_time(session.study.task_info, session.device.threads or 1),
+        1 if experiment.batch.micro_batching == "off" else 2,
+        runs=request.card_bytes is None,
+        spares_time=request.spares_time(experiment.device.memory_limit),
+    )
+
+
 def capacity_stage(session: Session, request: CapacityRequest, *, sample_independent: bool) -> Capacity:
     """Find the largest micro-batch that fits, or only whether what the sweep needs does.
 
@@ -118,8 +109,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     study = session.study
     experiment, store = study.experiment, study.store
     frame = _frame(session, request)
-    samples = study.task_info.train_samples or experiment.batch.global_batch_sizes[-1]
-    most = request.needed or min(request.most or samples, samples)
+    most = _most(session, request)
     smallest = min(1 if sample_independent else 2, most)
     search = CapacitySearch(
         frame.limit_bytes,
@@ -129,7 +119,9 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         probe=request.card_bytes is None,
         prove=request.prove,
     )
-    asker = _Asker(session, frame, search, sample_independent, training=request.needed is not None)
+    training = request.needed is not None
+    time = None if training else assumed_probe_time(study.task_info, frame.device.threads or 1)
+    asker = _Asker(session, frame, search, sample_independent, training=training, time=time)
     too_slow: SlowProbe | None = None
     with open_engine(session, workers=1) as engine:
         effort = Effort(partial(asker.seconds_per_sample, engine), VERIFYING_STEPS * asker.accumulation)
@@ -168,6 +160,51 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
     return replace(found, sharded=sharded)
 
 
+def checked_for_memory(session: Session, request: CapacityRequest) -> CheckResult | Record:
+    """The check of what decides which batches fit, on a CPU while another process traces the first sizes.
+
+    The trace assumes that batches may be split, as they mostly may; where they may not, it was for nothing.
+    """
+    accumulation = _accumulation(session, sample_independent=True)
+    spec = _trace_spec(session, first_sizes(1, _most(session, request)), accumulation, session.device)
+    if session.device.name != "cpu" or session.study.store.record(run_id(spec)) is not None:
+        return check_stage(session, "memory")
+    with open_engine(session, workers=1) as engine:
+        engine.submit(spec)
+        checked = check_stage(session, "memory")
+        finished = False
+        while not finished:
+            for event in engine.wait(1.0):
+                session.view.show(event)
+                finished |= isinstance(event, Finished)
+    return checked
+
+
+def _most(session: Session, request: CapacityRequest) -> int:
+    """The largest micro-batch of interest."""
+    study = session.study
+    samples = study.task_info.train_samples or study.experiment.batch.global_batch_sizes[-1]
+    return request.needed or min(request.most or samples, samples)
+
+
+def _accumulation(session: Session, *, sample_independent: bool) -> int:
+    """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
+    may_split = sample_independent and session.study.experiment.batch.micro_batching != "off"
+    return 2 if may_split else 1
+
+
+def _trace_spec(session: Session, sizes: tuple[int, ...], accumulation: int, device: DeviceSettings) -> TraceSpec:
+    """Only what a caching allocator reserves depends on the memory limit."""
+    limit = device.memory_limit if device.name.startswith("cuda") else None
+    return TraceSpec(
+        workload=session.study.workload,
+        micro_batch_sizes=sizes,
+        grad_accum_steps=accumulation,
+        optimizer=session.optimizer(session.study.experiment.reference_batch_size),
+        device=device.model_copy(update={"memory_limit": limit}),
+    )
+
+
 def _kept(store: Store, found: CapacityDecision, request: CapacityRequest) -> CapacityDecision:
     """The answer that the study keeps for this request: the first that was found."""
     if request.needed is None:
@@ -183,6 +220,7 @@ class _Asker:
     """Has an engine answer the questions of a search.
 
     training: the probes stand for training runs of this study, so they also sample gradients and take snapshots.
+    time: how long probes take, where that is to be told.
     """
 
     session: Session
@@ -190,6 +228,7 @@ class _Asker:
     search: CapacitySearch
     sample_independent: bool
     training: bool
+    time: ProbeTime | None = None
     ran: bool = False  # steps were run instead of a trace
     draws: bool = False  # and batches of one size needed different amounts of memory
     untraceable: str = ""  # why the model cannot be traced
@@ -198,9 +237,8 @@ class _Asker:
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches in a step: gradients stay allocated during the second one, where a batch may be split."""
-        may_split = self.sample_independent and self.session.study.experiment.batch.micro_batching != "off"
-        return 2 if may_split else 1
+        """Micro-batches in a step."""
+        return _accumulation(self.session, sample_independent=self.sample_independent)
 
     def answer(self, question: Question, engine: Engine) -> Answer:
         if isinstance(question, Trace):
@@ -211,8 +249,17 @@ class _Asker:
         """Once, before anything is run."""
         predicted = self.search.predicted
         if predicted and not self.prediction_said:
-            self.session.view.say(f"   {progress.describe_prediction(predicted, self.search.limit_bytes)}")
+            text = describe_prediction(predicted, self.search.limit_bytes, self.time, self.accumulation)
+            self.session.view.say(f"   {text}")
         self.prediction_said = True
+
+    def _say_remaining(self, ran: int, result: CapacityResult) -> None:
+        """After the first probe: how long that of the predicted size takes."""
+        predicted, seconds = self.search.predicted or 0, result.seconds_per_sample
+        if self.training or len(self.probed) > 1 or not seconds or predicted <= ran:
+            return
+        text = describe_remaining_probe(predicted, measured_probe_time(seconds), self.accumulation)
+        self.session.view.say(f"   {text}")
 
     def too_slow(self, asked: Sequence[Question], effort: Effort) -> SlowProbe | None:
         """Where the probe that is asked, or that of the predicted largest size, takes too long: restrict the search."""
@@ -256,9 +303,10 @@ class _Asker:
         )
 
     def _traced(self, spec: TraceSpec, engine: Engine) -> TraceResult:
-        """Sizes that the study has traced before with the same settings are not traced again."""
+        """Sizes that the study has traced before with the same settings are not traced again. Where steps run, they
+        say themselves which of the sizes are not needed."""
         known = traced_before(self.session.study.store.records(), spec)
-        sizes = {point.micro_batch_size for point in known.points}
+        sizes = {point.micro_batch_size for point in known.points if not spec.draws}
         missing = tuple(size for size in spec.micro_batch_sizes if size not in sizes)
         if not missing:
             return known
@@ -294,13 +342,8 @@ class _Asker:
         run_specs(self.session, specs, engine)
 
     def _trace_spec(self, sizes: tuple[int, ...]) -> TraceSpec:
-        return TraceSpec(
-            workload=self.session.study.workload,
-            micro_batch_sizes=sizes,
-            grad_accum_steps=self.accumulation,
-            optimizer=self._optimizer,
-            device=self._device(self.search.budget_bytes if self.frame.reserved else None),
-        )
+        device = self._device(self.search.budget_bytes if self.frame.reserved else None)
+        return _trace_spec(self.session, sizes, self.accumulation, device)
 
     def _probe(self, question: Probe, engine: Engine) -> Answer:
         spec = self._probe_spec(question.size, VERIFYING_STEPS if question.verifies else CALIBRATING_STEPS)
@@ -317,6 +360,7 @@ class _Asker:
         point = next(p for p in memory_points(self.probed) if p.micro_batch_size == question.size)
         if result is None:
             return Probed(point.fits, point.peak_bytes)
+        self._say_remaining(question.size, result)
         forked = record.process == "forked"
         grown = result.grown_bytes or 0
         return Probed(point.fits, point.peak_bytes, result.available_bytes, result.baseline_bytes, forked, grown)
@@ -328,6 +372,7 @@ class _Asker:
             grad_accum_steps=self.accumulation,
             data_parallel_size=self.session.study.experiment.device.data_parallel_size,
             steps=1 + DRAWS if self.draws else steps,
+            whole=self.draws or steps > CALIBRATING_STEPS,
             draws=self.draws,
             evaluation_batch_size=size,
             optimizer=self._optimizer,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from batchlab.search.probe_time import EVALUATION
+
 LONGEST_PROBE_SECONDS = 60.0
 """A probe that would take longer is questioned."""
 
@@ -21,9 +23,6 @@ UNTIMED = 64
 _TIMED = (8, 32, 128, 512, 2048)
 _SAME_SPEED = 0.9
 """Four times the size that still takes this share of the time per sample is no faster to speak of."""
-
-_EVALUATION = 0.4
-"""An evaluation takes about a forward pass, a third of a training step; with some room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +61,4 @@ class Effort:
         return TooSlow(self._seconds(size, best), knee, useful) if useful < size else None
 
     def _seconds(self, size: int, per_sample: float) -> float:
-        return size * per_sample * (self._passes + _EVALUATION)
+        return size * per_sample * (self._passes + EVALUATION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from batchlab.analysis.sweep.baseline import baseline_seeds
 from batchlab.core.experiment import Experiment
 from batchlab.scaling import LearningRateRule, learning_rate_ratio
 from batchlab.search.adaptive import AdaptiveSearch
@@ -12,6 +13,7 @@ from batchlab.search.budget import explored, runs_within
 from batchlab.search.grid import UNBOUNDED, GridSearch
 from batchlab.search.prior import Hint
 from batchlab.search.repeats import Repeats
+from batchlab.search.retries import Retries
 from batchlab.search.trial import Trial
 from batchlab.search.warmups import WarmupSearch
 from batchlab.storage.decisions import Decisions
@@ -22,6 +24,7 @@ from batchlab.study.stages.context import SweepContext
 from batchlab.study.stages.train_specs import train_spec
 from batchlab.study.stages.verdict_runs import Left, verdict_runs
 from batchlab.words.progress import sweep_title
+from batchlab.words.retries import retry_rule
 from batchlab.words.search import stop_reason
 
 
@@ -30,6 +33,8 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
     tell what its answer costs."""
     experiment, budget = context.experiment, context.budget
     search = _search(session, context)
+    if experiment.sweep.retry_diverged:
+        session.view.say(f"   {retry_rule(experiment.sweep.retry_diverged)}")
     tried_oom: set[int] = set()
     with open_engine(session, context.concurrency.workers) as engine:
         while trials := search.ask():
@@ -39,7 +44,8 @@ def sweep_stage(session: Session, context: SweepContext) -> None:
             session.view.stage(sweep_title(len(specs), budget, experiment.unit, warmups), len(specs))
             records = dict(zip(running, run_specs(session, specs, engine), strict=True))
             search.tell(list(trials), [outcome_of(records.get(trial)) for trial in trials])
-        verdict_runs(session, context, engine, _left(context, len(search.outcomes)))
+        on_top = len(search.retried) if isinstance(search, WarmupSearch) else 0
+        verdict_runs(session, context, engine, _left(context, len(search.outcomes), on_top))
     if search.stopped:
         session.study.store.decide(Decisions(search_stopped=search.stopped))
         session.view.say(f"   the search ended: {stop_reason(search.stopped)}")
@@ -50,14 +56,16 @@ def _search(session: Session, context: SweepContext) -> GridSearch | AdaptiveSea
     experiment, sweep = context.experiment, context.experiment.sweep
     repeats = Repeats(sweep.seeds, len(sweep.confirmation_seeds), sweep.first_seed)
     total = runs_within(context.budget.token_budget, experiment.budget.max_tokens)
+    total = None if total is None else max(1, total - _baseline_runs(experiment))
     cells = _Cells(session, context)
-    if len(experiment.warmup_fractions) == 1:
+    if len(experiment.warmup_fractions) == 1 and not sweep.retry_diverged:
         return cells.search(repeats, experiment.budget.max_runs or UNBOUNDED, total)
     alone = Repeats(1, 0, sweep.first_seed)
     return WarmupSearch(
         experiment.warmup_fractions,
         lambda most, earlier: cells.search(alone, most, None, earlier),
         repeats,
+        retries=Retries(sweep.retry_diverged),
         max_runs=experiment.budget.max_runs,
         total_runs=total,
     )
@@ -105,6 +113,11 @@ class _Cells:
         )
 
 
+def _baseline_runs(experiment: Experiment) -> int:
+    """Runs that were made before the search."""
+    return 0 if experiment.baseline is None else len(baseline_seeds(experiment))
+
+
 def _by_rule(experiment: Experiment) -> dict[int, float]:
     """Learning rate at each batch size over that at the reference, where a rule was asked for."""
     if experiment.sweep.learning_rate_rule is None:
@@ -113,14 +126,15 @@ def _by_rule(experiment: Experiment) -> dict[int, float]:
     return {size: learning_rate_ratio(rule, reference, size) for size in experiment.batch.global_batch_sizes}
 
 
-def _left(context: SweepContext, made: int) -> Left:
+def _left(context: SweepContext, made: int, on_top: int) -> Left:
     """What the search leaves of the runs that time was planned for (of a grid, one extension per size and warm-up among
-    them), and of the limit on tokens."""
+    them), and of the limit on tokens. `on_top`: runs of it that no time was planned for."""
     asked, tokens = context.experiment.budget, context.budget.token_budget
-    allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made
     budget, experiment = context.budget, context.experiment
+    made_in_all = made + _baseline_runs(experiment)
+    allowed = math.inf if asked.max_tokens is None else asked.max_tokens / tokens - made_in_all
     ends = len(experiment.batch.global_batch_sizes) * len(experiment.warmup_fractions)
-    return Left(min(budget.runs_at_most, budget.runs_planned + ends) - made, allowed)
+    return Left(min(budget.runs_at_most, budget.runs_planned + ends) - (made - on_top), allowed)
 
 
 def _worth_running(trial: Trial, context: SweepContext, tried_oom: set[int]) -> bool:

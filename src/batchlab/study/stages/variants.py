@@ -18,7 +18,8 @@ from batchlab.storage.decisions import Decisions, MemoryVariantDecision
 from batchlab.storage.store import Store
 from batchlab.study.open_study import OpenStudy
 from batchlab.study.session import Session
-from batchlab.study.stages.capacity import CapacityRequest, capacity_stage
+from batchlab.study.stages.capacity import capacity_stage
+from batchlab.study.stages.capacity_request import CapacityRequest
 from batchlab.study.stages.failure import StageFailed
 from batchlab.study.stages.throughput import throughput_stage
 

@@ -15,10 +15,7 @@ NO_EVALUATIONS = "The runs recorded no evaluations, so there are no curves to dr
 NO_TRAINING_LOSS = "The runs recorded no training loss and no learning rate, so there is nothing to draw."
 NO_GRADIENT_NORMS = "The runs recorded no gradient norms, because the task applies its own updates."
 
-LOOK_FOR_VALIDATION = (
-    "A curve that rises again overfits or diverges; one that still falls steeply at its end was cut short by the "
-    "budget."
-)
+LOOK_FOR_VALIDATION = "A curve that rises again overfits or diverges."
 LOOK_FOR_TRAINING = "Spikes, or a loss that rises again after warm-up: the learning rate is near its limit."
 LOOK_FOR_GRADIENTS = (
     "Larger batches have smaller norms, because noise averages out. If the norm grows late in training, or most steps "
@@ -49,8 +46,7 @@ def validation_caption(findings: Findings, lines: int, sizes: int, cut: bool, om
     left_out = f" {format_plural(omitted, 'run')} with higher seeds are not drawn." if omitted else ""
     return (
         f"{format_plural(lines, 'run')}, {_one_line_per_size(sizes)}. Fainter lines are further seeds.{left_out} "
-        "All sizes are "
-        f"evaluated on the same held-out set at the same numbers of {Units.of(findings).name}.{_cut(cut)}"
+        f"All sizes are evaluated on the same held-out set after the same {Units.of(findings).name}.{_cut(cut)}"
     )
 
 

@@ -85,7 +85,7 @@ def decision_caption(findings: Findings, rows: Sequence[BatchRow], *, tolerated:
         return f"{text} {AT_EQUAL_TIME}"
     if not timed:
         return f"{text} {no_speed(Units.of(findings))}"
-    return f"{text} Time is the budget divided by the speed measured for each size alone."
+    return f"{text} Time is the budget divided by each size's measured speed."
 
 
 AT_EQUAL_TIME = "Every batch size was trained for the same time."

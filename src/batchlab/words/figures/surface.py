@@ -29,7 +29,7 @@ def surface_caption(surface: SurfaceFinding, capped_at: float | None, *, numbers
     runs = sum(len(cell.runs) for cell in cells)
     text = f"{format_plural(len(cells), 'cell')}, n = {format_plural(runs, 'run')}. {NUMBERS if numbers else COLOURS}"
     if capped_at is not None:
-        text += f". The colour scale ends at {format_loss(capped_at)}, so that good cells differ"
+        text += f". The colour scale ends at {format_loss(capped_at)}"
     if len(rows) * len({cell.learning_rate for cell in cells}) > len(cells):
         text += ". Blank combinations were not run"
     if surface.inferred:
