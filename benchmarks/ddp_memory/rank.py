@@ -22,6 +22,7 @@ from batchlab.core.spec import Workload
 from batchlab.data.largest import worst_batch
 from batchlab.runs.workload import load
 from batchlab.torch_ import memory
+from batchlab.torch_.ranks import leave
 
 STEPS, CLIP, LEARNING_RATE, WARMUP = 3, 1.0, 1e-3, 2
 CPU = torch.device("cpu")
@@ -71,3 +72,4 @@ def tensors(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 if __name__ == "__main__":
     main()
+    leave()

@@ -12,6 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from batchlab.torch_.ranks import leave
+
 WIDTH, VOCABULARY, LAYERS = 6, 13, 3
 """No dimension is a multiple of four, so that shards are padded."""
 
@@ -78,3 +80,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()

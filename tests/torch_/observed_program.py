@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import batchlab
+from batchlab.torch_.ranks import leave
 
 STEPS, SIZE = 6, 4
 
@@ -78,3 +79,4 @@ def main() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     main()
+    leave()

@@ -28,6 +28,7 @@ from batchlab.runs.follower import Follower
 from batchlab.runs.workers import time_workers
 from batchlab.testing.ranks import check_shared_sums
 from batchlab.torch_.framework import TorchFramework
+from batchlab.torch_.ranks import leave
 from batchlab.torch_.trainable import TorchTrainable
 
 SAMPLES, LENGTH, WORDS = 8, 12, 17
@@ -164,3 +165,4 @@ def runs_out(ranks: Ranks) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     TorchFramework().on_ranks(Membership.of().size, DeviceSettings(), globals()[sys.argv[1]])
+    leave()

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -121,9 +121,18 @@ def run_on_ranks(size: int, device: torch.device, body: Callable[[TorchRanks], R
         if membership.rank == 0:
             raise
         _tell_cause(store, membership, error)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)  # rank 0 tells the engine
+        leave()  # rank 0 tells the engine
+
+
+def leave() -> NoReturn:
+    """End this process with exit status 0, without finalizing the interpreter.
+
+    A thread of gloo may free the tensors of a sum long after the sum has ended. If the interpreter is being finalized
+    by then, the process aborts (torch 2.13: "terminate called without an active exception").
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextmanager

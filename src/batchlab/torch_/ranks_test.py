@@ -15,7 +15,7 @@ import torch
 
 from batchlab.core.device_checks import Numbers
 from batchlab.core.ranks import Membership
-from batchlab.torch_.ranks import TorchRanks, run_on_ranks
+from batchlab.torch_.ranks import TorchRanks, leave, run_on_ranks
 
 BYTES = 64 * 2**20
 REPEATS = 10
@@ -49,3 +49,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()
