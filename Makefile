@@ -49,13 +49,13 @@ check: setup-dev
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow and not chaos and not integration and not cluster" $(COVERAGE)
 
-# Everything that needs no special hardware or package (≤ 30 min on 2 cores). Slow tests start worker processes that use
-# every core, so they run one at a time. Coverage is measured in the fast tests only: it makes Python code take half as
-# long again, and the slow tests run most of theirs in worker processes, which it does not follow.
+# Everything that needs no special hardware or package (≤ 30 min on 2 cores). Slow tests start worker processes and wait
+# for them, so two run at the same time, on any machine. Coverage is measured in the fast tests only: it makes Python
+# code take half as long again, and the slow tests run most of theirs in worker processes, which it does not follow.
 test: COVERAGE := --cov --cov-report=
 test: setup-dev browser check
 	@echo "coverage: the fast tests run $$($(BIN)/coverage report --format=total) % of the lines (coverage report: by file)"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not chaos and not integration and not cluster" --durations=15
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "slow and not chaos and not integration and not cluster" --durations=15
 
 # Other trainers: each door with the real one, and every plan format read by the program it is for (≤ 8 min on 2 cores,
 # installation included). They have a virtual environment of their own. Nothing is downloaded while the tests run.
