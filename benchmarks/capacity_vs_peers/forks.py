@@ -87,7 +87,9 @@ def true_size(spec: CapacitySpec, guess: int, resolution: float = 0.0) -> int:
     def search() -> int:
         loaded = execute._load(spec.workload, Path())
         loaded.framework.start(spec.device, seed=0)
-        execute._bound_memory(spec, loaded, execute.WorstStream(loaded.train, seed=0))
+        # The same warm-up batch as that of a probe: what it leaves free in the heap is part of the baseline.
+        until = spec.micro_batch_size * spec.grad_accum_steps if spec.draws else None
+        execute._bound_memory(spec, loaded, execute.WorstStream(loaded.train, seed=0, worst_until=until))
         found = largest(lambda size: in_fork(lambda: _try(spec, size)) == FITS, guess, resolution)
         os.write(writing, str(found).encode())
         return 0
