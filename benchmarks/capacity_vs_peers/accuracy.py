@@ -4,10 +4,9 @@
     python benchmarks/capacity_vs_peers/accuracy.py --half "held out"
 
 Writes accuracy.json, one entry per model, and accuracy.md. A model that has an entry is not run again; `--models
-gan,moe` runs some again. The answer is that of a study up to its capacity stage, as `batchlab capacity` runs it, but no
-headroom and no accumulation. To save the start of some ten processes per model, its workers are forks of this process
-(forks.py), which starts again by itself with the environment and the fixed addresses of batchlab's workers. The truth
-comes from TRUTHS fresh forks per model, with batchlab's own warm-up and baseline.
+gan,moe` runs some again. The answer is that of a study up to its capacity stage, as `batchlab capacity` runs it, but
+without headroom. The truth comes from TRUTHS searches per model, each with a fork server of its own, whose probes are
+batchlab's: the same processes, warm-up and baseline.
 """
 
 from __future__ import annotations
@@ -17,25 +16,27 @@ import json
 import os
 import platform
 import resource
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from accuracy_table import write_table
-from forks import ForkEngine, true_size
 from models import MODELS, Model
 from ours import read_probes, sources
+from truth import largest
 
 from batchlab.core.errors import BatchlabError
 from batchlab.core.experiment import build_experiment
+from batchlab.core.protocols import Engine, Finished
+from batchlab.core.record import Outcome
 from batchlab.core.settings import merge
 from batchlab.core.spec import SPEC, CapacitySpec
-from batchlab.core.worker import WorkerCommand
-from batchlab.engines.command import worker_command
+from batchlab.engines.local import LocalEngine
+from batchlab.study.engines import engine_factory
 from batchlab.study.progress import open_view
 from batchlab.study.study import run_study
 from batchlab.study.task_source import resolve_task
@@ -44,13 +45,11 @@ from batchlab.words.capacity import capacity_lines
 HERE = Path(__file__).parent
 RESULTS = HERE / "accuracy.json"
 TRUTHS, DRAWS = 3, 40
-"""Processes that the truth of a model comes from, and batches in each where memory depends on values."""
+"""Searches that the truth of a model comes from, and batches of each probe where memory depends on values."""
 
 COARSE = 0.1
-"""Forty steps at a size take long, so that where memory depends on values the truth comes from one process, and may be
+"""Forty steps at a size take long, so that where memory depends on values the truth comes from one search, and may be
 this share too small."""
-
-STARTED = "BATCHLAB_BENCHMARK_STARTED"
 
 
 def main() -> int:
@@ -60,7 +59,6 @@ def main() -> int:
     parser.add_argument("--no-truth", action="store_true", help="print answers only, and keep nothing")
     arguments = parser.parse_args()
     again = set(filter(None, arguments.models.split(",")))
-    warm_up()
     entries = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for model in MODELS:
         wanted = model.name in again if again else arguments.half in ("", model.half)
@@ -102,11 +100,12 @@ def ask(model: Model, study: Path) -> dict[str, Any]:
     experiment = build_experiment(merge(resolve_task(str(model.task_file)), settings))
     before, started = _children(), time.perf_counter()
     said, error = [], ""
+    factory = engine_factory(experiment, begins=study)
     try:
         result = run_study(
             experiment,
             study,
-            lambda folder, workers: ForkEngine(folder),
+            factory,
             open_view(True),
             until="capacity",
             write_documents=False,
@@ -116,6 +115,7 @@ def ask(model: Model, study: Path) -> dict[str, Any]:
             said = capacity_lines(result.findings.memory)
     except BatchlabError as failure:
         error = str(failure)
+    del factory  # ends its fork server, whose processor time counts
     wall, processor = time.perf_counter() - started, _children() - before
     decisions = study / "decisions.json"
     decided = json.loads(decisions.read_text()).get("capacity", {}) if decisions.exists() else {}
@@ -135,40 +135,40 @@ def ask(model: Model, study: Path) -> dict[str, Any]:
 
 
 def true_sizes(model: Model, study: Path, guess: int) -> list[int]:
-    """The largest size that fits, once for each of TRUTHS processes, with the settings of batchlab's own probes."""
+    """The largest size that fits, found TRUTHS times, with the settings of batchlab's own probes."""
     specs = [SPEC.validate_json(path.read_text()) for path in sorted(study.glob("runs/capacity-*/spec.json"))]
     spec = next(spec for spec in specs if isinstance(spec, CapacitySpec))
+    steps = DRAWS if spec.draws else 3
     device = spec.device.model_copy(update={"memory_limit": model.limit})
-    spec = spec.model_copy(update={"device": device, "steps": DRAWS if spec.draws else 3})
+    spec = spec.model_copy(update={"device": device, "steps": steps, "whole": True, "new_process": False})
     if spec.draws:
-        return [true_size(spec, guess, COARSE)]
+        return [_true_size(spec, guess, COARSE)]
     found: list[int] = []
     for _ in range(TRUTHS):
-        found.append(true_size(spec, found[-1] if found else guess))
+        found.append(_true_size(spec, found[-1] if found else guess, 0.0))
     return found
 
 
-def warm_up() -> None:
-    """Import here, once, what every worker would import by itself."""
-    import torch
-
-    import batchlab.torch_.trace
-
-    assert batchlab.torch_.trace
-    torch.set_num_threads(1)
-    layer = torch.nn.Linear(2, 2)
-    layer(torch.zeros(1, 2)).sum().backward()
-    torch.optim.AdamW(layer.parameters()).step()
+def _true_size(spec: CapacitySpec, guess: int, resolution: float) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        engine = LocalEngine(Path(folder), 1)
+        try:
+            return largest(_fits(engine, spec), guess, resolution)
+        finally:
+            engine.close()
 
 
-def start_again() -> None:
-    """Replace this process by one with the environment and the addresses of a worker that measures memory."""
-    spec = CapacitySpec.model_validate(
-        {"workload": {"task": {"kind": "file", "target": "any.py"}}, "micro_batch_size": 1}
-    )
-    command = worker_command(WorkerCommand((sys.executable, *sys.argv)), Path(), spec, None)
-    program = list(command.program[: command.program.index("--study")])
-    os.execve(program[0], program, {**os.environ, **command.environment, STARTED: "1"})
+def _fits(engine: Engine, spec: CapacitySpec) -> Callable[[int], bool]:
+    def fits(size: int) -> bool:
+        engine.submit(spec.model_copy(update={"micro_batch_size": size, "evaluation_batch_size": size}), exclusive=True)
+        while True:
+            for event in engine.wait(1.0):
+                if isinstance(event, Finished):
+                    if event.record.outcome not in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY):
+                        raise SystemExit(f"size {size}: {event.record.outcome.value}, {event.record.reason}")
+                    return event.record.outcome is Outcome.COMPLETED
+
+    return fits
 
 
 def _traced(study: Path) -> str:
@@ -186,6 +186,4 @@ def _children() -> float:
 
 
 if __name__ == "__main__":
-    if STARTED not in os.environ:
-        start_again()
     raise SystemExit(main())
