@@ -4,9 +4,12 @@
     python benchmarks/capacity_vs_peers/accuracy.py --half "held out"
 
 Writes accuracy.json, one entry per model, and accuracy.md. A model that has an entry is not run again; `--models
-gan,moe` runs some again. The answer is that of a study up to its capacity stage, as `batchlab capacity` runs it, but
-without headroom. The truth comes from TRUTHS searches per model, each with a fork server of its own, whose probes are
-batchlab's: the same processes, warm-up and baseline.
+gan,moe` runs some again. glibc's allocator is fixed as in the other benchmarks of this folder (run.py); with
+`--own-allocator` workers have batchlab's own settings of it, and own_allocator.json and own_allocator.md are written.
+
+The answer is that of a study up to its capacity stage, as `batchlab capacity` runs it, but without headroom. The truth
+comes from TRUTHS searches per model, each with a fork server of its own, whose probes are batchlab's: the same
+processes, warm-up and baseline.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from typing import Any
 from accuracy_table import write_table
 from models import MODELS, Model
 from ours import read_probes, sources
+from run import ENVIRONMENT
 from truth import largest
 
 from batchlab.core.errors import BatchlabError
@@ -43,7 +47,6 @@ from batchlab.study.task_source import resolve_task
 from batchlab.words.capacity import capacity_lines
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "accuracy.json"
 TRUTHS, DRAWS = 3, 40
 """Searches that the truth of a model comes from, and batches of each probe where memory depends on values."""
 
@@ -57,9 +60,13 @@ def main() -> int:
     parser.add_argument("--half", default="", help="development, or held out (default: both)")
     parser.add_argument("--models", default="", help="names separated by commas, which are run again")
     parser.add_argument("--no-truth", action="store_true", help="print answers only, and keep nothing")
+    parser.add_argument("--own-allocator", action="store_true", help="leave glibc's settings to batchlab")
     arguments = parser.parse_args()
+    results = HERE / ("own_allocator.json" if arguments.own_allocator else "accuracy.json")
+    if not arguments.own_allocator:
+        os.environ.update(ENVIRONMENT)  # workers inherit it
     again = set(filter(None, arguments.models.split(",")))
-    entries = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    entries = json.loads(results.read_text()) if results.exists() else {}
     for model in MODELS:
         wanted = model.name in again if again else arguments.half in ("", model.half)
         if wanted and arguments.no_truth:
@@ -67,10 +74,10 @@ def main() -> int:
                 print(model.name, json.dumps(ask(model, Path(folder) / "study"), indent=1), flush=True)
         elif wanted and (again or model.name not in entries):
             entries[model.name] = measure(model)
-            RESULTS.write_text(json.dumps(entries, indent=1) + "\n")
+            results.write_text(json.dumps(entries, indent=1) + "\n")
             print(model.name, {name: entries[model.name][name] for name in ("found", "up_to", "truth")}, flush=True)
     if entries:
-        write_table(entries, HERE / "accuracy.md")
+        write_table(entries, results.with_suffix(".md"), own_allocator=arguments.own_allocator)
     return 0
 
 
