@@ -46,6 +46,7 @@ class CapacityDecision(Frozen):
     grad_accum_steps: int | None = Field(default=None, description="of the probes; None: of any")
     reserved: bool = Field(default=False, description="bytes are those that a caching allocator reserves")
     too_slow: SlowProbe | None = Field(default=None, description="why it was searched no further; None: not for time")
+    varies: bool = Field(default=False, description="memory depends on the values in a batch")
     up_to: int | None = Field(default=None, description="end of a range, where memory depends on the values in a batch")
     margin_bytes: int = Field(default=0, description="kept free for batches that nobody has seen")
 

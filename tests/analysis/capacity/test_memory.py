@@ -61,6 +61,15 @@ def test_a_size_above_a_failure_is_not_believed() -> None:
     assert found.max_micro_batch_size == 4
 
 
+@pytest.mark.parametrize("decided", [4, None])
+def test_where_memory_varies_a_size_that_ran_without_room_to_rise_does_not_count(decided: int | None) -> None:
+    decision = CapacityDecision(searched_up_to=16, max_micro_batch_size=decided, up_to=decided, varies=True)
+    found = capacity_finding(EXPERIMENT, [probe(4), probe(8)], decision)
+    assert found is not None
+    assert (found.max_micro_batch_size, found.up_to) == (decided, decided)
+    assert found.status == ("none" if decided is None else "verified")
+
+
 def test_a_probe_that_failed_for_another_reason_says_nothing() -> None:
     found = find([probe(4), probe(5, Outcome.FAILED)], 8, None)
     assert found is not None

@@ -36,7 +36,8 @@ def capacity_finding(
 
     `decided` is what the capacity stage decided: limit, headroom, the largest size searched, accumulation. A probe that
     failed for another reason than memory is ignored. Where a size ran although a smaller one ran out of memory, only
-    sizes below the smallest failure count.
+    sizes below the smallest failure count. Where memory depends on values, none above the decided one counts: its peak
+    left too little room to rise on other batches.
     """
     accumulation, reserved = decided.grad_accum_steps, decided.reserved
     asked = [pair for pair in records if _was_asked(pair[0], experiment.device, accumulation)]
@@ -45,7 +46,10 @@ def capacity_finding(
         return None
     smallest_failed = min((point.micro_batch_size for point in points if not point.fits), default=None)
     ran = [p for p in points if p.fits and (smallest_failed is None or p.micro_batch_size < smallest_failed)]
-    largest = max((point.micro_batch_size for point in ran), default=None)
+    fitting = [point.micro_batch_size for point in ran]
+    if decided.varies:
+        fitting = [size for size in fitting if size <= (decided.max_micro_batch_size or 0)]
+    largest = max(fitting, default=None)
     status: Literal["none", "predicted", "verified", "proved"] = "none"
     if largest is not None:
         status = "proved" if smallest_failed == largest + 1 else "verified"

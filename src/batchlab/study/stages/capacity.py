@@ -146,6 +146,7 @@ def capacity_stage(session: Session, request: CapacityRequest, *, sample_indepen
         grad_accum_steps=asker.accumulation,
         reserved=frame.reserved,
         too_slow=too_slow,
+        varies=search.spread is not None,
         up_to=search.up_to,
         margin_bytes=search.margin_bytes,
     )
