@@ -69,6 +69,12 @@ def test_the_worst_batch_is_named_as_a_budget_of_elements(shapes, named):
     assert (line in said(capacity(points))) == named
 
 
+def test_a_size_that_ran_without_room_to_rise_is_told() -> None:
+    points = (MemoryPoint(1, True, 190 * MIB), MemoryPoint(3, False, None))
+    text = said(capacity(points, max_micro_batch_size=None, status="none", smallest_failed=3))
+    assert "nothing within 0.20 GiB: micro-batch 1 ran, but its memory rose from batch to batch" in text
+
+
 def test_where_nothing_fits_it_says_what_is_needed_and_what_would_fit() -> None:
     found = capacity(
         max_micro_batch_size=None,

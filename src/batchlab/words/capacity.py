@@ -111,6 +111,9 @@ def _too_slow(found: Capacity) -> list[Term]:
 
 
 def _least(found: Capacity) -> str:
+    ran = min((point.micro_batch_size for point in found.points if point.fits), default=None)
+    if ran is not None and (found.smallest_failed is None or ran < found.smallest_failed):
+        return f"micro-batch {ran:,} ran, but its memory rose from batch to batch, and other batches may not fit"
     needed = found.needed_bytes(1)
     if needed is None:
         return "even the smallest size ran out of memory"
