@@ -10,9 +10,12 @@ import pytest
 from batchlab.core.batch import Unit
 from batchlab.core.errors import InputError, StudyChanged
 from batchlab.core.experiment import Experiment, build_experiment
+from batchlab.core.protocols import Finished
 from batchlab.core.record import TaskInfo
 from batchlab.core.settings import merge
+from batchlab.core.spec import CapacitySpec, CheckSpec, Spec
 from batchlab.engines.inline import InlineEngine
+from batchlab.runs.workload import workload_of
 from batchlab.storage.decisions import AcceptedEdit, Decisions
 from batchlab.storage.store import Store
 from batchlab.study.open_study import complete, open_study, prepare, reopen_study
@@ -97,9 +100,42 @@ def edited(folder: Path, code: Path) -> Store:
     return store
 
 
+def run(store: Store, spec: Spec) -> None:
+    engine = InlineEngine(store.path)
+    engine.submit(spec)
+    while not any(isinstance(event, Finished) for event in engine.wait(1.0)):
+        pass
+
+
+def test_a_study_that_only_checked_its_task_begins_again_after_an_edit(tmp_path: Path) -> None:
+    store = edited(tmp_path / "s", tmp_path / "mine.py")
+    run(store, CheckSpec(workload=workload_of(store.experiment, store.decisions().task_info)))
+    assert store.records()
+    study = open_study(asked(), store.path, make_engine, accept_edits=False)
+    assert study.edited == (str(tmp_path / "mine.py"),)
+    assert store.records() == []
+    assert store.decisions() == Decisions(task_info=study.task_info)
+    assert reopen_study(store.path).task_info == study.task_info
+
+
+def test_a_study_does_not_begin_again_while_a_process_has_one_of_its_runs(tmp_path: Path) -> None:
+    store = edited(tmp_path / "s", tmp_path / "mine.py")
+    spec = CheckSpec(workload=workload_of(store.experiment, store.decisions().task_info))
+    run(store, spec)
+    kept = store.decisions()
+    held = store.run(spec)
+    assert held.try_lock()
+    with pytest.raises(StudyChanged, match="another process"):
+        open_study(asked(), store.path, make_engine, accept_edits=False)
+    held.unlock()
+    assert store.decisions() == kept
+    assert store.records()
+
+
 def test_an_edit_stops_the_study_until_that_very_edit_is_accepted(tmp_path: Path) -> None:
     code = tmp_path / "mine.py"
     store = edited(tmp_path / "s", code)
+    run(store, CapacitySpec(workload=workload_of(store.experiment, store.decisions().task_info), micro_batch_size=1))
     with pytest.raises(StudyChanged, match=r"mine\.py"):
         open_study(asked(), store.path, make_engine, accept_edits=False)
     assert store.decisions().accepted_edits == ()

@@ -25,7 +25,7 @@ from batchlab.core.check import (
     TooLarge,
 )
 from batchlab.core.optimizer_group import OptimizerGroup
-from batchlab.words.check import check_lines, describe_check
+from batchlab.words.check import check_failed, check_lines, checked_again, describe_check, first_failure
 
 LOSSES = HalvesLoss(samples=8, whole=1.25, first=1.0, second=1.5)
 
@@ -128,10 +128,11 @@ def test_the_numbers_and_names_are_in_the_sentence(finding: CheckFinding, phrase
     assert phrase in text(finding)
 
 
-def test_lines_for_the_terminal() -> None:
-    def item(name: str, status: Literal["ok", "note", "fail"]) -> CheckItem:
-        return CheckItem(name=name, status=status, finding=RaisedError(message=f"text of {name}"))
+def item(name: str, status: Literal["ok", "note", "fail"]) -> CheckItem:
+    return CheckItem(name=name, status=status, finding=RaisedError(message=f"text of {name}"))
 
+
+def test_lines_for_the_terminal() -> None:
     result = CheckResult(items=(item("loss", "ok"), item("seeds", "note"), item("mean or sum", "fail")))
     assert check_lines(result) == [
         "✓ loss         text of loss",
@@ -139,3 +140,17 @@ def test_lines_for_the_terminal() -> None:
         "✗ mean or sum  text of mean or sum",
     ]
     assert not result.passed
+
+
+def test_a_failed_check_is_why_nothing_was_trained() -> None:
+    sound = [item("loss", "ok"), item("seeds", "note")]
+    assert check_failed(sound) == first_failure(sound) == ""
+    one = [*sound, item("gradients", "fail")]
+    assert check_failed(one) == "The check of the task failed, so nothing was trained."
+    assert first_failure(one) == "The check of the task failed, so nothing was trained: text of gradients."
+    more = [*one, item("mean or sum", "fail")]
+    assert first_failure(more).endswith(": text of gradients (1 other check failed too).")
+
+
+def test_edited_files_are_named() -> None:
+    assert checked_again(["a.py", "b.py"]) == "edited since the check: a.py, b.py; the task is checked again"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.findings import Findings
+from batchlab.core.check import CheckItem, StartLoss
 from batchlab.words.overview import conclusion, summary
 
 Study = Callable[..., Any]
@@ -52,6 +54,11 @@ def test_without_runs_there_is_no_result(synthetic_study: Study) -> None:
     assert summary(nothing)[0] == "No training run has finished yet."
     assert conclusion(nothing)[0].startswith("This study does not say what to train with.")
     assert "finishes the study" in conclusion(nothing)[-1]
+    failed = CheckItem(name="loss", status="fail", finding=StartLoss(found="not_finite", loss=math.nan))
+    unsound = replace(nothing, surface=None, checks=(failed,))
+    assert summary(unsound)[0] == "The check of the task failed, so nothing was trained."
+    assert conclusion(unsound)[0].endswith(summary(unsound)[0])
+    assert conclusion(unsound)[-1] == "Next: fix what the check names, and run the same command again."
 
 
 def test_a_conclusion_weighs_both_ends_and_names_the_next_step(found: Findings) -> None:

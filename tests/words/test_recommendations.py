@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
 from batchlab.analysis.assemble import assemble
 from batchlab.analysis.verdict import Goal
+from batchlab.core.check import CheckItem, StartLoss
 from batchlab.words.reasons import GOALS
 from batchlab.words.recommendations import advise, sentence, why_none
 
@@ -33,6 +35,11 @@ def test_no_recommendation_has_a_reason(synthetic_study: Study) -> None:
     nothing = assemble(*synthetic_study(keep=0))
     assert why_none(replace(nothing, surface=None)) == (
         "No training run has finished yet, so there is nothing to recommend."
+    )
+    failed = CheckItem(name="loss", status="fail", finding=StartLoss(found="not_finite", loss=math.nan))
+    unsound = why_none(replace(nothing, surface=None, checks=(failed,)))
+    assert unsound.startswith(
+        "The check of the task failed, so nothing was trained: the loss is nan before any training"
     )
     some = replace(assemble(*synthetic_study(keep=2)), surface=None)
     assert why_none(some) == "2 training runs finished, which is not enough to recommend a batch size."

@@ -278,6 +278,29 @@ class Store:
             lock.release()
         return True
 
+    def run_ids(self) -> list[str]:
+        """All runs, finished or not, in order."""
+        return [run.name for run in self._runs()]
+
+    def begin_again(self) -> bool:
+        """Forget all runs and decisions, of a study that has measured nothing; False while another process has a run.
+
+        The same where a process was killed meanwhile: what is left is a study that has decided nothing.
+        """
+        for run in self._runs():
+            lock = Lock(run / "lock", self.files)
+            if not lock.try_acquire():
+                return False
+            try:
+                for name in self.files.names(run):
+                    if name != "lock":
+                        remove_tree(run / name, self.files)
+            finally:
+                lock.release()
+        with self.locked():
+            self._decisions_file.write(Decisions().as_json())
+        return True
+
     def has_end(self, run_id: str) -> bool:
         """Whether the state that a run kept at its end exists."""
         return _is_file(self.path / "runs" / run_id / "end" / "state", self.files)

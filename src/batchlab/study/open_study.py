@@ -43,6 +43,7 @@ class OpenStudy:
     experiment: Experiment
     task_info: TaskInfo
     repaired: tuple[DamagedFile, ...] = ()
+    edited: tuple[str, ...] = ()  # files, since a check after which nothing was measured
 
     @property
     def workload(self) -> Workload:
@@ -61,6 +62,9 @@ def open_study(
     clock: Clock = SYSTEM_CLOCK,
 ) -> OpenStudy:
     """Create the study in `folder`, or continue the one that is there if it asks the same question.
+
+    One that has only checked its task begins again where the person's code or data was edited, because nothing was
+    measured with the old ones.
 
     Raises InputError for anything wrong with the request, StudyChanged where the folder answers another question or the
     person's code or data has changed since.
@@ -82,13 +86,16 @@ def _open(
         store = Store.open(folder, files, clock)
         repaired = tuple(store.repair())
         begun = store.decisions().task_info  # None where a process was killed while it created the study
-        if begun is not None:
+        edited = _edited_since_check(store, begun) if begun is not None else ()
+        if begun is not None and not edited:
             store.require_same(complete(asked, begun))
             _require_same_data(store, begun)
             _require_same_code(store, begun, accept_edits)
             require_devices(asked, begun, hosts)
             _require_same_elsewhere(asked, folder, begun, hosts)
             return OpenStudy(store, store.experiment, begun, repaired)
+    else:
+        edited = ()
     Store.require_usable(folder, files)
     elsewhere = any(host.command.launched for host in hosts[:1])
     with shared_scratch(folder) if elsewhere else scratch_folder(files) as scratch:
@@ -99,10 +106,12 @@ def _open(
     _require_same_elsewhere(asked, folder, task_info, hosts)
     prior = read_prior(experiment, task_info)
     store = Store.create(folder, experiment, files, clock)
+    if edited and not store.begin_again():
+        raise StudyChanged(f"Edited while another process checks this study: {', '.join(edited)}. Stop it first.")
     for path, known in task_info.data_files.items():
         remember(Path(path), known, store.path / "cache")
     store.decide(Decisions(task_info=task_info) if prior is None else Decisions(prior=prior, task_info=task_info))
-    return OpenStudy(store, experiment, task_info)
+    return OpenStudy(store, experiment, task_info, edited=edited)
 
 
 def reopen_study(folder: Path) -> OpenStudy:
@@ -240,13 +249,25 @@ def require_sound(experiment: Experiment, task_info: TaskInfo) -> None:
         )
 
 
-def _require_same_data(store: Store, task_info: TaskInfo) -> None:
+def _edited_since_check(store: Store, task_info: TaskInfo) -> tuple[str, ...]:
+    """Files of code and data that were edited since the task was checked; empty once anything was measured."""
+    kinds = {run_id.partition("-")[0] for run_id in store.run_ids()}
+    if not kinds <= {"check", "trace"}:
+        return ()
+    return tuple(sorted({*_changed_data(store, task_info), *changed_code(store, task_info)}))
+
+
+def _changed_data(store: Store, task_info: TaskInfo) -> list[str]:
     cache = store.path / "cache"
-    changed = [
+    return [
         path
         for path, known in task_info.data_files.items()
         if not Path(path).is_file() or file_digest(Path(path), cache).sha256 != known.sha256
     ]
+
+
+def _require_same_data(store: Store, task_info: TaskInfo) -> None:
+    changed = _changed_data(store, task_info)
     if changed:
         raise StudyChanged(
             f"The data has changed since this study began: {', '.join(changed)}. Old and new runs cannot be compared; "

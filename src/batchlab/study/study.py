@@ -48,7 +48,7 @@ from batchlab.study.stages.throughput import compared_layouts, known_oom, layout
 from batchlab.study.stages.variants import variants_stage
 from batchlab.words import progress
 from batchlab.words.capacity import capacity_lines
-from batchlab.words.check import check_lines
+from batchlab.words.check import check_lines, checked_again
 from batchlab.words.damage import repaired_line
 from batchlab.words.devices import describe_scaling
 from batchlab.words.search import describe_budget, describe_cost
@@ -119,6 +119,8 @@ def run_study(
     store = study.store
     for damaged in study.repaired:
         view.say(f"   {repaired_line(damaged)}")
+    if study.edited:
+        view.say(f"   {checked_again(study.edited)}")
     documents = Documents(store, view, write=write_documents)
     view.say(f"   data: {study.task_info.data_source}")
     # The largest micro-batch is one answer, and its documents are written once; half of it would be none.
@@ -177,9 +179,9 @@ def _stages(
         view.say(f"   {line}")
     if not checked.passed:
         raise StageFailed(
-            "The task failed, so nothing can be measured. Fix what the check names above."
+            "The task failed, so nothing can be measured. Fix what the check names above, and run this again."
             if until == "capacity"
-            else "The check failed, so a sweep would be misleading. Fix the failed checks above."
+            else "The check failed, so a sweep would be misleading. Fix the failed checks above, and run this again."
         )
     if until == "check":
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import assert_never
 
 from batchlab.core.check import (
@@ -32,6 +33,27 @@ def check_lines(result: CheckResult) -> list[str]:
     """One line per item for a terminal: ✓ ok, · worth knowing, ✗ to be fixed first."""
     width = max((len(item.name) for item in result.items), default=0)
     return [f"{_MARKS[item.status]} {item.name:<{width}}  {describe_check(item)}" for item in result.items]
+
+
+def checked_again(edited: Sequence[str]) -> str:
+    """A study that had only checked its task begins again, because these files were edited."""
+    return f"edited since the check: {', '.join(edited)}; the task is checked again"
+
+
+def check_failed(items: Sequence[CheckItem]) -> str:
+    """That nothing was trained because a check failed, as a sentence; empty if none did."""
+    return "The check of the task failed, so nothing was trained." if _failed(items) else ""
+
+
+def first_failure(items: Sequence[CheckItem]) -> str:
+    """The same with what the first check that failed has found."""
+    failed = _failed(items)
+    more = f" ({format_plural(len(failed) - 1, 'other check')} failed too)" if len(failed) > 1 else ""
+    return f"{check_failed(items)[:-1]}: {describe_check(failed[0])}{more}." if failed else ""
+
+
+def _failed(items: Sequence[CheckItem]) -> list[CheckItem]:
+    return [item for item in items if item.status == "fail"]
 
 
 def describe_check(item: CheckItem) -> str:

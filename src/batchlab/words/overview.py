@@ -16,6 +16,7 @@ from batchlab.core.format import (
     format_throughput,
 )
 from batchlab.core.record import Outcome
+from batchlab.words.check import check_failed
 from batchlab.words.costs import describe_arrival, describe_cost, describe_time
 from batchlab.words.evidence import edge_of_axis
 from batchlab.words.phrases import format_seeds, format_span, format_tied
@@ -36,7 +37,7 @@ def conclusion(found: Findings) -> tuple[str, ...]:
 
 def _what_was_run(found: Findings) -> str:
     if not found.runs:
-        return "No training run has finished yet."
+        return check_failed(found.checks) or "No training run has finished yet."
     sizes = sorted({run.global_batch_size for run in found.runs})
     span = format_list(sizes) if len(sizes) <= 2 else f"{sizes[0]:,} to {sizes[-1]:,}"
     of = f" of {run_length(found)} each" if run_length(found) else ""
@@ -156,6 +157,8 @@ def _end(found: Findings, cost: Cost) -> str:
 def _next_step(found: Findings) -> str:
     """The one command or setting that would teach most."""
     surface, chosen = found.surface, found.recommended
+    if not found.runs and check_failed(found.checks):
+        return "Next: fix what the check names, and run the same command again."
     if found.partial:
         return "Next: run the same command again; it finishes the study."
     if surface is not None and not _some_finished(found):

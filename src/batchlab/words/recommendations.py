@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from batchlab.analysis.findings import Findings
 from batchlab.analysis.verdict import CostsMore, Recommendation, Unresolved
 from batchlab.core.format import format_learning_rate, format_plural
+from batchlab.words.check import first_failure
 from batchlab.words.evidence import headline_caveats
 from batchlab.words.phrases import format_warmup
 from batchlab.words.reasons import GOALS, describe_reason, soonest_beside
@@ -72,7 +73,8 @@ def why_none(findings: Findings) -> str:
     if findings.surface and findings.surface.no_best:
         return describe_no_best(findings.surface.no_best)
     if not findings.runs:
-        return "No training run has finished yet, so there is nothing to recommend."
+        unfinished = "No training run has finished yet, so there is nothing to recommend."
+        return first_failure(findings.checks) or unfinished
     finished = format_plural(len(findings.runs), "training run")
     return f"{finished} finished, which is not enough to recommend a batch size."
 

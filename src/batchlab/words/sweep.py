@@ -11,12 +11,16 @@ from batchlab.analysis.values import AllUndertrained, BatchRow, Cell, FitProblem
 from batchlab.core.format import format_learning_rate, format_plural
 from batchlab.core.record import Outcome
 from batchlab.core.spec import MIN_STEPS, MIN_WARMUP_STEPS
+from batchlab.words.check import check_failed
 
 
 def no_answer(found: Findings) -> str:
     """Why a study recommends nothing, as a sentence."""
     no_best = found.surface.no_best if found.surface else None
-    return describe_no_best(no_best) if no_best else "No training run has finished."
+    if no_best:
+        return describe_no_best(no_best)
+    failed = "" if found.runs else check_failed(found.checks)
+    return failed or "No training run has finished."
 
 
 def describe_no_best(no_best: NoBest) -> str:
