@@ -21,8 +21,8 @@ largest by content among them; it may be 10 % too small. Sizes come from a trace
 because a trace stopped at values (run), or from probes alone (no). Baselines are what the processes of the probes held
 before the measured steps, largest minus smallest. n = 1 answer per model.
 
-The search was changed after rows of both halves had been looked at, so no half says how it does on other models. The
-last table of which that is not true is accuracy.md of commit 6e8c2d1.
+The search was changed after rows of both halves had been looked at, so neither half is evidence for other models. The
+last table from before that is accuracy.md of commit 6e8c2d1, with an older way to find true sizes.
 """
 
 FIXED = """glibc's allocator takes every piece above 128 KiB from the system and returns it when it is freed, as in the

@@ -285,14 +285,14 @@ class Store:
     def begin_again(self) -> bool:
         """Forget all runs and decisions, of a study that has measured nothing; False while another process has a run.
 
-        The same where a process was killed meanwhile: what is left is a study that has decided nothing.
+        Where a process was killed meanwhile, calling it again does the rest.
         """
         for run in self._runs():
             lock = Lock(run / "lock", self.files)
             if not lock.try_acquire():
                 return False
             try:
-                for name in self.files.names(run):
+                for name in sorted(self.files.names(run)):  # a record before its spec
                     if name != "lock":
                         remove_tree(run / name, self.files)
             finally:

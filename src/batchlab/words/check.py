@@ -40,16 +40,19 @@ def checked_again(edited: Sequence[str]) -> str:
     return f"edited since the check: {', '.join(edited)}; the task is checked again"
 
 
+_NOTHING_TRAINED = "The check of the task failed, so nothing was trained"
+
+
 def check_failed(items: Sequence[CheckItem]) -> str:
     """That nothing was trained because a check failed, as a sentence; empty if none did."""
-    return "The check of the task failed, so nothing was trained." if _failed(items) else ""
+    return f"{_NOTHING_TRAINED}." if _failed(items) else ""
 
 
 def first_failure(items: Sequence[CheckItem]) -> str:
     """The same with what the first check that failed has found."""
     failed = _failed(items)
     more = f" ({format_plural(len(failed) - 1, 'other check')} failed too)" if len(failed) > 1 else ""
-    return f"{check_failed(items)[:-1]}: {describe_check(failed[0])}{more}." if failed else ""
+    return f"{_NOTHING_TRAINED}: {describe_check(failed[0])}{more}." if failed else ""
 
 
 def _failed(items: Sequence[CheckItem]) -> list[CheckItem]:
